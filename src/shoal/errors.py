@@ -1,0 +1,20 @@
+"""What Shoal says when it cannot do what was asked: one clear sentence, before anything expensive starts."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """The request cannot be carried out. Its message is one sentence for the user; the command line exits with 2."""
+
+
+class CheckpointError(InputError):
+    """A checkpoint is missing, damaged, or belongs to another run."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """An error that names the nearest known word, for example ``unknown("algorithm", "mapo", ["mappo"])``."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
+    return InputError(f"There is no {kind} {name!r}; {hint}")

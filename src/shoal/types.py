@@ -1,0 +1,192 @@
+"""The vocabulary of Shoal: every word that two rooms share, with a shape on each field.
+
+Axes stand everywhere in this order: **T** time, **E** environments, **N** agents, then features
+(**O** observation, **S** state, **A** actions, **H** hidden). ``*b`` is ``()``, ``(E,)`` or ``(T, E)``.
+**P** policies is a leading axis of *parameters*. Seeds and devices never appear in these shapes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+PyTree = Any
+Metrics = dict[str, Float[Array, ""]]
+Seconds = float
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """Each agent picks one of ``n`` actions (the widest agent's count); actions are ``Int[*b N]``."""
+
+    n: int
+
+    @property
+    def width(self) -> int:
+        """The length A of the ``legal`` axis."""
+        return self.n
+
+
+@dataclass(frozen=True)
+class Box:
+    """Each agent emits ``dim`` real numbers in ``[low, high]``; actions are ``Float[*b N dim]``."""
+
+    dim: int
+    low: float = -1.0
+    high: float = 1.0
+
+    @property
+    def width(self) -> int:
+        """The length A of the ``legal`` axis."""
+        return self.dim
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What an algorithm may know of an environment before it starts; static and hashable."""
+
+    name: str
+    """How :func:`shoal.make` calls it, for example ``mpe/simple_spread``."""
+    agents: tuple[str, ...]
+    """One name per agent; its length is N."""
+    obs_dims: tuple[int, ...]
+    """Each agent's true observation width; narrower ones are zero-padded to ``obs_dim``."""
+    state_dim: int
+    """Width S of the environment's global state."""
+    action: Discrete | Box
+    """The padded action space that all agents share."""
+    action_dims: tuple[int, ...]
+    """Each agent's own number of actions (discrete) or action dimensions (box)."""
+    roles: tuple[int, ...]
+    """A role per agent, numbered from 0: agents of one role are interchangeable."""
+    horizon: int
+    """Steps after which an episode is cut off (a time limit, not a termination)."""
+    shared_reward: bool
+    """True where all agents always receive the same reward."""
+    score: Literal["sum", "mean"] = "sum"
+    """How N agents' returns become the one number people quote: their sum, or one copy (the mean)."""
+    novel: tuple[int, ...] = ()
+    """Indices of observation features that the global state does not hold (for the ``pruned`` critic input)."""
+
+    @property
+    def num_agents(self) -> int:
+        """N."""
+        return len(self.agents)
+
+    @property
+    def obs_dim(self) -> int:
+        """O, the width of the widest observation."""
+        return max(self.obs_dims)
+
+
+class Step(NamedTuple):
+    """What the team sees at one moment."""
+
+    obs: Float[Array, "*b N O"]
+    """Observations, zero-padded to the widest agent."""
+    state: Float[Array, "*b S"]
+    """The environment's global state s."""
+    legal: Bool[Array, "*b N A"]
+    """Legal actions (discrete) or an agent's real action dimensions (box)."""
+    alive: Bool[Array, "*b N"]
+    """Agents that take part; a dead agent changes no number."""
+    reward: Float[Array, "*b N"]
+    """Earned on arriving here; zero on the first step of an episode."""
+    discount: Float[Array, "*b N"]
+    """0 on true termination, 1 otherwise, also at a time limit."""
+    first: Bool[Array, "*b"]
+    """An episode starts here: recurrent state resets."""
+    last: Bool[Array, "*b"]
+    """The episode ends here, by termination or by time limit."""
+
+
+class Trajectory(NamedTuple):
+    """T steps of E environments. ``outcome[t]`` is what ``action[t]`` led to, BEFORE any auto-reset."""
+
+    step: Step
+    action: Int[Array, "T E N"] | Float[Array, "T E N A"]
+    extras: dict[str, Array]
+    """What the algorithm's ``act`` noted beside the action, for example its log-probability."""
+    outcome: Step
+    carry: PyTree
+    """The policy's recurrent state before ``step[0]``; leaves are [E, N, H], or an empty tuple."""
+
+
+class EpisodeStats(NamedTuple):
+    """Sums over the episodes that ended in one roll-out; divide by ``episodes`` for the mean."""
+
+    episodes: Float[Array, ""]
+    returns: Float[Array, " N"]
+    """Sum over ended episodes of each agent's undiscounted return."""
+    lengths: Float[Array, ""]
+
+
+class Learner(NamedTuple):
+    """Everything an algorithm learns. ``policy`` is all that acting needs, and the only part that is deployed."""
+
+    policy: PyTree
+    critic: PyTree
+    optimiser: PyTree
+    statistics: PyTree
+    """Running quantities that are not trained by gradient: normalisers, adaptive coefficients."""
+    updates: Int[Array, ""]
+    """Calls of ``update`` so far."""
+
+
+class Scale(NamedTuple):
+    """The size of a run, as far as an algorithm may know it."""
+
+    num_envs: int
+    """E, on one device."""
+    rollout_length: int
+    """T."""
+    num_updates: int
+    """Calls of ``update`` in the whole run, for schedules."""
+
+
+class Algorithm(NamedTuple):
+    """An algorithm is three pure functions."""
+
+    init: Callable[[PRNGKeyArray], Learner]
+    initial_carry: Callable[[int], PyTree]
+    """E -> the policy's recurrent state at the start of an episode."""
+    act: Callable[[PyTree, PyTree, Step, PRNGKeyArray, bool], tuple[PyTree, Array, dict[str, Array]]]
+    """(policy, carry, step [E ...], key, greedy) -> (carry, action [E N ...], extras)."""
+    update: Callable[[Learner, Trajectory, PRNGKeyArray], tuple[Learner, Metrics]]
+    """One update from one trajectory. Metrics are a flat dict of scalars."""
+
+
+class Scene(NamedTuple):
+    """One moment of an environment as discs on a plane, for replay pictures (host-side, plain numpy)."""
+
+    centres: np.ndarray
+    """[K, 2] positions."""
+    radii: np.ndarray
+    """[K]."""
+    colours: np.ndarray
+    """[K, 3] RGB in 0..1."""
+    hollow: np.ndarray
+    """[K] bool: drawn as a ring (landmarks) rather than a disc (agents)."""
+    labels: tuple[str, ...]
+    """K names."""
+    extent: float
+    """The picture shows [-extent, extent]²."""
+    caption: str = ""
+    """One line under the picture, for example what was said."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A device environment: pure functions of one environment; roll-outs add the E axis.
+
+    ``step`` never resets: the roll-out does, so that the observation before the reset is kept.
+    """
+
+    spec: EnvSpec
+    reset: Callable[[PRNGKeyArray], tuple[PyTree, Step]]
+    step: Callable[[PRNGKeyArray, PyTree, Array], tuple[PyTree, Step]]
+    """(key, state, action) -> (state, outcome); action is ``Int[N]`` or ``Float[N A]``."""
+    render: Callable[[PyTree], "Scene | np.ndarray"] | None = None
+    """state -> a :class:`Scene`, or an RGB picture ``uint8[height, width, 3]``; None draws rewards and actions."""
