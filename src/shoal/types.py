@@ -152,8 +152,9 @@ class Algorithm(NamedTuple):
     init: Callable[[PRNGKeyArray], Learner]
     initial_carry: Callable[[int], PyTree]
     """E -> the policy's recurrent state at the start of an episode."""
-    act: Callable[[PyTree, PyTree, Step, PRNGKeyArray, bool], tuple[PyTree, Array, dict[str, Array]]]
-    """(policy, carry, step [E ...], key, greedy) -> (carry, action [E N ...], extras)."""
+    act: Callable[[Learner, PyTree, Step, PRNGKeyArray, bool], tuple[PyTree, Array, dict[str, Array]]]
+    """(learner, carry, step [E ...], key, greedy) -> (carry, action [E N ...], extras). A deployed learner holds
+    nothing but its policy."""
     update: Callable[[Learner, Trajectory, PRNGKeyArray], tuple[Learner, Metrics]]
     """One update from one trajectory. Metrics are a flat dict of scalars."""
 

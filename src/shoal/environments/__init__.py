@@ -1,0 +1,1 @@
+"""Device environments (pure functions) and the registry that names them."""

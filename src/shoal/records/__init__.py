@@ -1,0 +1,1 @@
+"""What a run leaves behind: checkpoints, a log, its configuration, curves, replay pictures and a summary."""

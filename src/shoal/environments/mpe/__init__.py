@@ -1,0 +1,1 @@
+"""The nine multi-agent particle environments (Lowe et al. 2017; Mordatch and Abbeel 2018), one file each."""

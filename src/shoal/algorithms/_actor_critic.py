@@ -1,0 +1,196 @@
+"""Actors and critics as every policy-gradient family builds them: the input, the net, the distribution."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from shoal.equations import normalise
+from shoal.equations.distributions import Categorical, DiagGaussian, Distribution, TanhGaussian
+from shoal.networks.body import Body, build
+from shoal.networks.inputs import CriticInput, actor_input, critic_input
+from shoal.networks.net import last_carry
+from shoal.networks.sharing import for_team, per_agent
+from shoal.types import Discrete, EnvSpec, Learner, PyTree, Step, Trajectory
+
+
+class Inputs(NamedTuple):
+    """Running statistics of raw features; an empty tuple where they are not normalised."""
+
+    obs: normalise.Running | tuple[()] = ()
+    state: normalise.Running | tuple[()] = ()
+
+
+def normalised(inputs: Inputs, step: Step) -> Step:
+    """The step with observation and state brought to zero mean and unit variance, clipped to ±10."""
+
+    def scale(stats: normalise.Running | tuple[()], x: Array) -> Array:
+        return jnp.clip(normalise.normalise(stats, x), -10.0, 10.0) if stats else x
+
+    return step._replace(obs=scale(inputs.obs, step.obs), state=scale(inputs.state, step.state))
+
+
+def init_inputs(spec: EnvSpec, normalise_inputs: bool) -> Inputs:
+    """Statistics that have seen nothing, or none at all."""
+    return Inputs(normalise.init((spec.obs_dim,)), normalise.init((spec.state_dim,))) if normalise_inputs else Inputs()
+
+
+def update_inputs(inputs: Inputs, step: Step) -> Inputs:
+    """Count a batch of steps [T E ...] in; dead agents' observations do not count."""
+
+    def count(stats: normalise.Running | tuple[()], x: Array, weight: Array | None) -> normalise.Running | tuple[()]:
+        return normalise.update(stats, x, weight, beta=None) if isinstance(stats, normalise.Running) else ()
+
+    return Inputs(count(inputs.obs, step.obs, step.alive[..., None]), count(inputs.state, step.state, None))
+
+
+class Policy(NamedTuple):
+    """All that acting needs; this is what deployment saves."""
+
+    actor: PyTree
+    inputs: Inputs
+
+
+class Actor(NamedTuple):
+    """A decentralised stochastic policy for every agent of the team."""
+
+    init: Callable[[PRNGKeyArray], PyTree]
+    initial_carry: Callable[[int], PyTree]
+    distribution: Callable[[Policy, PyTree, Step], tuple[PyTree, Distribution]]
+    """(policy, carry before, step [T E ...]) -> (carry after each moment, distribution [T E N ...])."""
+    act: Callable[[Policy, PyTree, Step, PRNGKeyArray, bool], tuple[PyTree, Array, dict[str, Array]]]
+    """(policy, carry, step [E ...], key, greedy) -> (carry, action, extras); notes ``log_prob`` [E N]."""
+
+
+def make_actor(
+    spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: bool, output_gain: float, log_std: float, squash: bool
+) -> Actor:
+    """A Categorical policy over legal actions, or a Gaussian one over the real dimensions of a box.
+
+    The Gaussian's mean is in units of half the box, around its centre; the roll-out clips what leaves the box.
+    With ``squash`` a tanh keeps every action inside instead.
+    """
+    source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
+    space = spec.action
+    discrete = isinstance(space, Discrete)
+    net = per_agent(
+        build(body, source.width, space.width, output_gain=output_gain, log_std=None if discrete else log_std), index
+    )
+
+    def to_distribution(output: Array, legal: Array) -> Distribution:
+        if isinstance(space, Discrete):
+            return Categorical(output, legal)
+        mean, log_std = jnp.split(output, 2, axis=-1)
+        if squash:
+            return TanhGaussian(mean, log_std, space.low, space.high, legal)
+        half = (space.high - space.low) / 2
+        return DiagGaussian(space.low + half * (1 + mean), log_std + jnp.log(half), legal)
+
+    def output(policy: Policy, carry: PyTree, step: Step) -> tuple[PyTree, Array]:
+        return net.apply(policy.actor, carry, source.features(normalised(policy.inputs, step)), step.first)
+
+    def distribution(policy: Policy, carry: PyTree, step: Step) -> tuple[PyTree, Distribution]:
+        carry, x = output(policy, carry, step)
+        return carry, to_distribution(x, step.legal)
+
+    def act(
+        policy: Policy, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool
+    ) -> tuple[PyTree, Array, dict[str, Array]]:
+        carry, x = output(policy, carry, jax.tree.map(lambda leaf: leaf[None], step))
+        dist = to_distribution(x[0], step.legal)
+        action = dist.mode() if greedy else dist.sample(key)
+        return last_carry(carry), action, {"log_prob": dist.log_prob(action)}
+
+    return Actor(net.init, lambda num_envs: net.initial_carry((num_envs,)), distribution, act)
+
+
+class Critic(NamedTuple):
+    """A state-value function for every agent, in the normaliser's units."""
+
+    init: Callable[[PRNGKeyArray], PyTree]
+    initial_carry: Callable[[int], PyTree]
+    values: Callable[[PyTree, PyTree, Step], tuple[PyTree, Float[Array, "T E N"]]]
+    """(params, carry before, normalised step [T E ...]) -> (carry after each moment, value)."""
+    group_of: tuple[int, ...]
+    """Agents whose values share one scale, that is one output of one net, have the same number."""
+
+
+def make_critic(spec: EnvSpec, body: Body, kind: CriticInput, index: tuple[int, ...], agent_id: bool) -> Critic:
+    """One net for the team where all agents read the same input, otherwise one per policy.
+
+    The team's net is evaluated once per environment and broadcast; where agents earn different rewards it has one
+    output per agent, so that a critic shared by rivals still predicts each one's own return.
+    """
+    source = critic_input(spec, kind, agent_id and max(index) + 1 < spec.num_agents)
+    if source.per_agent:
+        net = per_agent(build(body, source.width, 1), index)
+        group_of = index
+    else:
+        outputs = 1 if spec.shared_reward else spec.num_agents
+        net = for_team(build(body, source.width, outputs))
+        group_of = (0,) * spec.num_agents if spec.shared_reward else tuple(range(spec.num_agents))
+
+    def values(params: PyTree, carry: PyTree, step: Step) -> tuple[PyTree, Array]:
+        carry, x = net.apply(params, carry, source.features(step), step.first)
+        value = x[..., 0] if source.per_agent else jnp.broadcast_to(x, (*x.shape[:-1], spec.num_agents))
+        return carry, value
+
+    return Critic(net.init, lambda num_envs: net.initial_carry((num_envs,)), values, group_of)
+
+
+class Carry(NamedTuple):
+    """Recurrent states of actors and critics; empty tuples for feed-forward nets and deployed policies."""
+
+    actor: PyTree
+    critic: PyTree
+
+
+class Evaluation(NamedTuple):
+    """What the present nets say of a trajectory, one product for each; values in the critic's units."""
+
+    value: Float[Array, "T E N"]
+    next_value: Float[Array, "T E N"]
+    """V(outcome), read from the recurrent state after the action's moment."""
+    after: Carry
+    """Recurrent states after every moment."""
+
+
+class ActorCritic(NamedTuple):
+    """Decentralised actors with a state-value critic, for :class:`shoal.types.Algorithm` to be filled from."""
+
+    actor: Actor
+    critic: Critic
+    initial_carry: Callable[[int], Carry]
+    act: Callable[[Learner, Carry, Step, PRNGKeyArray, bool], tuple[Carry, Array, dict[str, Array]]]
+    evaluate: Callable[[Learner, Trajectory], Evaluation]
+
+
+def make_actor_critic(actor: Actor, critic: Critic) -> ActorCritic:
+    """Join an actor and a critic; a recurrent critic's state advances while acting, so that no roll-out starts blind."""
+
+    def initial_carry(num_envs: int) -> Carry:
+        return Carry(actor.initial_carry(num_envs), critic.initial_carry(num_envs))
+
+    def act(
+        learner: Learner, carry: Carry, step: Step, key: PRNGKeyArray, greedy: bool
+    ) -> tuple[Carry, Array, dict[str, Array]]:
+        actor_carry, action, extras = actor.act(learner.policy, carry.actor, step, key, greedy)
+        critic_carry = carry.critic
+        if learner.critic and jax.tree.leaves(critic_carry):
+            seen = jax.tree.map(lambda x: x[None], normalised(learner.policy.inputs, step))
+            critic_carry = last_carry(critic.values(learner.critic, critic_carry, seen)[0])
+        return Carry(actor_carry, critic_carry), action, extras
+
+    def evaluate(learner: Learner, trajectory: Trajectory) -> Evaluation:
+        inputs = learner.policy.inputs
+        step, outcome = normalised(inputs, trajectory.step), normalised(inputs, trajectory.outcome)
+        critic_after, value = critic.values(learner.critic, trajectory.carry.critic, step)
+        _, next_value = critic.values(learner.critic, critic_after, jax.tree.map(lambda x: x[None], outcome))
+        actor_after = ()
+        if jax.tree.leaves(trajectory.carry.actor):
+            actor_after, _ = actor.distribution(learner.policy, trajectory.carry.actor, trajectory.step)
+        return Evaluation(value, next_value[0], Carry(actor_after, critic_after))
+
+    return ActorCritic(actor, critic, initial_carry, act, evaluate)

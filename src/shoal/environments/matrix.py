@@ -1,0 +1,175 @@
+"""Matrix games: the smallest teams, whose optimum is known and where each family of methods meets its limit.
+
+A game played once, and the two-step game, end by termination (discount 0). A repeated game is cut off by its time limit
+(discount 1), so its values are those of playing on forever. A game of one's own: :func:`matrix_game`.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from shoal.environments.options import check_count, check_number
+from shoal.environments.tabular import entry, game, matrix_game
+from shoal.errors import InputError
+from shoal.types import Environment
+
+__all__ = [
+    "all_ones",
+    "climbing",
+    "matrix_game",
+    "monotonicity",
+    "penalty",
+    "proposition1",
+    "two_state",
+    "two_step",
+]
+
+CLIMBING = ((11.0, -30.0, 0.0), (-30.0, 7.0, 0.0), (0.0, 6.0, 5.0))
+MONOTONICITY = ((8.0, -12.0, -12.0), (-12.0, 0.0, 0.0), (-12.0, 0.0, 0.0))
+LARGEST = 1e6
+"""Rewards beyond this would swamp single precision."""
+TWO_STEP = (((0.0, 0.0), (0.0, 0.0)), ((7.0, 7.0), (7.0, 7.0)), ((0.0, 1.0), (1.0, 8.0)))
+
+
+def climbing(*, horizon: int = 25) -> Environment:
+    """The climbing game (Claus and Boutilier 1998): the optimum 11 stands between two -30, so learners settle for 5 or 7.
+
+    The 6 stands in row 2, column 1, as in the original; some code has it transposed. EPyMARL plays 25 steps.
+
+    Args:
+        horizon: steps in an episode; 1 is a single game.
+
+    Raises:
+        InputError: horizon is below 1.
+    """
+    return matrix_game(CLIMBING, horizon=horizon, name="matrix/climbing")
+
+
+def penalty(*, k: float = -100.0, horizon: int = 25) -> Environment:
+    """The penalty game (Claus and Boutilier 1998), [[k, 0, 10], [0, 2, 0], [10, 0, k]]: two optima of 10 to agree on.
+
+    Args:
+        k: reward of failing to agree; EPyMARL uses 0, -25, -50, -75 and -100, the hardest.
+        horizon: steps in an episode; 1 is a single game.
+
+    Raises:
+        InputError: k is not a number from -10⁶ to 0, or horizon is below 1.
+    """
+    k = check_number("k", k, -LARGEST, 0.0)
+    return matrix_game(((k, 0.0, 10.0), (0.0, 2.0, 0.0), (10.0, 0.0, k)), horizon=horizon, name="matrix/penalty")
+
+
+def monotonicity(*, horizon: int = 1) -> Environment:
+    """Son et al. 2019 (QTRAN), table 1: the optimum 8 that no sum or monotone mixture of utilities can represent.
+
+    Args:
+        horizon: steps in an episode; 1 is a single game.
+
+    Raises:
+        InputError: horizon is below 1.
+    """
+    return matrix_game(MONOTONICITY, horizon=horizon, name="matrix/monotonicity")
+
+
+def two_step() -> Environment:
+    """The two-step game (Rashid et al. 2018, QMIX), where a sum of utilities picks 7 and a monotone mixture 8.
+
+    In state 0 the *first* agent's action leads to state 1 (every joint action earns 7) or 2 ([[0, 1], [1, 8]]).
+    """
+    table = np.array(TWO_STEP)
+    return game(
+        "matrix/two_step",
+        actions=table.shape[1:],
+        num_cells=len(table),
+        reward=lambda cell, action: entry(table, jnp.concatenate([cell[None], action])),
+        follow=lambda cell, action: jnp.where(cell == 0, 1 + action[0], cell),
+        horizon=2,
+        ends=True,
+        roles=(0, 1),
+    )
+
+
+def two_state(*, reward: float = 1.0, horizon: int = 100) -> Environment:
+    """The two-state game on which a sum of utilities diverges (Wang et al. 2021, QPLEX).
+
+    From state 1, where it starts, both playing 0 earns ``reward``; both playing 1 leads to state 0, which nothing leaves
+    and where nothing is earned; otherwise nothing happens. With V the value of state 1 and joint actions visited
+    uniformly, the additive least-squares fit of the Bellman target at (0, 0) is 3/4 r + 5/4 γ V: it grows without bound
+    for γ > 4/5, while the true value is r / (1 - γ).
+
+    Args:
+        reward: r, earned by both playing 0.
+        horizon: steps in an episode (100 in the paper).
+
+    Raises:
+        InputError: reward is not a number from -10⁶ to 10⁶, or horizon is below 1.
+    """
+    reward = check_number("reward", reward, -LARGEST, LARGEST)
+    return game(
+        "matrix/two_state",
+        actions=(2, 2),
+        num_cells=2,
+        reward=lambda cell, action: jnp.where((cell == 1) & (action == 0).all(), reward, 0.0),
+        follow=lambda cell, action: jnp.where((action == 1).all(), 0, cell),
+        horizon=horizon,
+        ends=False,
+        roles=(0, 0),
+        start=1,
+    )
+
+
+def proposition1(*, num_agents: int = 2, horizon: int = 1) -> Environment:
+    """Kuba et al. 2022 (HAPPO/HATRPO), proposition 1: what sharing one policy costs.
+
+    The reward is 1 where one half of the team (its first n/2 agents) plays 0 and the other half 1, either way round,
+    and 0 otherwise. Agents of one role sharing a policy reach 1; one policy for all reaches at most 2 / 2^n.
+
+    Args:
+        num_agents: n, even.
+        horizon: steps in an episode; 1 is a single game.
+
+    Raises:
+        InputError: n is not a positive even number, or horizon is below 1.
+    """
+    if check_count("num_agents", num_agents, least=2) % 2:
+        raise InputError(f"num_agents must be even in matrix/proposition1, not {num_agents}.")
+    half = num_agents // 2
+
+    def reward(_: Int[Array, ""], action: Int[Array, " N"]) -> Float[Array, ""]:
+        second = np.arange(num_agents) >= half
+        return ((action == second).all() | (action == ~second).all()).astype(float)
+
+    return game(
+        "matrix/proposition1",
+        actions=(2,) * num_agents,
+        num_cells=1,
+        reward=reward,
+        follow=lambda cell, _: cell,
+        horizon=horizon,
+        ends=horizon == 1,
+        roles=(0,) * half + (1,) * half,
+    )
+
+
+def all_ones(*, num_agents: int = 2, horizon: int = 1) -> Environment:
+    """Lowe et al. 2017 (MADDPG), proposition 1: the reward is 1 where all agents play 1, and 0 otherwise.
+
+    With all probabilities at 1/2, one sample's policy gradient points the right way with probability 2^-N.
+
+    Args:
+        num_agents: N, at least 1.
+        horizon: steps in an episode; 1 is a single game.
+
+    Raises:
+        InputError: an option is below 1.
+    """
+    return game(
+        "matrix/all_ones",
+        actions=(2,) * check_count("num_agents", num_agents),
+        num_cells=1,
+        reward=lambda _, action: (action == 1).all().astype(float),
+        follow=lambda cell, _: cell,
+        horizon=horizon,
+        ends=horizon == 1,
+        roles=(0,) * num_agents,
+    )

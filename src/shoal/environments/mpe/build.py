@@ -1,0 +1,76 @@
+"""From a particle world and its definition (what is seen, what is earned) to an :class:`Environment`."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from shoal.environments.mpe import core, drawing
+from shoal.environments.mpe.core import State, World
+from shoal.types import Box, Discrete, Environment, EnvSpec, Step
+
+
+def environment(
+    name: str,
+    world: World,
+    *,
+    observe: Callable[[State], Sequence[Float[Array, "M D"]]],
+    reward: Callable[[State], Float[Array, " N"]],
+    features: Callable[[State], Float[Array, " S"]],
+    horizon: int,
+    shared_reward: bool = False,
+    score: Literal["sum", "mean"] = "sum",
+    novel: Sequence[int] = (),
+    colours: Callable[[State], np.ndarray] | None = None,
+) -> Environment:
+    """Assemble a scenario.
+
+    ``observe`` returns blocks of rows: one block per width, in agent order; they are zero-padded to the widest.
+    ``reward`` is of the state arrived at. ``features`` is the global state. ``colours`` gives [L, 3] for a picture.
+    Episodes end only by the time limit (``last`` with ``discount`` 1): nothing in these worlds terminates.
+    """
+    num_agents, dims = len(world.agents), world.action_dims
+    start = jax.eval_shape(lambda: core.draw(world, jax.random.key(0)))
+    blocks = [block.shape for block in jax.eval_shape(lambda s: tuple(observe(s)), start)]
+    action = Box(max(dims), 0.0, 1.0) if world.continuous else Discrete(max(dims))
+    spec = EnvSpec(
+        name=f"mpe/{name}",
+        agents=tuple(agent.name for agent in world.agents),
+        obs_dims=tuple(width for rows, width in blocks for _ in range(rows)),
+        state_dim=jax.eval_shape(features, start).shape[0],
+        action=action,
+        action_dims=dims,
+        roles=tuple(agent.role for agent in world.agents),
+        horizon=horizon,
+        shared_reward=shared_reward or num_agents == 1,
+        score=score,
+        novel=tuple(novel),
+    )
+    legal = np.arange(action.width) < np.array(dims)[:, None]
+
+    def look(state: State, earned: Float[Array, " N"], first: bool) -> Step:
+        rows = [jnp.pad(block, ((0, 0), (0, spec.obs_dim - block.shape[1]))) for block in observe(state)]
+        return Step(
+            obs=rows[0] if len(rows) == 1 else jnp.concatenate(rows),
+            state=features(state),
+            legal=jnp.asarray(legal),
+            alive=jnp.ones(num_agents, bool),
+            reward=earned,
+            discount=jnp.ones(num_agents),
+            first=jnp.asarray(first),
+            last=state.t >= horizon,
+        )
+
+    def reset(key: PRNGKeyArray) -> tuple[State, Step]:
+        state = core.draw(world, key)
+        return state, look(state, jnp.zeros(num_agents), first=True)
+
+    def step(key: PRNGKeyArray, state: State, action: Int[Array, " N"] | Float[Array, "N A"]) -> tuple[State, Step]:
+        del key  # the world moves without chance
+        state = core.advance(world, state, action)
+        return state, look(state, reward(state), first=False)
+
+    return Environment(spec, reset, step, lambda state: drawing.scene(world, state, colours))

@@ -1,0 +1,211 @@
+"""The particle world: discs on a plane that are pushed, bump into each other, and talk.
+
+Lowe et al. 2017, "Multi-Agent Actor-Critic for Mixed Cooperative-Competitive Environments"; the numbers are those of
+the reference code in its two forms: ``mpe2`` (maintained today) and OpenAI's original, which the papers used.
+Everything is stacked on an agent axis; what differs between agents is static, so it becomes constants of the program.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+TIME_STEP = 0.1
+DAMPING = 0.25
+CONTACT_FORCE = 100.0
+CONTACT_MARGIN = 1e-3
+MOVES = 5
+"""No force, left, right, down, up."""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One agent's fixed properties. Lengths are in world units (the arena is [-1, 1]²); every mass is 1."""
+
+    name: str
+    role: int
+    radius: float = 0.05
+    colour: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    collides: bool = False
+    moves: bool = True
+    speaks: bool = False
+    acceleration: float = 5.0
+    """Force per unit of action."""
+    max_speed: float = math.inf
+
+
+@dataclass(frozen=True)
+class Landmark:
+    """One landmark's fixed properties; landmarks never move. Those that collide stand first in a world."""
+
+    name: str
+    radius: float = 0.05
+    colour: tuple[float, float, float] = (0.6, 0.6, 0.6)
+    collides: bool = False
+
+
+@dataclass(frozen=True)
+class World:
+    """The static half of a scenario: N agents, L landmarks, and how an episode is drawn."""
+
+    agents: tuple[Agent, ...]
+    landmarks: tuple[Landmark, ...]
+    vocabulary: int = 0
+    """C, the number of words (discrete) or the width of a message (continuous)."""
+    num_goals: int = 0
+    """G landmarks drawn anew, with replacement, for each episode."""
+    landmark_range: float = 1.0
+    """Landmarks start uniformly in [-landmark_range, landmark_range]²; agents always in [-1, 1]²."""
+    continuous: bool = False
+    velocity_first: bool = False
+    """Integrate velocity before position, as OpenAI's original does; ``mpe2`` moves first."""
+
+    @property
+    def action_dims(self) -> tuple[int, ...]:
+        """Each agent's own number of actions, or of action dimensions where actions are continuous."""
+        if self.continuous:
+            return tuple(MOVES * a.moves + self.vocabulary * a.speaks for a in self.agents)
+        return tuple((MOVES if a.moves else 1) * (self.vocabulary if a.speaks else 1) for a in self.agents)
+
+
+class State(NamedTuple):
+    """One moment of the world."""
+
+    pos: Float[Array, "N 2"]
+    vel: Float[Array, "N 2"]
+    comm: Float[Array, "N C"]
+    """What each agent said last; zero for those that cannot speak."""
+    landmarks: Float[Array, "L 2"]
+    goal: Int[Array, " G"]
+    """Indices of goal landmarks; what they mean is the scenario's."""
+    t: Int[Array, ""]
+    """Steps taken."""
+
+
+def draw(world: World, key: PRNGKeyArray) -> State:
+    """The start of an episode: agents at rest, positions and goals uniform."""
+    pos_key, landmark_key, goal_key = jax.random.split(key, 3)
+    num_agents, num_landmarks = len(world.agents), len(world.landmarks)
+    edge = world.landmark_range
+    return State(
+        pos=jax.random.uniform(pos_key, (num_agents, 2), minval=-1.0, maxval=1.0),
+        vel=jnp.zeros((num_agents, 2)),
+        comm=jnp.zeros((num_agents, world.vocabulary)),
+        landmarks=jax.random.uniform(landmark_key, (num_landmarks, 2), minval=-edge, maxval=edge),
+        goal=jax.random.randint(goal_key, (world.num_goals,), 0, max(num_landmarks, 1)),
+        t=jnp.zeros((), jnp.int32),
+    )
+
+
+def advance(world: World, state: State, action: Int[Array, " N"] | Float[Array, "N A"]) -> State:
+    """One step of 0.1 s: actions and contacts push, velocities are damped, messages are heard."""
+    force, comm = _decode(world, action)
+    moves = np.array([a.moves for a in world.agents])
+    if not moves.any():
+        return state._replace(comm=comm, t=state.t + 1)
+    force = force + _contacts(world, state)
+    vel = _capped(world, state.vel * (1.0 - DAMPING) + force * TIME_STEP)
+    if not moves.all():
+        vel = jnp.where(moves[:, None], vel, 0.0)
+    pos = state.pos + (vel if world.velocity_first else state.vel) * TIME_STEP
+    return state._replace(pos=pos, vel=vel, comm=comm, t=state.t + 1)
+
+
+def _decode(
+    world: World, action: Int[Array, " N"] | Float[Array, "N A"]
+) -> tuple[Float[Array, "N 2"], Float[Array, "N C"]]:
+    """Forces and messages. A discrete agent that moves and speaks picks ``move + 5 · word``.
+
+    Continuous actions lie in [0, 1] (others are clipped): five pushes (the first does nothing), then the message.
+    """
+    moves = np.array([a.moves for a in world.agents])
+    speaks = np.array([a.speaks for a in world.agents])
+    words = np.arange(world.vocabulary)
+    if world.continuous:
+        action = jnp.clip(action, 0.0, 1.0)
+        axes = [action[:, 2] - action[:, 1], action[:, 4] - action[:, 3]] if moves.any() else []
+        comm = jnp.zeros((len(world.agents), world.vocabulary), action.dtype)
+        if (speaks & moves).any():
+            comm = jnp.where((speaks & moves)[:, None], action[:, MOVES : MOVES + len(words)], comm)
+        if (speaks & ~moves).any():
+            comm = jnp.where((speaks & ~moves)[:, None], action[:, : len(words)], comm)
+    else:
+        both = speaks & moves
+        move = jnp.where(both, action % MOVES, action) if both.any() else action
+        word = jnp.where(both, action // MOVES, action) if both.any() else action
+        unit = lambda k: (move == k).astype(float)  # noqa: E731
+        axes = [unit(2) - unit(1), unit(4) - unit(3)]
+        comm = ((word[:, None] == words) & speaks[:, None]).astype(float)
+    scale = np.array([a.acceleration * a.moves for a in world.agents])[:, None]
+    return (jnp.stack(axes, -1) * scale if axes else jnp.zeros((len(world.agents), 2))), comm
+
+
+def _contacts(world: World, state: State) -> Float[Array, "N 2"]:
+    """The push that each agent feels from all it touches: 100 · margin · softplus(overlap / margin), outwards."""
+    solid = np.array([a.collides for a in world.agents])
+    radius = np.array([a.radius for a in world.agents])
+    hard = [mark for mark in world.landmarks if mark.collides]
+    total = jnp.zeros_like(state.pos)
+    if solid.sum() > 1:
+        pairs = np.outer(solid, solid) & ~np.eye(len(solid), dtype=bool)
+        total = total + _push(offsets(state.pos, state.pos), np.add.outer(radius, radius), pairs)
+    if solid.any() and hard:
+        reach = np.add.outer(radius, [mark.radius for mark in hard])
+        pairs = np.broadcast_to(solid[:, None], reach.shape)
+        total = total + _push(offsets(state.pos, state.landmarks[: len(hard)]), reach, pairs)
+    return total
+
+
+def _push(offset: Float[Array, "N M 2"], reach: np.ndarray, pairs: np.ndarray) -> Float[Array, "N 2"]:
+    distance = norm(offset)
+    overlap = jnp.logaddexp(0.0, (reach - distance) / CONTACT_MARGIN) * CONTACT_MARGIN
+    # Two centres on one point give no direction to push in: no force, where a division would give NaN.
+    apart = pairs & (distance > 0.0)
+    strength = jnp.where(apart, CONTACT_FORCE * overlap / jnp.where(apart, distance, 1.0), 0.0)
+    return -(strength[..., None] * offset).sum(1)
+
+
+def _capped(world: World, vel: Float[Array, "N 2"]) -> Float[Array, "N 2"]:
+    limit = np.array([a.max_speed for a in world.agents])
+    if np.isinf(limit).all():
+        return vel
+    speed = norm(vel)
+    fast = speed > limit
+    return vel * jnp.where(fast, limit / jnp.where(fast, speed, 1.0), 1.0)[:, None]
+
+
+def offsets(origin: Float[Array, "M 2"], target: Float[Array, "K 2"]) -> Float[Array, "M K 2"]:
+    """Each target as seen from each origin."""
+    return target[None] - origin[:, None]
+
+
+def norm(vector: Float[Array, "*k 2"]) -> Float[Array, "*k"]:
+    """Euclidean length; written out because a reduction over two numbers does not vectorise."""
+    return jnp.sqrt(square(vector))
+
+
+def square(vector: Float[Array, "*k 2"]) -> Float[Array, "*k"]:
+    """Squared Euclidean length."""
+    return vector[..., 0] ** 2 + vector[..., 1] ** 2
+
+
+def others(values: Float[Array, "N N *f"]) -> Float[Array, "N M *f"]:
+    """Row i without its own entry i, order kept; M = N - 1. Selects with a constant mask, so nothing is gathered."""
+    n = values.shape[0]
+    before = np.arange(n - 1) < np.arange(n)[:, None]
+    return jnp.where(before.reshape(before.shape + (1,) * (values.ndim - 2)), values[:, :-1], values[:, 1:])
+
+
+def pick(index: Int[Array, " G"], table: Float[Array, "L *f"] | np.ndarray) -> Float[Array, "G *f"]:
+    """``table[index]`` as a masked sum, which fuses where a gather would not."""
+    chosen = index[:, None] == np.arange(table.shape[0])
+    return jnp.where(chosen.reshape(chosen.shape + (1,) * (table.ndim - 1)), table[None], 0.0).sum(1)
+
+
+def one_hot(index: Int[Array, " G"], num: int) -> Float[Array, " K"]:
+    """G indices below ``num`` as one flat vector of K = G · num zeros and ones."""
+    return (index[:, None] == np.arange(num)).astype(float).reshape(-1)

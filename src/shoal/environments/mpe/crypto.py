@@ -1,0 +1,65 @@
+"""``mpe/simple_crypto``: Alice must tell Bob a secret over a public channel without Eve understanding it."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from shoal.environments.mpe.build import environment
+from shoal.environments.mpe.core import Agent, Landmark, State, World, one_hot, pick
+from shoal.environments.mpe.drawing import BLUE, SKY, VERMILION, highlighted
+from shoal.environments.options import check_count, check_flag
+from shoal.types import Environment
+
+LANDMARKS = 2
+WORDS = 4
+CODES = np.eye(LANDMARKS, WORDS)
+EVE, BOB, ALICE = 0, 1, 2
+
+
+def simple_crypto(*, horizon: int = 25, continuous_actions: bool = False) -> Environment:
+    """Covert communication (Lowe et al. 2017). Nobody moves; each agent says one of 4 words per step.
+
+    A secret and a key are each one of 2 codes (4 wide, one-hot). Alice sees secret and key, Bob the key and what Alice
+    said, Eve only what Alice said. The error of Bob or Eve is the squared distance of their own word from the secret,
+    or 0 while they say nothing. Eve earns minus her error; Alice and Bob each earn Eve's error minus Bob's. The global
+    state is secret and key (one-hot of 2 each), then what Eve, Bob and Alice said.
+
+    Args:
+        horizon: steps in an episode.
+        continuous_actions: messages in [0, 1]⁴ instead of words.
+
+    Raises:
+        InputError: an option is out of range.
+    """
+    roles = (("eve_0", VERMILION), ("bob_0", BLUE), ("alice_0", SKY))
+    world = World(
+        agents=tuple(Agent(name, i, colour=tint, moves=False, speaks=True) for i, (name, tint) in enumerate(roles)),
+        landmarks=tuple(Landmark(f"landmark_{i}") for i in range(LANDMARKS)),
+        vocabulary=WORDS,
+        num_goals=2,
+        continuous=check_flag("continuous_actions", continuous_actions),
+    )
+
+    def observe(s: State) -> list[Float[Array, "1 D"]]:
+        secret, key = jnp.split(pick(s.goal, CODES), 2)
+        heard = s.comm[ALICE:]
+        return [heard, jnp.concatenate([key, heard], axis=1), jnp.concatenate([secret, key], axis=1)]
+
+    def reward(s: State) -> Float[Array, " 3"]:
+        said = s.comm[: BOB + 1]
+        error = jnp.square(said - pick(s.goal[:1], CODES)).sum(1) * (said != 0.0).any(1)
+        team = error[EVE] - error[BOB]
+        return jnp.stack([-error[EVE], team, team])
+
+    def features(s: State) -> Float[Array, " 16"]:
+        return jnp.concatenate([one_hot(s.goal, LANDMARKS), s.comm.reshape(-1)])
+
+    return environment(
+        "simple_crypto",
+        world,
+        observe=observe,
+        reward=reward,
+        features=features,
+        horizon=check_count("horizon", horizon),
+        colours=lambda s: highlighted(world, s.goal[:1]),
+    )

@@ -1,0 +1,87 @@
+"""``mpe/simple_reference``: two agents, each of whom knows only where the *other* must go, walk and talk."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from shoal.environments.mpe.build import environment
+from shoal.environments.mpe.core import Agent, Landmark, State, World, offsets, one_hot, pick, square
+from shoal.environments.mpe.drawing import BLUE, ORANGE, highlighted
+from shoal.environments.options import Convention, check_convention, check_count, check_flag, check_number
+from shoal.errors import InputError
+from shoal.types import Environment
+
+LANDMARKS = 3
+WORDS = 10
+COLOURS = 0.25 + 0.5 * np.eye(LANDMARKS)
+
+
+def simple_reference(
+    *,
+    local_ratio: float | None = None,
+    horizon: int = 25,
+    continuous_actions: bool = False,
+    convention: Convention = "mpe2",
+    landmark_range: float = 1.0,
+) -> Environment:
+    """Reference game (Mordatch and Abbeel 2018).
+
+    Agent i sees its velocity, the offsets of the 3 landmarks, the colour of the other agent's goal and the word heard.
+    A discrete action is ``move + 5 · word``. The global state is positions, velocities, landmarks, both goals
+    (one-hot, goal i being what agent i knows) and both words. With d_i the distance of the *other* agent from goal i:
+
+    * ``mpe2``: agent i receives ``-(1 - local_ratio) · (d_0 + d_1) / 2 - local_ratio · d_i``; the score is the sum.
+    * ``openai`` (the papers): both receive ``-d_0² - d_1²``; the score is one copy.
+
+    Args:
+        local_ratio: weight of an agent's own term in the ``mpe2`` reward; None means 0.5.
+        horizon: steps in an episode.
+        continuous_actions: five pushes and ten message entries in [0, 1] instead of 50 choices.
+        convention: ``openai`` also integrates velocity before position, as the original does.
+        landmark_range: landmarks start in [-r, r]²; 0.8 is what the official MAPPO code uses.
+
+    Raises:
+        InputError: an option is out of range, or ``local_ratio`` is given with ``openai``.
+    """
+    openai = check_convention(convention)
+    if openai and local_ratio is not None:
+        raise InputError("local_ratio has no meaning under convention 'openai', whose reward is one shared sum.")
+    ratio = 0.5 if local_ratio is None else check_number("local_ratio", local_ratio, 0.0, 1.0)
+    world = World(
+        agents=(Agent("agent_0", 0, colour=BLUE, speaks=True), Agent("agent_1", 0, colour=ORANGE, speaks=True)),
+        landmarks=tuple(Landmark(f"landmark_{i}") for i in range(LANDMARKS)),
+        vocabulary=WORDS,
+        num_goals=2,
+        landmark_range=check_number("landmark_range", landmark_range, 0.0, 10.0),
+        continuous=check_flag("continuous_actions", continuous_actions),
+        velocity_first=openai,
+    )
+
+    def observe(s: State) -> list[Float[Array, "2 D"]]:
+        marks = offsets(s.pos, s.landmarks).reshape(2, -1)
+        return [jnp.concatenate([s.vel, marks, pick(s.goal, COLOURS), s.comm[::-1]], axis=1)]
+
+    def reward(s: State) -> Float[Array, " 2"]:
+        cost = square(s.pos[::-1] - pick(s.goal, s.landmarks))
+        if openai:
+            return jnp.broadcast_to(-cost.sum(), (2,))
+        distance = jnp.sqrt(cost)
+        return -(1.0 - ratio) * distance.mean() - ratio * distance
+
+    def features(s: State) -> Float[Array, " S"]:
+        parts = [s.pos, s.vel, s.landmarks, one_hot(s.goal, LANDMARKS), s.comm]
+        return jnp.concatenate([part.reshape(-1) for part in parts])
+
+    return environment(
+        "simple_reference",
+        world,
+        observe=observe,
+        reward=reward,
+        features=features,
+        horizon=check_count("horizon", horizon),
+        shared_reward=openai or ratio == 0.0,
+        score="mean" if openai else "sum",
+        novel=range(2, 2 + 2 * LANDMARKS),
+        # A landmark is drawn in the colour of the agent that must reach it.
+        colours=lambda s: highlighted(world, s.goal, (ORANGE, BLUE)),
+    )

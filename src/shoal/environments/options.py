@@ -1,0 +1,38 @@
+"""Checks of what a user asks of a scenario, before anything is built."""
+
+import math
+from typing import Literal, get_args
+
+from shoal.errors import InputError, unknown
+
+Convention = Literal["mpe2", "openai"]
+
+
+def check_count(name: str, value: int, least: int = 1) -> int:
+    """``value`` itself, or an :class:`InputError` where it is not an integer ≥ ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{name} must be an integer of at least {least}, not {value!r}.")
+    return value
+
+
+def check_flag(name: str, value: bool) -> bool:
+    """``value`` itself, or an :class:`InputError` where it is not True or False."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be True or False, not {value!r}.")
+    return value
+
+
+def check_number(name: str, value: float, low: float, high: float) -> float:
+    """``value`` as a float, or an :class:`InputError` where it is not a number in [low, high]."""
+    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not good or not low <= value <= high:
+        raise InputError(f"{name} must be a number from {low:g} to {high:g}, not {value!r}.")
+    return float(value)
+
+
+def check_convention(value: str) -> bool:
+    """True for ``openai``, False for ``mpe2``; an :class:`InputError` for anything else."""
+    known = get_args(Convention)
+    if value not in known:
+        raise unknown("convention", str(value), known)
+    return value == "openai"

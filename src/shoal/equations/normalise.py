@@ -1,0 +1,113 @@
+"""Running statistics of a stream of numbers, to keep value targets near mean 0 and standard deviation 1."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Shaped
+
+from shoal.equations.reduce import total
+
+VARIANCE_FLOOR = 1e-2
+"""Smallest variance to divide by, as in the MAPPO authors' ValueNorm: a nearly constant feature is not blown up."""
+
+
+class Running(NamedTuple):
+    """Statistics of each feature, already debiased: they can be read as they are."""
+
+    mean: Float[Array, "*f"]
+    """Estimate of E[x]."""
+    square: Float[Array, "*f"]
+    """Estimate of E[x²]."""
+    weight: Float[Array, "*f"]
+    """What stands behind them: 1 − β^updates for exponential averages, the number of samples for exact ones."""
+
+
+def init(shape: tuple[int, ...]) -> Running:
+    """Statistics that have seen nothing: mean 0 and standard deviation 1, so that normalising changes nothing."""
+    return Running(jnp.zeros(shape), jnp.ones(shape), jnp.zeros(shape))
+
+
+def update(
+    stats: Running,
+    x: Float[Array, "..."],
+    weight: Shaped[Array, "..."] | None = None,
+    beta: float | None = 0.99999,
+) -> Running:
+    """Takes one batch into account; the batch is averaged over its leading axes and over all device shards.
+
+        b = mean(x),    w' = β w + 1 − β,    m' = m + (b − m) (1 − β) / w'          (β given)
+        b = mean(x),    w' = w + n,          m' = m + (b − m) n / w'                (β None)
+
+    The first line is the debiased exponential average Σ_k β^(K−k) b_k / Σ_k β^(K−k), in which a batch counts once
+    whatever its size; with β close to 1 that is nearly the plain mean over batches. The second is the exact mean over
+    all samples so far. E[x²] is kept the same way.
+
+    Args:
+        stats: features [*f].
+        x: [..., *f].
+        weight: broadcasts to ``x``, for example ``alive``; a batch of weight 0 changes nothing.
+        beta: β, or None. The MAPPO code's value is 0.99999.
+
+    Source: Kingma & Ba 2015, Adam, section 3 (debiasing), with E[x] and E[x²] as in the MAPPO authors' ValueNorm.
+    """
+    features = stats.mean.shape
+    lead = x.ndim - len(features)
+    assert lead >= 0 and x.shape[lead:] == features, f"x {x.shape} does not end in the features {features}"
+    w = jnp.ones(x.shape) if weight is None else jnp.broadcast_to(weight, x.shape).astype(jnp.float32)
+    x = jnp.where(w != 0, x, 0).astype(jnp.float32)
+    axes = tuple(range(lead))
+    n, first, second = total((w.sum(axes), (w * x).sum(axes), (w * x * x).sum(axes)))
+    seen = n > 0
+    n_or_1 = jnp.where(seen, n, 1.0)
+    if beta is None:
+        grown, step = stats.weight + n, n / (stats.weight + n_or_1)
+    else:
+        grown = jnp.where(seen, beta * stats.weight + (1.0 - beta), stats.weight)
+        step = jnp.where(seen, (1.0 - beta) / (beta * stats.weight + (1.0 - beta)), 0.0)
+    return Running(
+        mean=stats.mean + (first / n_or_1 - stats.mean) * step,
+        square=stats.square + (second / n_or_1 - stats.square) * step,
+        weight=grown,
+    )
+
+
+def moments(stats: Running) -> tuple[Float[Array, "*f"], Float[Array, "*f"]]:
+    """(mean, standard deviation), both [*f]: σ = sqrt(max(E[x²] − E[x]², 0.01))."""
+    return stats.mean, jnp.sqrt(jnp.maximum(stats.square - jnp.square(stats.mean), VARIANCE_FLOOR))
+
+
+def normalise(stats: Running, x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """(x − μ) / σ for x [..., *f]."""
+    mean, std = moments(stats)
+    return (x - mean) / std
+
+
+def denormalise(stats: Running, x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """σ x + μ for x [..., *f], the inverse of :func:`normalise`."""
+    mean, std = moments(stats)
+    return x * std + mean
+
+
+def popart(
+    old: Running, new: Running, kernel: Float[Array, "*p H K"], bias: Float[Array, "*p K"]
+) -> tuple[Float[Array, "*p H K"], Float[Array, "*p K"]]:
+    """Rescales a linear output layer so that new statistics do not change what it predicts.
+
+        W' = W σ / σ',    b' = (σ b + μ − μ') / σ',    so that    σ' (h W' + b') + μ' = σ (h W + b) + μ  for every h
+
+    Args:
+        old: statistics μ, σ that the layer was trained under, [*p, K] or anything that broadcasts to ``bias``.
+        new: the statistics μ', σ' that it will be read under.
+        kernel: W [*p, H, K].
+        bias: b [*p, K].
+
+    Returns:
+        (W', b').
+
+    Source: van Hasselt et al. 2016, Learning values across many orders of magnitude, proposition 1; Hessel et al. 2019,
+    Multi-task Deep Reinforcement Learning with PopArt (the same step for K outputs).
+    """
+    assert kernel.shape[:-2] + kernel.shape[-1:] == bias.shape, f"kernel {kernel.shape}, bias {bias.shape}"
+    (old_mean, old_std), (new_mean, new_std) = moments(old), moments(new)
+    scale = jnp.broadcast_to(old_std / new_std, bias.shape)
+    return kernel * scale[..., None, :], (old_std * bias + old_mean - new_mean) / new_std

@@ -1,0 +1,27 @@
+"""The backward linear recurrence that every return and advantage estimate is made of."""
+
+import jax
+from jaxtyping import Array, Bool, Float
+
+
+def backward(
+    bias: Float[Array, "T *b"], decay: Float[Array, "T *b"], final: Float[Array, "*b"], *, unroll: int = 1
+) -> Float[Array, "T *b"]:
+    """y_t = bias_t + decay_t · y_{t+1}, with y_T = ``final``.
+
+    A plain scan is the fastest form on a CPU (measured at E = 128, N = 3, T = 25 and 128: 1.3 to 5 times faster than
+    an associative scan, and not helped by unrolling); ``unroll`` is for accelerators, where each turn is a launch.
+    """
+    assert bias.shape == decay.shape and bias.shape[1:] == final.shape, (bias.shape, decay.shape, final.shape)
+
+    def turn(following: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        now = row[0] + row[1] * following
+        return now, now
+
+    return jax.lax.scan(turn, final, (bias, decay), reverse=True, unroll=unroll)[1]
+
+
+def per_agent(last: Bool[Array, "T ..."], like: Float[Array, "T ..."]) -> Bool[Array, "T ..."]:
+    """``last`` with trailing axes of length 1, so that it broadcasts against ``like``: [T, E] -> [T, E, 1]."""
+    assert last.shape == like.shape[: last.ndim], f"last {last.shape} does not lead {like.shape}"
+    return last.reshape(last.shape + (1,) * (like.ndim - last.ndim))

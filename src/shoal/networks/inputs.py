@@ -1,0 +1,72 @@
+"""What actors and critics read. Death mask: a dead agent's features are zero, its id stays (Yu et al. 2022, §5.4)."""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from shoal.errors import InputError
+from shoal.types import EnvSpec, Step
+
+CriticInput = Literal["local", "concat", "state", "agent", "pruned"]
+
+
+class Input(NamedTuple):
+    """A function from a Step to features, with their width."""
+
+    width: int
+    features: Callable[[Step], Array]
+    per_agent: bool
+    """Whether the features are [*b, N, F] or, the same for the whole team, [*b, F]."""
+
+
+def _alive(step: Step, x: Array) -> Array:
+    return jnp.where(step.alive[..., None], x, 0.0)
+
+
+def _with_id(x: Array) -> Array:
+    n = x.shape[-2]
+    return jnp.concatenate([x, jnp.broadcast_to(jnp.eye(n, dtype=x.dtype), (*x.shape[:-1], n))], axis=-1)
+
+
+def _with_state(step: Step, x: Array | None) -> Array:
+    n = step.obs.shape[-2]
+    state = jnp.broadcast_to(step.state[..., None, :], (*step.state.shape[:-1], n, step.state.shape[-1]))
+    return _with_id(_alive(step, state if x is None else jnp.concatenate([state, x], axis=-1)))
+
+
+def actor_input(spec: EnvSpec, agent_id: bool) -> Input:
+    """The agent's own observation, and with ``agent_id`` a one-hot id."""
+    if agent_id:
+        return Input(spec.obs_dim + spec.num_agents, lambda step: _with_id(_alive(step, step.obs)), True)
+    return Input(spec.obs_dim, lambda step: _alive(step, step.obs), True)
+
+
+def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
+    """The five critic inputs (Yu et al. 2022, §5.2).
+
+    ``local``: own observation (IPPO). ``concat`` (CL): all observations. ``state`` (EP): the environment's state.
+    ``agent`` (AS): state, own observation and id. ``pruned`` (FP): AS without observation features that the state
+    already holds (``spec.novel`` lists those it does not).
+
+    Raises:
+        InputError: ``kind`` reads a state that the environment does not have.
+    """
+    n, o, s = spec.num_agents, spec.obs_dim, spec.state_dim
+    if kind in ("state", "agent", "pruned") and s == 0:
+        raise InputError(f"{spec.name} has no global state: critic_input {kind!r} needs one; use 'concat' or 'local'.")
+    if kind == "local":
+        return actor_input(spec, agent_id)
+    if kind == "concat":
+        return Input(n * o, lambda step: _alive(step, step.obs).reshape(*step.obs.shape[:-2], n * o), False)
+    if kind == "state":
+        return Input(s, lambda step: step.state, False)
+    if kind == "agent":
+        return Input(s + o + n, lambda step: _with_state(step, step.obs), True)
+    novel = jnp.array(spec.novel, int)
+    return Input(
+        s + len(spec.novel) + n,
+        lambda step: _with_state(step, step.obs[..., novel] if spec.novel else None),
+        True,
+    )

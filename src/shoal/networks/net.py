@@ -1,0 +1,48 @@
+"""The adapter between Flax modules and the rest of Shoal: a :class:`Net` is two pure functions.
+
+Only NNX's functional subset (``split`` and ``merge``) is used, so no Flax object crosses a ``jit`` boundary.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+from flax import nnx
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from shoal.types import PyTree
+
+
+class Net(NamedTuple):
+    """A network over sequences. Feed-forward nets ignore ``first`` and hand their empty carry on.
+
+    ``apply(params, carry, x, first)`` reads ``x`` [T, *b, F] from the recurrent state before its first moment
+    (leaves [*b, H]), resets that state where ``first`` [T, E] says that an episode starts, and returns the
+    recurrent state *after every* moment (leaves [T, *b, H]) with the output [T, *b, K].
+    """
+
+    init: Callable[[PRNGKeyArray], PyTree]
+    apply: Callable[[PyTree, PyTree, Float[Array, "T *b F"], Bool[Array, "T E"]], tuple[PyTree, Array]]
+    initial_carry: Callable[[tuple[int, ...]], PyTree]
+    """Batch shape ``b`` -> the recurrent state at the start of an episode."""
+
+
+def from_module(
+    make: Callable[[nnx.Rngs], nnx.Module], initial_carry: Callable[[tuple[int, ...]], PyTree] = lambda batch: ()
+) -> Net:
+    """Lift a Flax module whose ``__call__(carry, x, first)`` returns ``(carry, y)`` to a :class:`Net`."""
+    graph, abstract = nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))))
+
+    def init(key: PRNGKeyArray) -> PyTree:
+        return nnx.to_pure_dict(nnx.split(make(nnx.Rngs(key)))[1])
+
+    def apply(params: PyTree, carry: PyTree, x: Array, first: Array) -> tuple[PyTree, Array]:
+        state = jax.tree.unflatten(jax.tree.structure(abstract), jax.tree.leaves(params))
+        return nnx.merge(graph, state)(carry, x, first)
+
+    return Net(init, apply, initial_carry)
+
+
+def last_carry(carry: PyTree) -> PyTree:
+    """The recurrent state after the last of T moments: leaves [T, *b, H] -> [*b, H]."""
+    return jax.tree.map(lambda h: h[-1], carry)

@@ -1,0 +1,59 @@
+"""Parameter sharing is one index vector: ``policy_of[i]`` names the parameters that agent i uses."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from shoal.errors import InputError
+from shoal.networks.net import Net
+from shoal.types import EnvSpec, PyTree
+
+Sharing = Literal["shared", "role", "independent"]
+
+
+def policy_of(spec: EnvSpec, sharing: Sharing | tuple[int, ...]) -> tuple[int, ...]:
+    """The index vector of a sharing mode: (0, 0, 0) shared, (0, 0, 1) by role, (0, 1, 2) independent.
+
+    Raises:
+        InputError: a hand-written vector has the wrong length, or leaves a policy number out.
+    """
+    n = spec.num_agents
+    if isinstance(sharing, tuple):
+        if len(sharing) != n or set(sharing) != set(range(max(sharing) + 1)):
+            raise InputError(f"sharing {sharing} must give each of the {n} agents a policy, numbered 0, 1, … in full.")
+        return sharing
+    if sharing == "shared":
+        return (0,) * n
+    return spec.roles if sharing == "role" else tuple(range(n))
+
+
+def per_agent(net: Net, index: tuple[int, ...]) -> Net:
+    """Lift a one-agent net to N agents: inputs [T, *b, N, F], carries [*b, N, H], parameters [P, …].
+
+    P = 1: agents are batch, one large product. P = N in order: ``vmap`` over parameters. Otherwise each agent's
+    parameters are gathered first.
+    """
+    num_policies, num_agents = max(index) + 1, len(index)
+
+    def init(key: Array) -> PyTree:
+        return jax.vmap(net.init)(jax.random.split(key, num_policies))
+
+    def apply(params: PyTree, carry: PyTree, x: Array, first: Array) -> tuple[PyTree, Array]:
+        if num_policies == 1:
+            return net.apply(jax.tree.map(lambda p: p[0], params), carry, x, first)
+        if index != tuple(range(num_agents)):
+            params = jax.tree.map(lambda p: p[jnp.array(index)], params)
+        return jax.vmap(net.apply, in_axes=(0, -2, -2, None), out_axes=-2)(params, carry, x, first)
+
+    return Net(init, apply, lambda batch: net.initial_carry((*batch, num_agents)))
+
+
+def for_team(net: Net) -> Net:
+    """A net that reads one input for the whole team, [T, *b, F]; parameters keep a leading axis P = 1."""
+    return Net(
+        lambda key: jax.tree.map(lambda p: p[None], net.init(key)),
+        lambda params, carry, x, first: net.apply(jax.tree.map(lambda p: p[0], params), carry, x, first),
+        net.initial_carry,
+    )

@@ -1,0 +1,108 @@
+"""Checkpoints of a run: orbax stores the arrays, :mod:`~shoal.records.step_folders` makes them survive a crash.
+
+Arrays are stored flat, in the order of the tree's leaves, and a JSON index notes each leaf's name, dtype and shape; the
+structure comes from the template, so NamedTuples need no code and nothing is pickled. This is the only file that knows
+orbax, and it imports it late: that takes up to half a second.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import InputError
+from shoal.records.files import dumps, from_json
+from shoal.records.leaves import Leaf, compare, describe, from_host, to_host
+from shoal.records.step_folders import commit, found, newest_sound
+from shoal.types import PyTree
+
+
+def _to_stderr(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
+
+
+class Checkpoints:
+    """The newest ``keep`` checkpoints of one run, in ``folder`` (made on the first save). One writer at a time."""
+
+    def __init__(self, folder: Path, keep: int = 3):
+        if keep < 1:
+            raise InputError(f"keep is the number of checkpoints to keep, at least 1, not {keep}.")
+        self.folder, self.keep = Path(folder).absolute(), keep
+
+    def save(self, step: int, state: PyTree, meta: dict) -> None:
+        """Store ``state`` (arrays on any local devices) and ``meta`` (JSON values); on the disk when it returns.
+
+        Killed at any moment, it leaves the old checkpoints or the new one. Steps after ``step`` are removed: they
+        belong to the branch that was left by resuming from an earlier one.
+
+        Raises:
+            InputError: ``meta`` has no JSON form.
+            CheckpointError: the disk is full or the folder cannot be written; earlier checkpoints are untouched.
+        """
+        index = {"step": int(step), "leaves": [list(leaf) for leaf in describe(state)], "meta": meta}
+        text = dumps(index, "checkpoint", indent=1)
+        with commit(self.folder, int(step), self.keep) as work:
+            _write_arrays(work / "arrays", to_host(state))
+            (work / "index.json").write_text(text, encoding="utf-8")
+
+    def restore(
+        self, template: PyTree, step: int | None = None, say: Callable[[str], None] = _to_stderr
+    ) -> tuple[PyTree, dict, int]:
+        """The newest sound checkpoint as ``(state, meta, step)``, bit for bit as it was saved.
+
+        Arrays come back whole on the default device, or as numpy where the template is numpy or JAX has no such
+        dtype; sharding them again is the caller's work.
+
+        Args:
+            template: a tree like the saved one, of arrays or ``jax.ShapeDtypeStruct``.
+            step: restore exactly this step, or fail.
+            say: receives one sentence for each damaged checkpoint that is passed over.
+
+        Raises:
+            CheckpointError: none is sound, or the tree differs from the template; the first such leaf is named.
+        """
+        path = newest_sound(self.folder, step, say)
+        index = _read_index(path)
+        leaves = [Leaf(*leaf) for leaf in index["leaves"]]
+        compare(leaves, describe(template), index["step"])
+        state = from_host(_read_arrays(path / "arrays", leaves), leaves, template)
+        return state, from_json(index["meta"]), index["step"]
+
+    def steps(self) -> list[int]:
+        """The steps that have a checkpoint, sound or not, in ascending order."""
+        return sorted({step for step, _, _ in found(self.folder)})
+
+    def latest(self) -> int | None:
+        """The newest of :meth:`steps`."""
+        return max(self.steps(), default=None)
+
+    def load_meta(self, step: int | None = None, say: Callable[[str], None] = lambda sentence: None) -> dict:
+        """The ``meta`` of the checkpoint that :meth:`restore` would choose; silent about damage, which that reports."""
+        return from_json(_read_index(newest_sound(self.folder, step, say))["meta"])
+
+
+def _read_index(path: Path) -> dict[str, Any]:
+    return json.loads((path / "index.json").read_text(encoding="utf-8"))
+
+
+def _write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
+    import orbax.checkpoint as ocp
+
+    tree = {str(i): array for i, array in enumerate(arrays) if array.size}  # orbax refuses arrays without elements
+    if tree:
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+            checkpointer.save(folder, args=ocp.args.PyTreeSave(tree))
+
+
+def _read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray | None]:
+    import orbax.checkpoint as ocp
+
+    wanted = {str(i): ocp.RestoreArgs(restore_type=np.ndarray) for i, leaf in enumerate(leaves) if 0 not in leaf.shape}
+    arrays: dict[str, np.ndarray] = {}
+    if wanted:
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+            arrays = checkpointer.restore(folder, args=ocp.args.PyTreeRestore(item=wanted, restore_args=wanted))
+    return [arrays.get(str(i)) for i in range(len(leaves))]

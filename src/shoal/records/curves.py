@@ -1,0 +1,211 @@
+"""Learning curves: the mean over seeds with a confidence band, one or several runs in one figure."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from shoal.errors import InputError, unknown
+from shoal.records.log import read
+
+# Okabe and Ito's palette: its hues stay apart under the common forms of colour blindness.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ("-", "--", "-.", ":")
+_INK, _FAINT, _GRID = "#262626", "#707070", "#E6E6E6"
+_UNITS = ((1e9, "billions"), (1e6, "millions"), (1e3, "thousands"))
+
+
+def interval(values: Float[np.ndarray, " seeds"], confidence: float = 0.95) -> tuple[float, float, float]:
+    """(mean, low, high): Student's t interval of the mean over seeds, which assumes a roughly normal score.
+
+    mean ± t_{(1 + c) / 2, n - 1} · s / √n, with s the sample standard deviation (n - 1 in its denominator). With one
+    seed there is no interval and its ends are NaN.
+
+    Raises:
+        InputError: no values, or ``confidence`` is not between 0 and 1.
+    """
+    from scipy.special import stdtrit  # JAX itself needs SciPy
+
+    values = np.asarray(values, np.float64).ravel()
+    _check_confidence(confidence)
+    if values.size == 0:
+        raise InputError("An interval needs the values of at least one seed.")
+    mean = float(values.mean())
+    if values.size == 1:
+        return mean, float("nan"), float("nan")
+    half = float(stdtrit(values.size - 1, (1 + confidence) / 2) * values.std(ddof=1) / np.sqrt(values.size))
+    return mean, mean - half, mean + half
+
+
+def band(
+    values: Float[np.ndarray, "X seeds"], confidence: float = 0.95, resamples: int = 2000
+) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, " X"], Float[np.ndarray, " X"]]:
+    """(mean, low, high) at each of X points: the percentile bootstrap of the mean over seeds.
+
+    Every point uses the same resampled seeds (a seed is one run, so its whole curve is drawn at once), and the draw is
+    fixed, so that a figure is reproducible. Seeds that are NaN at a point are left out there. With few seeds the
+    percentile bootstrap is narrower than its nominal confidence.
+    """
+    _check_confidence(confidence)
+    seeds = values.shape[1]
+    weights = np.random.default_rng(0).multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples).astype(np.float64)
+    there = np.isfinite(values)
+    filled = np.where(there, values, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):  # a point without any seed is NaN
+        mean = filled.sum(1) / there.sum(1)
+        means = (weights @ filled.T) / (weights @ there.T)
+    low, high = np.full_like(mean, np.nan), np.full_like(mean, np.nan)
+    some = there.any(1)
+    low[some], high[some] = np.nanquantile(means[:, some], [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    return mean, low, high
+
+
+def series(folder: Path, metric: str) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, "X seeds"]]:
+    """(steps, values) of one metric of the run in ``folder``; rows without it are left out.
+
+    Raises:
+        InputError: the run has no log, or no row has that metric, or its number of seeds changes.
+    """
+    rows = read(folder)
+    if not rows:
+        raise InputError(f"The run {Path(folder).name!r} has no log to read.")
+    found = [(row["step"], np.atleast_1d(np.asarray(row[metric], np.float64))) for row in rows if _numeric(row, metric)]
+    if not found:
+        known = {name for row in rows for name in row if name != "step" and _numeric(row, name)}
+        raise unknown(f"metric in the log of {Path(folder).name!r} named", metric, known)
+    if len({values.shape for _, values in found}) > 1:
+        raise InputError(f"The number of seeds of {metric!r} changes within the log of {Path(folder).name!r}.")
+    return np.array([step for step, _ in found], np.float64), np.stack([values for _, values in found])
+
+
+def plot(
+    folders: Path | str | Sequence[Path | str],
+    path: Path | str | None = None,
+    metrics: Sequence[str] = ("return",),
+    *,
+    lines: Mapping[str, float] | None = None,
+    names: Sequence[str] | None = None,
+    title: str = "",
+    confidence: float = 0.95,
+) -> Path:
+    """Draw learning curves: one panel per metric, one line per run, against environment steps per seed.
+
+    With several seeds a line is their mean and the band its :func:`band`. With one seed the thin line is the raw
+    log and the bold one a centred moving average, whose width the legend states.
+
+    Args:
+        folders: one run's folder or several.
+        path: the picture, PNG, PDF or SVG by its suffix; by default ``curves.png`` in the run's folder, or beside
+            the first of several runs.
+        metrics: columns of the log.
+        lines: reference values, drawn as labelled horizontal lines in the first panel.
+        names: what the legend calls the runs; by default their folders' names.
+        title: by default the run's name.
+        confidence: of the band.
+
+    Returns:
+        Where the picture is.
+
+    Raises:
+        InputError: a run has no log or lacks a metric, or the suffix is none of those.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    runs = [Path(folders)] if isinstance(folders, (str, Path)) else [Path(folder) for folder in folders]
+    if not runs or not metrics:
+        raise InputError("A figure needs at least one run and one metric.")
+    names = list(names) if names is not None else [run.resolve().name for run in runs]
+    if len(names) != len(runs):
+        raise InputError(f"There are {len(runs)} runs and {len(names)} names for them.")
+    path = Path(path) if path is not None else (runs[0] if len(runs) == 1 else runs[0].parent) / "curves.png"
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        raise InputError(f"A figure is a .png, .pdf or .svg file, not {path.name!r}.")
+    data = [[series(run, metric) for run in runs] for metric in metrics]
+
+    figure = Figure(figsize=(7.2, 1.0 + 3.1 * len(metrics)), dpi=200, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(metrics), 1, sharex=True, squeeze=False)[:, 0]
+    unit, word = _unit(max(steps[-1] for row in data for steps, _ in row))
+    for metric, row, axes in zip(metrics, data, panels, strict=True):
+        for i, ((steps, values), name) in enumerate(zip(row, names, strict=True)):
+            style = {"color": PALETTE[i % len(PALETTE)], "linestyle": _DASHES[i // len(PALETTE) % len(_DASHES)]}
+            _curve(axes, steps / unit, values, f"{name}: " if len(runs) > 1 else "", style, confidence)
+        _dress(axes, metric)
+    panels[0].legend(frameon=False, fontsize=9, labelcolor=_INK, loc="best", handlelength=1.6)
+    _reference(panels[0], lines or {})
+    panels[-1].set_xlabel(f"Environment steps per seed{word}", color=_INK)
+    panels[0].set_title(
+        title or (names[0] if len(runs) == 1 else ""), loc="left", fontsize=12, fontweight="bold", color=_INK, pad=10
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    return path
+
+
+def _curve(axes: Any, steps: np.ndarray, values: np.ndarray, name: str, style: dict[str, Any], confidence: float):
+    seeds = values.shape[1]
+    if seeds > 1:
+        mean, low, high = band(values, confidence)
+        axes.fill_between(steps, low, high, color=style["color"], alpha=0.18, linewidth=0)
+        label = f"{name}mean of {seeds} seeds, {confidence:.0%} interval"
+    else:
+        width = 1 + 2 * (len(steps) // 80)
+        mean = _moving_average(values[:, 0], width)
+        label = f"{name}1 seed"
+        if width > 1:
+            axes.plot(steps, values[:, 0], color=style["color"], linewidth=0.7, alpha=0.35)
+            label += f", average of {width} rows"
+    marker = {"marker": "o", "markersize": 4} if len(steps) < 3 else {}
+    axes.plot(steps, mean, linewidth=1.8, label=label, solid_capstyle="round", **style, **marker)
+
+
+def _moving_average(values: np.ndarray, width: int) -> np.ndarray:
+    """Centred; at the ends it averages what there is. NaN values are left out."""
+    kernel, there = np.ones(width), np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        return np.convolve(np.where(there, values, 0.0), kernel, "same") / np.convolve(there, kernel, "same")
+
+
+def _dress(axes: Any, metric: str) -> None:
+    axes.set_ylabel(metric.replace("_", " ").capitalize(), color=_INK)
+    axes.grid(axis="y", color=_GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.margins(x=0.0, y=0.08)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#B0B0B0")
+    axes.tick_params(colors=_FAINT, labelcolor=_INK, labelsize=9)
+
+
+def _reference(axes: Any, lines: Mapping[str, float]) -> None:
+    for value in lines.values():
+        axes.axhline(value, color=_FAINT, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
+    axes.autoscale_view()
+    bottom, top = axes.get_ylim()
+    gap, free = 0.05 * (top - bottom), -np.inf
+    for name, value in sorted(lines.items(), key=lambda item: item[1]):  # labels step aside for the one below
+        free = max(value, free)
+        axes.annotate(
+            f" {name}", (1.0, free), xycoords=("axes fraction", "data"), fontsize=8.5, color=_FAINT, va="center"
+        )
+        free += gap
+
+
+def _unit(longest: float) -> tuple[float, str]:
+    for unit, word in _UNITS:
+        if longest >= unit:
+            return unit, f" ({word})"
+    return 1.0, ""
+
+
+def _numeric(row: dict[str, Any], name: str) -> bool:
+    value = row.get(name)
+    values = value if isinstance(value, list) and value else [value]
+    return all(isinstance(x, (int, float)) for x in values)
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence is a probability between 0 and 1, not {confidence}.")

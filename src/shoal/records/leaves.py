@@ -1,0 +1,93 @@
+"""A pytree as a flat list of named host arrays, and back: what a checkpoint stores and what it is compared with."""
+
+from functools import cache
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from shoal.errors import CheckpointError
+from shoal.types import PyTree
+
+
+class Leaf(NamedTuple):
+    """What a checkpoint notes of one leaf."""
+
+    name: str
+    """Its path in the tree, for example ``learner/policy/0/kernel``."""
+    dtype: str
+    """numpy's name, or for typed random keys JAX's, for example ``key<fry>``."""
+    shape: list[int]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+def _is_key(dtype: Any) -> bool:
+    return jax.numpy.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+@cache
+def _implementations() -> dict[str, str]:
+    """JAX's random number generators, by the name of their keys' dtype."""
+    known = ("threefry2x32", "rbg", "unsafe_rbg")
+    return {str(jax.eval_shape(lambda name=name: jax.random.key(0, impl=name)).dtype): name for name in known}
+
+
+def describe(tree: PyTree) -> list[Leaf]:
+    """The leaves of ``tree`` (arrays, Python scalars or ``ShapeDtypeStruct``) in the order of ``jax.tree.leaves``."""
+    found = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if not hasattr(leaf, "dtype"):
+            leaf = np.asarray(leaf)
+        name = jax.tree_util.keystr(path, simple=True, separator="/") or "the only leaf"
+        found.append(Leaf(name, str(leaf.dtype), list(leaf.shape)))
+    return found
+
+
+def to_host(tree: PyTree) -> list[np.ndarray]:
+    """Every leaf as one numpy array, gathered from all local devices; a random key as its ``uint32`` words."""
+    raw = [jax.random.key_data(x) if hasattr(x, "dtype") and _is_key(x.dtype) else x for x in jax.tree.leaves(tree)]
+    return [np.asarray(x) for x in jax.device_get(raw)]
+
+
+def from_host(arrays: list[np.ndarray | None], leaves: list[Leaf], template: PyTree) -> PyTree:
+    """The tree of ``template`` filled with ``arrays``: on the default device, or numpy where the template is numpy.
+
+    None stands for an array without elements.
+    """
+    like, structure = jax.tree.flatten(template)
+    return structure.unflatten(_place(a, leaf, t) for a, leaf, t in zip(arrays, leaves, like, strict=True))
+
+
+def _place(array: np.ndarray | None, leaf: Leaf, template: Any) -> Any:
+    if leaf.dtype.startswith("key<"):
+        if array is None:
+            return jax.random.split(jax.random.key(0, impl=_implementations()[leaf.dtype]), tuple(leaf.shape))
+        return jax.random.wrap_key_data(jax.numpy.array(array), impl=_implementations()[leaf.dtype])
+    if array is None:
+        array = np.zeros(leaf.shape, leaf.dtype)
+    if isinstance(template, (bool, int, float)):
+        return array.item()
+    # Without 64-bit mode JAX would narrow such an array, so it stays numpy and keeps its bits.
+    narrowed = jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype
+    return array if narrowed or isinstance(template, (np.ndarray, np.generic)) else jax.numpy.array(array)
+
+
+def compare(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
+    """Check that a checkpoint fits.
+
+    Raises:
+        CheckpointError: it does not; the first leaf that differs is named.
+    """
+    for there, here in zip_longest(stored, wanted):
+        if there == here:
+            continue
+        if here is None or (there is not None and there.name not in {leaf.name for leaf in wanted}):
+            what = f"it holds {there.name!r} ({there}), which this run does not have"
+        elif there is None or there.name != here.name:
+            what = f"it lacks {here.name!r} ({here})"
+        else:
+            what = f"{here.name!r} is {there} in it and {here} in this run"
+        raise CheckpointError(f"The checkpoint of step {step} does not fit this run: {what}.")

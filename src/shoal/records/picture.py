@@ -1,0 +1,140 @@
+"""One moment as a picture: a :class:`~shoal.types.Scene` or an RGB array, drawn with Pillow."""
+
+import importlib.util
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Shaped
+from PIL import Image, ImageDraw, ImageFont
+
+from shoal.errors import InputError
+from shoal.types import Scene
+
+Frame = Scene | Shaped[np.ndarray, "height width 3"]
+Colour = tuple[int, int, int]
+
+WHITE: Colour = (255, 255, 255)
+PAPER: Colour = (250, 250, 247)
+GRID: Colour = (233, 233, 228)
+EDGE: Colour = (205, 205, 200)
+INK: Colour = (38, 38, 38)
+FAINT: Colour = (118, 118, 118)
+OVERSAMPLING = 3
+"""Shapes are drawn this many times larger and averaged down, which smooths their edges; text is drawn at size."""
+TRAIL = 8
+"""Earlier positions that a trail shows."""
+
+
+@cache
+def font(size: int, bold: bool = False) -> Any:
+    """DejaVu Sans as matplotlib ships it (found without importing matplotlib), otherwise Pillow's own font."""
+    spec = importlib.util.find_spec("matplotlib")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(folder) / "mpl-data" / "fonts" / "ttf" / ("DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf")
+        if path.exists():
+            return ImageFont.truetype(str(path), size)
+    return ImageFont.load_default(size)
+
+
+def mix(colour: Colour, other: Colour, share: float) -> Colour:
+    """``colour`` with ``share`` of ``other`` in it."""
+    red, green, blue = (round(a + (b - a) * share) for a, b in zip(colour, other, strict=True))
+    return red, green, blue
+
+
+def rgb(colour: np.ndarray) -> Colour:
+    """A colour in 0..1 as bytes."""
+    red, green, blue = (int(x) for x in np.clip(np.asarray(colour, np.float64) * 255 + 0.5, 0, 255))
+    return red, green, blue
+
+
+def draw(frame: Frame, size: int, past: Sequence[Scene] = (), extent: float | None = None) -> Image.Image:
+    """A picture ``size`` pixels wide (a Scene is square; an array keeps its proportions).
+
+    Args:
+        frame: what to draw.
+        size: width in pixels.
+        past: earlier scenes of the episode, oldest first, for the trails of the solid discs.
+        extent: shows [-extent, extent]²; by default the scene's own.
+
+    Raises:
+        InputError: the frame is neither a Scene nor an array of height, width and 3 colours.
+    """
+    if isinstance(frame, Scene):
+        return _scene(frame, size, past[-TRAIL:], extent or frame.extent)
+    array = np.asarray(frame)
+    if array.ndim != 3 or array.shape[2] != 3 or 0 in array.shape:
+        raise InputError(f"A frame is a Scene or an array [height, width, 3], not one of shape {array.shape}.")
+    if array.dtype != np.uint8:
+        array = np.clip(array * (255.0 if np.issubdtype(array.dtype, np.floating) else 1), 0, 255).astype(np.uint8)
+    image = Image.fromarray(np.ascontiguousarray(array))
+    height = max(1, round(size * image.height / image.width))
+    # Large pixels, as in a grid world, stay sharp squares; a picture that must shrink is averaged.
+    return image.resize((size, height), Image.Resampling.NEAREST if size >= image.width else Image.Resampling.LANCZOS)
+
+
+def _scene(scene: Scene, size: int, past: Sequence[Scene], extent: float) -> Image.Image:
+    big = size * OVERSAMPLING
+    scale = big / (2 * extent)
+
+    def at(centre: np.ndarray) -> tuple[float, float]:
+        return big / 2 + float(centre[0]) * scale, big / 2 - float(centre[1]) * scale
+
+    image = Image.new("RGB", (big, big), PAPER)
+    pen = ImageDraw.Draw(image)
+    for tick in np.arange(-np.floor(extent * 2) / 2, extent, 0.5):
+        place, width = big / 2 + tick * scale, OVERSAMPLING
+        pen.line([(place, 0), (place, big)], GRID, width)
+        pen.line([(0, place), (big, place)], GRID, width)
+    solid = [k for k in range(len(scene.radii)) if not scene.hollow[k]]
+    rings = [k for k in range(len(scene.radii)) if scene.hollow[k]]
+    for k in rings:
+        _disc(pen, at(scene.centres[k]), scene.radii[k] * scale, rgb(scene.colours[k]), hollow=True)
+    for k in solid:
+        track = [at(s.centres[k]) for s in (*past, scene) if len(s.radii) > k and s.labels[k] == scene.labels[k]]
+        _trail(pen, track, max(0.35 * scene.radii[k] * scale, 2.0 * OVERSAMPLING), rgb(scene.colours[k]))
+    for k in solid:
+        _disc(pen, at(scene.centres[k]), scene.radii[k] * scale, rgb(scene.colours[k]), hollow=False)
+    image = image.reduce(OVERSAMPLING)
+    pen = ImageDraw.Draw(image)
+    for k in (*rings, *solid):
+        x, y = (place / OVERSAMPLING for place in at(scene.centres[k]))
+        _label(pen, (x, y), scene.radii[k] * scale / OVERSAMPLING, scene.labels[k], rgb(scene.colours[k]), k in rings, size)
+    pen.rectangle((0, 0, size - 1, size - 1), outline=EDGE)
+    return image
+
+
+def _disc(pen: ImageDraw.ImageDraw, centre: tuple[float, float], radius: float, colour: Colour, *, hollow: bool):
+    (x, y), radius = centre, max(radius, 3.0 * OVERSAMPLING)
+    box = (x - radius, y - radius, x + radius, y + radius)
+    width = round(max(OVERSAMPLING * 1.5, min(radius * 0.3, OVERSAMPLING * 3.0)))
+    if hollow:
+        pen.ellipse(box, fill=mix(colour, PAPER, 0.85), outline=colour, width=width)
+    else:
+        pen.ellipse(box, fill=colour, outline=mix(colour, (0, 0, 0), 0.3), width=OVERSAMPLING)
+
+
+def _trail(pen: ImageDraw.ImageDraw, track: list[tuple[float, float]], width: float, colour: Colour) -> None:
+    """Thinner and paler the longer ago."""
+    for i, (start, end) in enumerate(zip(track, track[1:], strict=False)):
+        age = (len(track) - 1 - i) / (TRAIL + 1)
+        shade, thick = mix(colour, PAPER, 0.35 + 0.55 * age), max(OVERSAMPLING, width * (1 - 0.75 * age))
+        pen.line([start, end], shade, round(thick))
+        pen.ellipse((end[0] - thick / 2, end[1] - thick / 2, end[0] + thick / 2, end[1] + thick / 2), shade)
+
+
+def _label(pen: Any, at: tuple[float, float], radius: float, name: str, colour: Colour, ring: bool, size: int) -> None:
+    """Inside the disc where it fits, else just below it, or above it near the lower edge."""
+    text, face = name.replace("_", " "), font(max(9, size // 38))
+    left, top, right, bottom = pen.textbbox((0, 0), text, font=face, anchor="mm")
+    if not ring and right - left < 1.7 * radius:
+        bright = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] > 150
+        pen.text(at, text, font=face, fill=INK if bright else WHITE, anchor="mm")
+        return
+    half, gap = (right - left) / 2 + 3, radius + (bottom - top) / 2 + 4
+    y = at[1] + gap if at[1] + 2 * gap - radius < size else at[1] - gap
+    x = min(max(at[0], half), size - half)
+    pen.text((x, y), text, font=face, fill=mix(colour, (0, 0, 0), 0.45), anchor="mm", stroke_width=2, stroke_fill=PAPER)

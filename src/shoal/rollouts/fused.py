@@ -1,0 +1,95 @@
+"""The compiled roll-out: environment and policy advance inside one ``lax.scan``."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from shoal.types import Box, Environment, EpisodeStats, PyTree, Step, Trajectory
+
+Act = Callable[[PyTree, PyTree, Step, PRNGKeyArray, bool], tuple[PyTree, Array, dict[str, Array]]]
+SEEDS = "seeds"
+
+
+class RolloutState(NamedTuple):
+    """Where E environments stand between two roll-outs."""
+
+    env: PyTree
+    step: Step
+    carry: PyTree
+    returns: Float[Array, "E N"]
+    """Undiscounted return of the episode under way."""
+    lengths: Float[Array, " E"]
+
+
+class Rollout(NamedTuple):
+    """Makes trajectories of T steps in E environments."""
+
+    init: Callable[[PRNGKeyArray, PyTree], RolloutState]
+    """(key, initial carry of E environments) -> state."""
+    collect: Callable[[Act, PyTree, RolloutState, PRNGKeyArray], tuple[RolloutState, Trajectory, EpisodeStats]]
+
+
+def select(condition: Bool[Array, " E"], yes: PyTree, no: PyTree) -> PyTree:
+    """Per environment, the leaves of ``yes`` where ``condition`` holds and of ``no`` elsewhere."""
+    return jax.tree.map(lambda a, b: jnp.where(condition.reshape(-1, *(1,) * (a.ndim - 1)), a, b), yes, no)
+
+
+def anywhere(condition: Bool[Array, " E"]) -> Bool[Array, ""]:
+    """Whether any environment *of any seed* fulfils it: one number, so that ``lax.cond`` stays a branch under vmap."""
+    found = jnp.any(condition).astype(jnp.int32)
+    try:
+        found = jax.lax.pmax(found, SEEDS)
+    except NameError:  # not vmapped over seeds
+        pass
+    return found > 0
+
+
+def make(env: Environment, num_envs: int, rollout_length: int, greedy: bool = False) -> Rollout:
+    """A roll-out of ``rollout_length`` steps in ``num_envs`` copies of a device environment.
+
+    An environment whose episode ended is reset at once; ``Trajectory.outcome`` keeps the observation before it.
+    Actions of a box are clipped to it on their way to the environment, and stored as the policy drew them.
+    """
+    box = env.spec.action if isinstance(env.spec.action, Box) else None
+    reset, advance = jax.vmap(env.reset), jax.vmap(env.step)
+
+    def init(key: PRNGKeyArray, carry: PyTree) -> RolloutState:
+        state, step = reset(jax.random.split(key, num_envs))
+        zeros = jnp.zeros_like(step.reward)
+        return RolloutState(state, step, carry, zeros, zeros[:, 0])
+
+    def collect(
+        act: Act, policy: PyTree, state: RolloutState, key: PRNGKeyArray
+    ) -> tuple[RolloutState, Trajectory, EpisodeStats]:
+        def advance_once(state: RolloutState, key: PRNGKeyArray) -> tuple[RolloutState, Any]:
+            key_act, key_step, key_reset = jax.random.split(key, 3)
+            carry, action, extras = act(policy, state.carry, state.step, key_act, greedy)
+            sent = jnp.clip(action, box.low, box.high) if box else action
+            env_state, outcome = advance(jax.random.split(key_step, num_envs), state.env, sent)
+            ended = outcome.last
+            env_state, step = jax.lax.cond(
+                anywhere(ended),
+                lambda: select(ended, reset(jax.random.split(key_reset, num_envs)), (env_state, outcome)),
+                lambda: (env_state, outcome),
+            )
+            returns, lengths = state.returns + outcome.reward, state.lengths + 1
+            new = RolloutState(
+                env_state, step, carry, jnp.where(ended[:, None], 0.0, returns), jnp.where(ended, 0.0, lengths)
+            )
+            return new, (state.step, action, extras, outcome, returns, lengths)
+
+        last_state, (step, action, extras, outcome, returns, lengths) = jax.lax.scan(
+            advance_once, state, jax.random.split(key, rollout_length)
+        )
+        ended = outcome.last
+        stats = EpisodeStats(
+            episodes=ended.sum(dtype=jnp.float32),
+            returns=jnp.where(ended[..., None], returns, 0.0).sum((0, 1)),
+            lengths=jnp.where(ended, lengths, 0.0).sum(),
+        )
+        return last_state, Trajectory(step, action, extras, outcome, state.carry), stats
+
+    return Rollout(init, collect)
