@@ -1,0 +1,19 @@
+"""One file per paper; :func:`get` finds an algorithm by name without importing the others."""
+
+import importlib
+from typing import Any
+
+from shoal.errors import unknown
+
+NAMES = ("ippo", "mappo")
+
+
+def get(name: str) -> Any:
+    """The algorithm's module, which has a ``Config`` and a ``make(spec, config, scale)``.
+
+    Raises:
+        InputError: there is no such algorithm; the message names the nearest.
+    """
+    if name not in NAMES:
+        raise unknown("algorithm", name, NAMES)
+    return importlib.import_module(f"shoal.algorithms.{name}")

@@ -32,7 +32,7 @@ TWO_STEP = (((0.0, 0.0), (0.0, 0.0)), ((7.0, 7.0), (7.0, 7.0)), ((0.0, 1.0), (1.
 
 
 def climbing(*, horizon: int = 25) -> Environment:
-    """The climbing game (Claus and Boutilier 1998): the optimum 11 stands between two -30, so learners settle for 5 or 7.
+    """The climbing game (Claus and Boutilier 1998): the optimum 11 stands between two -30, so learners settle for less.
 
     The 6 stands in row 2, column 1, as in the original; some code has it transposed. EPyMARL plays 25 steps.
 
@@ -92,10 +92,10 @@ def two_step() -> Environment:
 def two_state(*, reward: float = 1.0, horizon: int = 100) -> Environment:
     """The two-state game on which a sum of utilities diverges (Wang et al. 2021, QPLEX).
 
-    From state 1, where it starts, both playing 0 earns ``reward``; both playing 1 leads to state 0, which nothing leaves
-    and where nothing is earned; otherwise nothing happens. With V the value of state 1 and joint actions visited
-    uniformly, the additive least-squares fit of the Bellman target at (0, 0) is 3/4 r + 5/4 γ V: it grows without bound
-    for γ > 4/5, while the true value is r / (1 - γ).
+    From state 1, where it starts, both playing 0 earns ``reward``; both playing 1 leads to state 0, which nothing
+    leaves and where nothing is earned; otherwise nothing happens. With V the value of state 1 and joint actions visited
+    uniformly, the additive least-squares fit of the Bellman target at (0, 0) is 3/4 r + 5/4 γ V: it grows without
+    bound for γ > 4/5, while the true value is r / (1 - γ).
 
     Args:
         reward: r, earned by both playing 0.

@@ -94,7 +94,10 @@ _NAMED = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWOR
 
 
 def _parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(factory).parameters)
+    try:
+        return dict(inspect.signature(factory).parameters)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{factory!r} has no readable signature, so its options are unknown.") from error
 
 
 def _factory(name: str) -> Callable[..., Any]:

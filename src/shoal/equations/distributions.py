@@ -33,7 +33,7 @@ class Categorical:
     """One of A actions, with probability softmax(logits) over the legal ones; uniform where none is legal."""
 
     logits: Float[Array, "*b A"]
-    legal: Bool[Array, "*b A"]
+    legal: Bool[Array, "*#b A"]
 
     @property
     def noise_shape(self) -> tuple[int, ...]:
@@ -50,15 +50,13 @@ class Categorical:
         One uniform per row instead of A Gumbel numbers, and as fast on a CPU as the arg-max alone. No rounding can pick
         an illegal action, except where no action is legal.
         """
-        # Actions go first: sums over a short trailing axis do not vectorise.
-        weights = jnp.exp(jnp.moveaxis(self._centred(), -1, 0))
-        count = weights.shape[0]
-        cumulative = jnp.tensordot(jnp.tri(count), weights, 1, precision="highest")
-        index = jnp.arange(count).reshape(count, *(1,) * noise.ndim)
+        weights = jnp.exp(self._centred())
+        cumulative = jnp.tensordot(jnp.tri(weights.shape[0]), weights, 1, precision="highest")
+        index = self._index(noise.ndim)
         possible = weights > 0
         beyond = possible & (cumulative > noise * cumulative[-1])
         last = jnp.where(possible, index, 0).max(0)
-        return jnp.minimum(jnp.where(beyond, index, count).min(0), last)
+        return jnp.minimum(jnp.where(beyond, index, weights.shape[0]).min(0), last)
 
     def sample(self, key: PRNGKeyArray) -> Int[Array, "*b"]:
         """One action per row."""
@@ -67,34 +65,40 @@ class Categorical:
     def log_prob(self, action: Int[Array, "*b"]) -> Float[Array, "*b"]:
         """log p(action); about -1e9 for an illegal action."""
         z = self._centred()
-        # A compare and a sum: together with the entropy 1.2 to 1.8 times faster, backward too, than a gather.
-        chosen = action[..., None] == jnp.arange(z.shape[-1])
-        return jnp.where(chosen, z, 0).sum(-1) - jnp.log(jnp.exp(z).sum(-1))
+        # A compare and a sum are as fast on a CPU as a gather, and the gradient needs no scatter.
+        chosen = jnp.where(action == self._index(action.ndim), z, 0).sum(0)
+        return chosen - jnp.log(jnp.exp(z).sum(0))
 
     def entropy(self) -> Float[Array, "*b"]:
         """H = log Σ e^z − Σ z e^z / Σ e^z."""
         z = self._centred()
         weights = jnp.exp(z)
-        norm = weights.sum(-1)
-        return jnp.log(norm) - (weights * z).sum(-1) / norm
+        norm = weights.sum(0)
+        return jnp.log(norm) - (weights * z).sum(0) / norm
 
     def kl(self, other: "Categorical") -> Float[Array, "*b"]:
         """KL(self ‖ other) = Σ p (log p − log q), exact."""
-        log_p, log_q = jax.nn.log_softmax(self._centred()), jax.nn.log_softmax(other._centred())
-        return (jnp.exp(log_p) * (log_p - log_q)).sum(-1)
+        log_p, log_q = jax.nn.log_softmax(self._centred(), 0), jax.nn.log_softmax(other._centred(), 0)
+        return (jnp.exp(log_p) * (log_p - log_q)).sum(0)
 
     def mode(self) -> Int[Array, "*b"]:
         """The most probable legal action."""
-        return jnp.argmax(self._centred(), -1)
+        return jnp.argmax(self._centred(), 0)
 
     def probabilities(self) -> Float[Array, "*b A"]:
         """[*b, A], exactly 0 for illegal actions."""
-        return jax.nn.softmax(self._centred())
+        return jnp.moveaxis(jax.nn.softmax(self._centred(), 0), 0, -1)
 
-    def _centred(self) -> Array:
-        """Logits with the largest at 0 and the illegal ones near -1e9."""
-        z = jnp.where(self.legal, self.logits.astype(jnp.float32), ILLEGAL)
-        return z - jax.lax.stop_gradient(z.max(-1, keepdims=True))
+    def _centred(self) -> Float[Array, "A *b"]:
+        """Logits with the largest at 0 and the illegal ones near -1e9. Actions lead: on a CPU, sums over a short trailing
+        axis do not vectorise, and sampling is 3 times slower.
+        """
+        z = jnp.moveaxis(jnp.where(self.legal, self.logits.astype(jnp.float32), ILLEGAL), -1, 0)
+        return z - jax.lax.stop_gradient(z.max(0))
+
+    def _index(self, ndim: int) -> Int[Array, "A ..."]:
+        count = self.logits.shape[-1]
+        return jnp.arange(count).reshape(count, *(1,) * ndim)
 
 
 @pytree

@@ -9,8 +9,9 @@ def backward(
 ) -> Float[Array, "T *b"]:
     """y_t = bias_t + decay_t · y_{t+1}, with y_T = ``final``.
 
-    A plain scan is the fastest form on a CPU (measured at E = 128, N = 3, T = 25 and 128: 1.3 to 5 times faster than
-    an associative scan, and not helped by unrolling); ``unroll`` is for accelerators, where each turn is a launch.
+    On a CPU a plain scan is about as fast as an associative one (31 against 17 µs at T = 25, E = 128; 117 against 140
+    at T = 128, E = 128; 0.64 against 0.89 ms at T = 128, E = 1024) and unrolling hardly helps; on an accelerator, where
+    every turn is a launch, ``unroll`` does.
     """
     assert bias.shape == decay.shape and bias.shape[1:] == final.shape, (bias.shape, decay.shape, final.shape)
 

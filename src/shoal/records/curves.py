@@ -128,7 +128,7 @@ def plot(
     figure = Figure(figsize=(7.2, 1.0 + 3.1 * len(metrics)), dpi=200, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     panels = figure.subplots(len(metrics), 1, sharex=True, squeeze=False)[:, 0]
-    unit, word = _unit(max(steps[-1] for row in data for steps, _ in row))
+    unit, word = _unit(max(steps.max() for row in data for steps, _ in row))
     for metric, row, axes in zip(metrics, data, panels, strict=True):
         for i, ((steps, values), name) in enumerate(zip(row, names, strict=True)):
             style = {"color": PALETTE[i % len(PALETTE)], "linestyle": _DASHES[i // len(PALETTE) % len(_DASHES)]}

@@ -71,6 +71,12 @@ class Log:
             self._events.close()
         self._file = self._events = None
 
+    def __enter__(self) -> "Log":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
     @staticmethod
     def read(folder: Path) -> list[dict[str, Any]]:
         """The rows of a run; see :func:`read`."""

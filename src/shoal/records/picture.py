@@ -3,18 +3,21 @@
 import importlib.util
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Shaped
 from PIL import Image, ImageDraw, ImageFont
 
 from shoal.errors import InputError
 from shoal.types import Scene
 
-Frame = Scene | Shaped[np.ndarray, "height width 3"]
+Frame = Scene | np.ndarray
+"""A Scene, or an RGB picture [height, width, 3]: bytes, or floats in 0..1."""
 Colour = tuple[int, int, int]
+Box = tuple[float, float, float, float]
+"""left, top, right, bottom."""
 
 WHITE: Colour = (255, 255, 255)
 PAPER: Colour = (250, 250, 247)
@@ -26,6 +29,8 @@ OVERSAMPLING = 3
 """Shapes are drawn this many times larger and averaged down, which smooths their edges; text is drawn at size."""
 TRAIL = 8
 """Earlier positions that a trail shows."""
+_SMALLEST = 3.0
+"""A disc is drawn with at least this radius, in pixels."""
 
 
 @cache
@@ -91,6 +96,7 @@ def _scene(scene: Scene, size: int, past: Sequence[Scene], extent: float) -> Ima
         pen.line([(0, place), (big, place)], GRID, width)
     solid = [k for k in range(len(scene.radii)) if not scene.hollow[k]]
     rings = [k for k in range(len(scene.radii)) if scene.hollow[k]]
+    order = (*rings, *solid)
     for k in rings:
         _disc(pen, at(scene.centres[k]), scene.radii[k] * scale, rgb(scene.colours[k]), hollow=True)
     for k in solid:
@@ -100,15 +106,21 @@ def _scene(scene: Scene, size: int, past: Sequence[Scene], extent: float) -> Ima
         _disc(pen, at(scene.centres[k]), scene.radii[k] * scale, rgb(scene.colours[k]), hollow=False)
     image = image.reduce(OVERSAMPLING)
     pen = ImageDraw.Draw(image)
-    for k in (*rings, *solid):
-        x, y = (place / OVERSAMPLING for place in at(scene.centres[k]))
-        _label(pen, (x, y), scene.radii[k] * scale / OVERSAMPLING, scene.labels[k], rgb(scene.colours[k]), k in rings, size)
+    discs = {}
+    for k in order:
+        x, y = at(scene.centres[k])
+        discs[k] = (x / OVERSAMPLING, y / OVERSAMPLING, float(scene.radii[k]) * scale / OVERSAMPLING)
+    taken: list[Box] = []
+    for k in (*solid, *rings):
+        others = [(x - r, y - r, x + r, y + r) for other, (x, y, r) in discs.items() if other != k]
+        text, ink = scene.labels[k].replace("_", " "), rgb(scene.colours[k])
+        taken.append(_label(pen, discs[k], text, ink, inside=k in solid, avoid=[*taken, *others], size=size))
     pen.rectangle((0, 0, size - 1, size - 1), outline=EDGE)
     return image
 
 
 def _disc(pen: ImageDraw.ImageDraw, centre: tuple[float, float], radius: float, colour: Colour, *, hollow: bool):
-    (x, y), radius = centre, max(radius, 3.0 * OVERSAMPLING)
+    (x, y), radius = centre, max(radius, _SMALLEST * OVERSAMPLING)
     box = (x - radius, y - radius, x + radius, y + radius)
     width = round(max(OVERSAMPLING * 1.5, min(radius * 0.3, OVERSAMPLING * 3.0)))
     if hollow:
@@ -119,22 +131,37 @@ def _disc(pen: ImageDraw.ImageDraw, centre: tuple[float, float], radius: float, 
 
 def _trail(pen: ImageDraw.ImageDraw, track: list[tuple[float, float]], width: float, colour: Colour) -> None:
     """Thinner and paler the longer ago."""
-    for i, (start, end) in enumerate(zip(track, track[1:], strict=False)):
+    for i, (start, end) in enumerate(pairwise(track)):
         age = (len(track) - 1 - i) / (TRAIL + 1)
         shade, thick = mix(colour, PAPER, 0.35 + 0.55 * age), max(OVERSAMPLING, width * (1 - 0.75 * age))
         pen.line([start, end], shade, round(thick))
         pen.ellipse((end[0] - thick / 2, end[1] - thick / 2, end[0] + thick / 2, end[1] + thick / 2), shade)
 
 
-def _label(pen: Any, at: tuple[float, float], radius: float, name: str, colour: Colour, ring: bool, size: int) -> None:
-    """Inside the disc where it fits, else just below it, or above it near the lower edge."""
-    text, face = name.replace("_", " "), font(max(9, size // 38))
+def _label(
+    pen: Any, disc: tuple[float, float, float], text: str, colour: Colour, *, inside: bool, avoid: list[Box], size: int
+) -> Box:
+    """Inside the disc where it fits, else on that side of it (below, above, right, left) where it hides the least."""
+    (x, y, radius), face = disc, font(max(11, size // 38))
     left, top, right, bottom = pen.textbbox((0, 0), text, font=face, anchor="mm")
-    if not ring and right - left < 1.7 * radius:
+    wide, high = (right - left) / 2, (bottom - top) / 2
+    if inside and wide < 0.85 * radius:
         bright = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] > 150
-        pen.text(at, text, font=face, fill=INK if bright else WHITE, anchor="mm")
-        return
-    half, gap = (right - left) / 2 + 3, radius + (bottom - top) / 2 + 4
-    y = at[1] + gap if at[1] + 2 * gap - radius < size else at[1] - gap
-    x = min(max(at[0], half), size - half)
-    pen.text((x, y), text, font=face, fill=mix(colour, (0, 0, 0), 0.45), anchor="mm", stroke_width=2, stroke_fill=PAPER)
+        pen.text((x, y), text, font=face, fill=INK if bright else WHITE, anchor="mm")
+        return x - wide, y - high, x + wide, y + high
+    radius = max(radius, _SMALLEST)
+    places = []
+    for gap in (5 + radius, 28 + radius):  # the farther ones for a ring that lies under a disc
+        places += [(x, y + gap + high), (x, y - gap - high), (x + gap + wide, y), (x - gap - wide, y)]
+    boxes = [(u - wide, v - high, u + wide, v + high) for u, v in places]
+    frame_edges = (2.0, 2.0, size - 2.0, size - 2.0)
+    hidden = [4 * wide * high - _overlap(box, frame_edges) + sum(_overlap(box, b) for b in avoid) for box in boxes]
+    best = int(np.argmin(np.round(hidden, 1)))
+    ink = mix(colour, (0, 0, 0), 0.45)
+    pen.text(places[best], text, font=face, fill=ink, anchor="mm", stroke_width=2, stroke_fill=PAPER)
+    return boxes[best]
+
+
+def _overlap(a: Box, b: Box) -> float:
+    """The area that two boxes share."""
+    return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))

@@ -1,7 +1,5 @@
-"""Replays: an animated GIF of episodes, with trails, a step counter and the running team return."""
+"""Replays: an animated picture of episodes, with trails, a step counter and the running team return."""
 
-import shutil
-import subprocess
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -12,13 +10,193 @@ from jaxtyping import Bool, Float, Shaped
 from PIL import Image, ImageDraw
 
 from shoal.errors import InputError
-from shoal.records.picture import EDGE, FAINT, INK, WHITE, Frame, draw, font
+from shoal.records.film import check_format, write_film, write_sheet
+from shoal.records.picture import EDGE, FAINT, INK, OVERSAMPLING, TRAIL, WHITE, Frame, draw, font
 from shoal.records.strips import Strips
 from shoal.types import Scene
 
-MARGIN = 14
-_LINE = 20
-_SPARK = 34
+_MARGIN, _LINE, _SPARK = 14, 22, 30
 _ACCENT = (0, 114, 178)
-"""Where the return is drawn."""
 _LAST_FRAME_SECONDS = 1.2
+
+
+def animate(
+    frames: Sequence[Frame] | np.ndarray | None,
+    rewards: Float[np.ndarray, "T N"] | None,
+    path: Path | str,
+    fps: int = 8,
+    title: str = "",
+    *,
+    actions: Shaped[np.ndarray, "steps N *A"] | None = None,
+    first: Bool[np.ndarray, " frames"] | Sequence[bool] | None = None,
+    score: Literal["sum", "mean"] = "sum",
+    names: tuple[str, ...] | None = None,
+    size: int = 480,
+) -> Path:
+    """Write one or several episodes as a picture that moves: ``.gif``, ``.mp4`` (needs ffmpeg), or a ``.png`` sheet.
+
+    Args:
+        frames: what each moment looks like, Scenes or RGB arrays of one size; None draws ``actions`` and ``rewards``
+            over time instead.
+        rewards: ``rewards[t]`` was earned on arriving at ``frames[t]``, zero where an episode starts. One row fewer
+            than frames is taken to lack the first. Without frames, ``rewards[t]`` is what ``actions[t]`` earned.
+        path: where to write; the suffix chooses the format.
+        fps: frames per second.
+        title: stands above the picture.
+        actions: drawn only where there are no frames.
+        first: True where an episode starts; by default all is one episode.
+        score: how N rewards make the team's number, as in ``EnvSpec.score``.
+        names: the agents' names, for the strips.
+        size: width of the picture in pixels.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        InputError: the shapes do not fit together, there is nothing to draw, or the format cannot be written.
+    """
+    check_format(Path(path))
+    rewards = None if rewards is None else np.asarray(rewards, np.float64)
+    if rewards is not None and rewards.ndim != 2:
+        raise InputError(f"rewards must be [T, N], not {rewards.shape}.")
+    if frames is None:
+        strips = Strips(actions, rewards, names, size)
+        length, body = strips.length, strips.draw
+    else:
+        length, body = len(frames), _Stage(frames, size).draw
+        if rewards is not None and len(rewards) == length - 1:
+            rewards = np.concatenate([np.zeros_like(rewards[:1]), rewards])
+    if length == 0:
+        raise InputError("A replay needs at least one frame.")
+    if rewards is not None and len(rewards) != length:
+        raise InputError(f"There are {length} frames and {len(rewards)} rows of rewards.")
+    episodes, captions = _episodes(first, length), _captions(frames, length)
+    team = None if rewards is None else rewards.sum(1) if score == "sum" else rewards.mean(1)
+    images, seconds = [], []
+    for number, (start, stop) in enumerate(episodes):
+        returns = None if team is None else np.cumsum(team[start:stop])
+        for moment in range(start, stop):
+            before = 0 if frames is None else 1  # the first frame shows the moment before any step
+            clock = f"step {moment - start + 1 - before} of {stop - start - before}"
+            if len(episodes) > 1:
+                clock = f"episode {number + 1} of {len(episodes)}   {clock}"
+            picture = body(moment, start, stop)
+            images.append(_panel(picture, title, clock, returns, moment - start, captions[moment]))
+            seconds.append(_LAST_FRAME_SECONDS if moment == stop - 1 else 1 / fps)
+    if len({image.size for image in images}) > 1:
+        raise InputError("The frames of a replay must all have one size.")
+    write_film(Path(path), images, seconds)
+    return Path(path)
+
+
+def contact_sheet(
+    frames: Sequence[Frame] | np.ndarray,
+    path: Path | str,
+    columns: int = 6,
+    *,
+    rows: int = 1,
+    title: str = "",
+    size: int = 240,
+) -> Path:
+    """Write ``columns × rows`` frames of one episode, at equal intervals from the first to the last, as one ``.png``.
+
+    Args:
+        frames: Scenes (with trails since the start) or RGB arrays of one size; each stands above its index.
+        path: where to write.
+        columns: pictures side by side.
+        rows: lines of pictures.
+        title: stands above all.
+        size: width of each picture in pixels.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        InputError: there are no frames, their sizes differ, or the file is not a ``.png``.
+    """
+    if columns < 1 or rows < 1 or not len(frames):
+        raise InputError("A contact sheet needs at least one frame, one column and one row.")
+    if Path(path).suffix != ".png":
+        raise InputError(f"A contact sheet is a .png file, not {Path(path).name!r}.")
+    chosen = np.unique(np.linspace(0, len(frames) - 1, min(columns * rows, len(frames))).round().astype(int))
+    stage = _Stage(frames, size)
+    images = [_captioned(stage.draw(int(t), 0, len(frames)), f"step {t}") for t in chosen]
+    write_sheet(Path(path), images, columns, title)
+    return Path(path)
+
+
+class _Stage:
+    """Draws frames of one run; the view of an episode's Scenes is as wide as its widest, so that it never jumps."""
+
+    def __init__(self, frames: Sequence[Frame] | np.ndarray, size: int):
+        self.frames, self.size = frames, size
+
+    def draw(self, moment: int, start: int, stop: int) -> Image.Image:
+        episode = [frame for frame in self.frames[start:stop] if isinstance(frame, Scene)]
+        past = [frame for frame in self.frames[max(start, moment - TRAIL) : moment] if isinstance(frame, Scene)]
+        extent = max((scene.extent for scene in episode), default=None)
+        return draw(self.frames[moment], self.size, past, extent)
+
+
+def _episodes(first: Bool[np.ndarray, " frames"] | Sequence[bool] | None, length: int) -> list[tuple[int, int]]:
+    """(start, stop) of each episode."""
+    marks = np.zeros(length, bool) if first is None else np.asarray(first, bool)
+    if marks.shape != (length,):
+        raise InputError(f"first must have one entry for each of the {length} frames, not {marks.shape}.")
+    return list(pairwise([0, *(int(t) for t in np.flatnonzero(marks) if t > 0), length]))
+
+
+def _captions(frames: Sequence[Frame] | np.ndarray | None, length: int) -> list[str | None]:
+    """Each frame's caption; all None where no frame has one, so that no line is kept free for it."""
+    texts = [frame.caption if isinstance(frame, Scene) else "" for frame in (() if frames is None else frames)]
+    return list(texts) if any(texts) else [None] * length
+
+
+def _panel(
+    body: Image.Image, title: str, clock: str, returns: np.ndarray | None, now: int, caption: str | None
+) -> Image.Image:
+    """The picture between its title and what is known of the episode so far."""
+    head = _MARGIN + (_LINE + 6 if title else 0)
+    foot = 8 + _LINE * (1 + (caption is not None)) + (_SPARK if returns is not None else 0) + 6
+    image = Image.new("RGB", (body.width + 2 * _MARGIN, head + body.height + foot), WHITE)
+    image.paste(body, (_MARGIN, head))
+    pen, right, y = ImageDraw.Draw(image), image.width - _MARGIN, head + body.height + 8 + _LINE // 2
+    if title:
+        pen.text((_MARGIN, _MARGIN + _LINE // 2 - 2), title, INK, font(16, bold=True), anchor="lm")
+    if caption is not None:
+        pen.text((_MARGIN, y), caption, INK, font(13), anchor="lm")
+        y += _LINE
+    pen.text((_MARGIN, y), clock, FAINT, font(13), anchor="lm")
+    if returns is not None:
+        number = f"{returns[now]:.1f}".replace("-", "−")
+        wide = font(13, bold=True).getlength("−0000.0")
+        pen.text((right, y), number, INK, font(13, bold=True), anchor="rm")
+        pen.text((right - wide, y), "team return", FAINT, font(13), anchor="rm")
+        image.paste(_spark((body.width, _SPARK - 2), returns, now), (_MARGIN, y + _LINE // 2 + 2))
+    return image
+
+
+def _spark(size: tuple[int, int], returns: np.ndarray, now: int) -> Image.Image:
+    """The return so far as a small line, on the scale of the whole episode; the grey line is zero."""
+    width, height = (side * OVERSAMPLING for side in size)
+    dot = 3 * OVERSAMPLING
+    low, high = min(0.0, float(returns.min())), max(0.0, float(returns.max()))
+
+    def at(t: int, value: float) -> tuple[float, float]:
+        across = dot + (width - 2 * dot) * t / max(len(returns) - 1, 1)
+        return across, dot + (height - 2 * dot) * (high - value) / ((high - low) or 1.0)
+
+    image = Image.new("RGB", (width, height), WHITE)
+    pen = ImageDraw.Draw(image)
+    pen.line([at(0, 0.0), at(len(returns) - 1, 0.0)], EDGE, OVERSAMPLING)
+    pen.line([at(t, float(returns[t])) for t in range(now + 1)], _ACCENT, 2 * OVERSAMPLING, joint="curve")
+    x, y = at(now, float(returns[now]))
+    pen.ellipse((x - dot, y - dot, x + dot, y + dot), _ACCENT)
+    return image.reduce(OVERSAMPLING)
+
+
+def _captioned(body: Image.Image, text: str) -> Image.Image:
+    image = Image.new("RGB", (body.width, body.height + 24), WHITE)
+    image.paste(body, (0, 0))
+    ImageDraw.Draw(image).text((body.width / 2, body.height + 14), text, FAINT, font(13), anchor="mm")
+    return image

@@ -7,8 +7,8 @@ from jaxtyping import Array, Bool, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, norm, offsets, others
 from shoal.environments.mpe.drawing import BLUE, GREEN, GREY, ORANGE, SKY, VERMILION
-from shoal.environments.options import check_count, check_flag
 from shoal.environments.mpe.tag import fence
+from shoal.environments.options import check_count, check_flag
 from shoal.types import Environment
 
 WORDS = 4
@@ -58,7 +58,7 @@ def simple_world_comm(
         agents=(
             Agent("leadadversary_0", 0, colour=ORANGE, speaks=True, **hunter),
             *(Agent(f"adversary_{i}", 1, colour=VERMILION, **hunter) for i in range(hunters - 1)),
-            *(Agent(f"agent_{i}", 2, colour=BLUE, **runner) for i in range(prey)),
+            *(Agent(f"agent_{i}", min(hunters, 2), colour=BLUE, **runner) for i in range(prey)),
         ),
         landmarks=(
             *(Landmark(f"landmark_{i}", 0.2, GREY, collides=True) for i in range(obstacles)),

@@ -1,0 +1,20 @@
+"""IPPO: every agent runs PPO on what it sees itself (de Witt et al. 2020).
+
+The objective is MAPPO's, with V reading the agent's own observation: MAPPO with ``critic_input="local"`` *is* IPPO, so
+this file holds that one word. Equations, options and results: docs/algorithms/mappo.md.
+"""
+
+from dataclasses import dataclass
+
+from shoal.algorithms import mappo
+from shoal.networks.inputs import CriticInput
+
+make = mappo.make
+
+
+@dataclass(frozen=True)
+class Config(mappo.Config):
+    """MAPPO's hyper-parameters with a local critic."""
+
+    critic_input: CriticInput = "local"
+    """What V reads; ``local`` is the agent's own observation (de Witt et al. 2020, section 3)."""

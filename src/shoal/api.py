@@ -1,0 +1,271 @@
+"""The public face: train, resume, load, and a run to look at."""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal import algorithms
+from shoal.configs import check_names, flags_of, override
+from shoal.deploy import Policies
+from shoal.environments import registry
+from shoal.errors import CheckpointError, InputError
+from shoal.presets import preset
+from shoal.records import curves, manifest, replay, report
+from shoal.records.checkpoint import Checkpoints
+from shoal.training import evaluation, sharding
+from shoal.training.evaluation import Evaluation
+from shoal.training.settings import Settings
+from shoal.training.trainer import Trainer
+from shoal.types import Algorithm, Box, Discrete, Environment, EnvSpec, Learner, PyTree, Scale
+
+
+def train(
+    algorithm: str,
+    environment: str | Environment,
+    *,
+    env: dict[str, Any] | None = None,
+    folder: str | Path | None = None,
+    progress: bool = True,
+    **flags: Any,
+) -> "Run":
+    """Train ``algorithm`` in ``environment`` and return the finished run.
+
+    Args:
+        algorithm: a name from ``shoal list algorithms``.
+        environment: a name from ``shoal list environments``, ``package.module:factory`` of your own device
+            environment, or an :class:`Environment` (which cannot be resumed by name later).
+        env: options of the environment's factory, for example ``{"num_agents": 5}``.
+        folder: where the run is kept; by default a new folder under ``runs/``.
+        progress: show the live line.
+        flags: any field of :class:`~shoal.training.settings.Settings` (``steps=3e6, seeds=4``) or of the algorithm's
+            ``Config`` (``learning_rate=1e-3``, ``hidden=(128, 128)``); others come from the preset, then from defaults.
+
+    Raises:
+        InputError: something cannot work as asked; raised before anything compiles.
+        NonFiniteError: a metric became NaN or infinite; the last good checkpoint stands.
+    """
+    name = environment if isinstance(environment, str) else environment.spec.name
+    module = algorithms.get(algorithm)
+    settings, config = Settings(), module.Config()
+    check_names(flags, settings, config)
+    flags = preset(algorithm, name) | flags
+    settings, config = override(settings, flags), override(config, flags)
+    where = Path(folder) if folder else _new_folder(algorithm, name)
+    if (where / "run.json").exists():
+        raise InputError(f"{where} already holds a run; resume it with shoal.resume, or choose another folder.")
+    run = Run(where, algorithm, name, env or {}, settings, config, registry.make(environment, **(env or {})))
+    trainer = run._trainer(progress)  # raises on bad input before the folder exists
+    manifest.write(where, run._as_json())
+    return run._finish(trainer)
+
+
+def resume(folder: str | Path, *, progress: bool = True, **flags: Any) -> "Run":
+    """Continue the run in ``folder`` from its newest sound checkpoint, bit for bit as if it had never stopped.
+
+    Args:
+        folder: a run folder.
+        progress: show the live line.
+        flags: ``steps`` to train longer, or how often to log and save; anything else would make it another run.
+
+    Raises:
+        InputError: the folder holds no run, or a flag would change what is being trained.
+        CheckpointError: no checkpoint is sound.
+    """
+    run = open_run(folder)
+    allowed = {"steps", "checkpoint_seconds", "keep", "eval_episodes", "tensorboard"}
+    wrong = sorted(set(flags) - allowed)
+    if wrong:
+        raise InputError(f"{wrong[0]} cannot change in a resumed run; only {', '.join(sorted(allowed))} can.")
+    run.settings = override(run.settings, flags)
+    trainer = run._trainer(progress)
+    trainer.restore()
+    manifest.write(run.folder, run._as_json())
+    return run._finish(trainer)
+
+
+def open_run(folder: str | Path) -> "Run":
+    """A run that was trained before, to evaluate, replay or plot.
+
+    Raises:
+        InputError: the folder holds no run, or its environment cannot be built.
+    """
+    said = manifest.read(Path(folder))["config"]
+    module = algorithms.get(said["algorithm"])
+    settings, config = override(Settings(), said["settings"]), override(module.Config(), said["config"])
+    env = registry.make(said["environment"], **said["env"])
+    run = Run(Path(folder), said["algorithm"], said["environment"], said["env"], settings, config, env)
+    if _spec_to_json(env.spec) != said["spec"]:
+        raise InputError(f"{said['environment']} is not the environment it was when {folder} was trained.")
+    return run
+
+
+def load(folder: str | Path, *, seed: int | None = None, greedy: bool = True) -> Policies:
+    """The trained policies of a run, to act with; the environment itself is not needed.
+
+    Args:
+        folder: a run folder.
+        seed: which of the run's seeds; None for the first.
+        greedy: act by the mode rather than by sampling.
+
+    Raises:
+        InputError: the folder holds no run or the run has no such seed.
+        CheckpointError: no saved policy is sound.
+    """
+    said = manifest.read(Path(folder))["config"]
+    module = algorithms.get(said["algorithm"])
+    settings, config = override(Settings(), said["settings"]), override(module.Config(), said["config"])
+    spec = _spec_from_json(said["spec"])
+    algorithm = _acting(module, spec, config, settings)
+    policy = _saved_policy(Path(folder), algorithm, settings.seeds)
+    return Policies(spec, algorithm, jax.tree.map(lambda x: x[_seed_index(settings, seed)], policy), greedy=greedy)
+
+
+def compare(runs: Sequence["Run | str | Path"], path: str | Path = "compare.png") -> Path:
+    """Draw the learning curves of several runs in one picture."""
+    return curves.plot([run.folder if isinstance(run, Run) else Path(run) for run in runs], path)
+
+
+class Run:
+    """A run folder, with everything needed to look at what the team learned."""
+
+    def __init__(
+        self,
+        folder: Path,
+        algorithm: str,
+        environment: str,
+        env_options: dict[str, Any],
+        settings: Settings,
+        config: Any,
+        env: Environment,
+    ):
+        self.folder, self.algorithm, self.environment = folder, algorithm, environment
+        self.env_options, self.settings, self.config, self.env = env_options, settings, config, env
+        self.finished = False
+        settings.check()
+
+    def __repr__(self) -> str:
+        return f"Run({self.algorithm!r} in {self.environment!r}, folder={str(self.folder)!r})"
+
+    def evaluate(self, episodes: int = 256, *, greedy: bool = True, seed: int = 0) -> Evaluation:
+        """Play whole episodes with every seed's policy; ``seed`` draws the starts, not the policies."""
+        return evaluation.evaluate(
+            self.env, self._acting(), self._learner(), jax.random.key(seed), episodes, greedy
+        )
+
+    def replay(
+        self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool = True, seed: int | None = None
+    ) -> Path:
+        """Write an animated picture of ``episodes`` episodes; ``seed`` is one of the run's (None: the best)."""
+        index = int(self.evaluate(64).per_seed.argmax()) if seed is None else _seed_index(self.settings, seed)
+        learner = jax.tree.map(lambda x: x[index], self._learner())
+        keys = [jax.random.key(1000 + i) for i in range(episodes)]
+        played = [evaluation.record(self.env, self._acting(), learner, key, greedy) for key in keys]
+        spec, render = self.env.spec, self.env.render
+        frames = None if render is None else [render(state) for episode in played for state in episode.states]
+        rewards = [np.pad(e.rewards, ((render is not None, 0), (0, 0))) for e in played]
+        first = np.concatenate([np.arange(len(r)) == 0 for r in rewards])
+        return replay.animate(
+            frames,
+            np.concatenate(rewards),
+            path or self.folder / "replay.gif",
+            title=f"{self.algorithm} · {self.environment}",
+            actions=np.concatenate([e.actions for e in played]),
+            first=first,
+            score=spec.score,
+            names=spec.agents,
+        )
+
+    def curves(self, path: str | Path | None = None, metrics: Sequence[str] = ("return",)) -> Path:
+        """Draw the learning curve with a confidence band over seeds."""
+        return curves.plot(self.folder, path or self.folder / "curves.png", metrics)
+
+    def policies(self, *, seed: int | None = None, greedy: bool = True) -> Policies:
+        """What :func:`load` gives."""
+        return load(self.folder, seed=seed, greedy=greedy)
+
+    def summary(self) -> str:
+        """A few lines on what the run reached."""
+        return report.summary(self.folder)
+
+    def _acting(self) -> Algorithm:
+        return _acting(algorithms.get(self.algorithm), self.env.spec, self.config, self.settings)
+
+    def _learner(self) -> Learner:
+        policy = _saved_policy(self.folder, self._acting(), self.settings.seeds)
+        return Learner(policy, (), (), (), jnp.zeros(self.settings.seeds, jnp.int32))
+
+    def _trainer(self, progress: bool) -> Trainer:
+        if self.settings.devices is None:
+            sharding.one_device_per_core()
+        layout = sharding.plan(self.settings.seeds, self.settings.num_envs, self.settings.devices)
+        registry.validate(self.env)
+        scale = Scale(layout.num_envs, self.settings.rollout_length, self.settings.num_updates)
+        algorithm = algorithms.get(self.algorithm).make(self.env.spec, self.config, scale)
+        return Trainer(self.env, algorithm, self.settings, layout, self.folder, progress)
+
+    def _finish(self, trainer: Trainer) -> "Run":
+        self.finished = trainer.run()
+        if self.finished and self.settings.eval_episodes:
+            result = self.evaluate(self.settings.eval_episodes)
+            low, high = result.interval
+            said = {"mean": result.mean, "low": low, "high": high, "per_seed": result.per_seed.tolist()}
+            said |= {"episodes": self.settings.eval_episodes, "greedy": True, "step": trainer.step}
+            (self.folder / "evaluation.json").write_text(json.dumps(said, indent=1), encoding="utf-8")
+        return self
+
+    def _as_json(self) -> dict[str, Any]:
+        return {
+            "algorithm": self.algorithm,
+            "environment": self.environment,
+            "env": self.env_options,
+            "settings": flags_of(self.settings),
+            "config": flags_of(self.config),
+            "spec": _spec_to_json(self.env.spec),
+        }
+
+
+def _acting(module: Any, spec: EnvSpec, config: Any, settings: Settings) -> Algorithm:
+    """The algorithm for acting alone: no batch will be cut, so none needs to divide."""
+    return module.make(spec, override(config, {"minibatches": 1}), Scale(1, settings.rollout_length, 1))
+
+
+def _saved_policy(folder: Path, algorithm: Any, seeds: int) -> PyTree:
+    keys = jax.random.split(jax.random.key(0), seeds)
+    template = jax.eval_shape(jax.vmap(algorithm.init), keys).policy
+    if not (folder / "policy").exists():
+        raise CheckpointError(f"{folder} holds no trained policy yet.")
+    return Checkpoints(folder / "policy").restore(template)[0]
+
+
+def _seed_index(settings: Settings, seed: int | None) -> int:
+    index = 0 if seed is None else seed - settings.seed
+    if not 0 <= index < settings.seeds:
+        last = settings.seed + settings.seeds - 1
+        raise InputError(f"The run has no seed {seed}; its seeds are {settings.seed} to {last}.")
+    return index
+
+
+def _new_folder(algorithm: str, environment: str) -> Path:
+    stem = f"{algorithm}-{environment.replace('/', '-').replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder, i = Path("runs") / stem, 2
+    while folder.exists():
+        folder, i = Path("runs") / f"{stem}-{i}", i + 1
+    return folder
+
+
+def _spec_to_json(spec: EnvSpec) -> dict[str, Any]:
+    said = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(spec).items()}
+    return said | {"action": {"kind": type(spec.action).__name__.lower(), **vars(spec.action)}}
+
+
+def _spec_from_json(said: dict[str, Any]) -> EnvSpec:
+    action = dict(said["action"])
+    space = {"discrete": Discrete, "box": Box}[action.pop("kind")](**action)
+    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
+    return EnvSpec(**{**fields, "action": space})

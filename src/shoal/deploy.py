@@ -1,0 +1,128 @@
+"""Trained policies to act with: each agent needs its own observations and nothing else."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.errors import InputError
+from shoal.types import Algorithm, Discrete, EnvSpec, Learner, PyTree, Step
+
+Observations = Mapping[str, Any] | Sequence[Any] | np.ndarray
+
+
+class Policies:
+    """A team's trained policies. ``act`` advances recurrent state; ``reset`` starts a new episode.
+
+    Every agent's action depends on its own row of the observations only; :meth:`agent` gives one agent alone.
+    """
+
+    def __init__(self, spec: EnvSpec, algorithm: Algorithm, policy: PyTree, *, greedy: bool = True, seed: int = 0):
+        self.spec, self.greedy = spec, greedy
+        self._learner = Learner(policy, (), (), (), np.int32(0))  # type: ignore[arg-type]
+        self._algorithm, self._key = algorithm, jax.random.key(seed)
+        self._act = jax.jit(algorithm.act, static_argnums=4)
+        self.reset()
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The agents' names, in the order of rows."""
+        return self.spec.agents
+
+    def reset(self) -> None:
+        """A new episode begins: recurrent state is forgotten."""
+        self._carry = self._algorithm.initial_carry(1)
+        self._first = True
+
+    def act(self, observations: Observations, legal: Observations | None = None) -> Any:
+        """One action per agent, in the form that the observations came in.
+
+        Args:
+            observations: an array [N, O], a sequence of N arrays [O_i], or a dict from names to arrays.
+            legal: which actions are legal, in the same form ([N, A] or [A_i] each); None for all.
+
+        Returns:
+            An array Int[N] (discrete) or Float[N, A] (box), or a dict from names to each agent's own action, without
+            padding.
+
+        Raises:
+            InputError: a row is missing or has the wrong width.
+        """
+        obs = self._rows(observations, self.spec.obs_dims, self.spec.obs_dim, "observation")
+        own = np.arange(self.spec.action.width) < np.array(self.spec.action_dims)[:, None]
+        if legal is not None:
+            own &= self._rows(legal, self.spec.action_dims, self.spec.action.width, "legal actions").astype(bool)
+        n = self.spec.num_agents
+        step = Step(
+            obs=obs[None].astype(np.float32),  # type: ignore[arg-type]
+            state=np.zeros((1, self.spec.state_dim), np.float32),  # type: ignore[arg-type]
+            legal=own[None],  # type: ignore[arg-type]
+            alive=np.ones((1, n), bool),  # type: ignore[arg-type]
+            reward=np.zeros((1, n), np.float32),  # type: ignore[arg-type]
+            discount=np.ones((1, n), np.float32),  # type: ignore[arg-type]
+            first=np.full(1, self._first),  # type: ignore[arg-type]
+            last=np.zeros(1, bool),  # type: ignore[arg-type]
+        )
+        self._key, key = jax.random.split(self._key)
+        self._carry, action, _ = self._act(self._learner, self._carry, step, key, self.greedy)
+        self._first = False
+        rows = np.asarray(action[0])
+        space = self.spec.action
+        if not isinstance(space, Discrete):
+            rows = np.clip(rows, space.low, space.high)
+        if not isinstance(observations, Mapping):
+            return rows
+        if isinstance(space, Discrete):
+            return {name: int(rows[i]) for i, name in enumerate(self.agents)}
+        return {name: rows[i, : self.spec.action_dims[i]] for i, name in enumerate(self.agents)}
+
+    def agent(self, name: str | int) -> "AgentPolicy":
+        """One agent's policy, with recurrent state of its own.
+
+        Raises:
+            InputError: there is no such agent.
+        """
+        index = self.agents.index(name) if name in self.agents else name
+        if not isinstance(index, int) or not 0 <= index < self.spec.num_agents:
+            raise InputError(f"There is no agent {name!r}; the agents are {', '.join(self.agents)}.")
+        team = Policies(self.spec, self._algorithm, self._learner.policy, greedy=self.greedy)
+        return AgentPolicy(team, index)
+
+    def _rows(self, given: Observations, widths: Sequence[int], width: int, what: str) -> np.ndarray:
+        if isinstance(given, Mapping):
+            missing = [name for name in self.agents if name not in given]
+            if missing:
+                raise InputError(f"The {what} of {', '.join(missing)} is missing.")
+            given = [given[name] for name in self.agents]
+        if len(given) != len(self.agents):
+            raise InputError(f"{len(self.agents)} rows of {what} are needed, one per agent, not {len(given)}.")
+        rows = np.zeros((len(self.agents), width))
+        for i, row in enumerate(given):
+            row = np.asarray(row).reshape(-1)
+            if row.size not in (widths[i], width):
+                raise InputError(f"{self.agents[i]}'s {what} has width {widths[i]}, not {row.size}.")
+            rows[i, : row.size] = row
+        return rows
+
+
+class AgentPolicy:
+    """One agent's policy: its ``act`` sees nothing of the others."""
+
+    def __init__(self, team: Policies, index: int):
+        self._team, self._index = team, index
+        self.name = team.agents[index]
+
+    def reset(self) -> None:
+        """A new episode begins."""
+        self._team.reset()
+
+    def act(self, observation: Any, legal: Any = None) -> Any:
+        """An int (discrete) or Float[A_i] (box) from the agent's own observation [O_i]."""
+        spec, i = self._team.spec, self._index
+        observations = {name: np.zeros(width) for name, width in zip(spec.agents, spec.obs_dims, strict=True)}
+        masks = None
+        if legal is not None:
+            masks = {name: np.ones(width) for name, width in zip(spec.agents, spec.action_dims, strict=True)}
+            masks[spec.agents[i]] = legal
+        return self._team.act(observations | {spec.agents[i]: observation}, masks)[self.name]

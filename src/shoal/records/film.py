@@ -1,0 +1,106 @@
+"""Pictures into files: an animated GIF, an MP4 through ffmpeg, or a sheet of stills."""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from shoal.errors import InputError
+from shoal.records.picture import INK, PAPER, WHITE, font
+
+_COLOURS = 128
+"""A GIF has one palette for all its frames, so that still parts do not flicker; fewer colours make a smaller file."""
+_STILLS = 12
+_GAP, _MARGIN, _TITLE = 12, 14, 32
+
+
+def check_format(path: Path) -> None:
+    """Check that ``path`` can be written, before anything is drawn.
+
+    Raises:
+        InputError: its suffix is not one of .gif, .png and .mp4, or it is .mp4 and there is no ffmpeg.
+    """
+    if path.suffix not in (".gif", ".png", ".mp4"):
+        raise InputError(f"A replay is a .gif, .png or .mp4 file, not {path.name!r}.")
+    if path.suffix == ".mp4" and shutil.which("ffmpeg") is None:
+        raise InputError("Writing .mp4 needs the program ffmpeg, which is not installed; a .gif needs nothing.")
+
+
+def write_film(path: Path, images: Sequence[Image.Image], seconds: Sequence[float]) -> None:
+    """Write ``images``, each shown for its ``seconds``; as ``.png``, a sheet of at most a dozen of them.
+
+    Raises:
+        InputError: see :func:`check_format`; or ffmpeg failed.
+    """
+    check_format(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".png":
+        chosen = np.unique(np.linspace(0, len(images) - 1, min(_STILLS, len(images))).round().astype(int))
+        write_sheet(path, [images[int(i)] for i in chosen], min(4, len(chosen)))
+    elif path.suffix == ".mp4":
+        _write_mp4(path, images, seconds)
+    else:
+        _write_gif(path, images, seconds)
+
+
+def write_sheet(path: Path, images: Sequence[Image.Image], columns: int, title: str = "") -> None:
+    """Write pictures in rows of ``columns`` as one PNG.
+
+    Raises:
+        InputError: their sizes differ.
+    """
+    if len({image.size for image in images}) > 1:
+        raise InputError("The frames of a sheet must all have one size.")
+    width, height = images[0].size
+    columns = min(columns, len(images))
+    rows, top = -(-len(images) // columns), _MARGIN + (_TITLE if title else 0)
+    sheet = Image.new(
+        "RGB",
+        (2 * _MARGIN + columns * (width + _GAP) - _GAP, top + rows * (height + _GAP) - _GAP + _MARGIN),
+        WHITE,
+    )
+    if title:
+        ImageDraw.Draw(sheet).text((_MARGIN, _MARGIN + 8), title, INK, font(17, bold=True), anchor="lm")
+    for i, image in enumerate(images):
+        sheet.paste(image, (_MARGIN + i % columns * (width + _GAP), top + i // columns * (height + _GAP)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(path, optimize=True)
+
+
+def _write_gif(path: Path, images: Sequence[Image.Image], seconds: Sequence[float]) -> None:
+    samples = [images[int(i)] for i in np.unique(np.linspace(0, len(images) - 1, min(8, len(images))).round())]
+    strip = Image.new("RGB", (images[0].width, sum(image.height for image in samples)))
+    for i, image in enumerate(samples):
+        strip.paste(image, (0, i * image.height))
+    palette = strip.quantize(_COLOURS, method=Image.Quantize.MEDIANCUT)
+    table = np.asarray(palette.getpalette()).reshape(-1, 3)
+    for colour in (WHITE, PAPER, INK):  # the averages that the quantiser chose would tint the page around the picture
+        table[np.abs(table - np.asarray(colour)).sum(axis=1).argmin()] = colour
+    palette.putpalette(table.ravel().tolist())
+    plain = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    plain[0].save(
+        path,
+        save_all=True,
+        append_images=plain[1:],
+        duration=[round(1000 * length) for length in seconds],
+        loop=0,
+        optimize=False,
+    )
+
+
+def _write_mp4(path: Path, images: Sequence[Image.Image], seconds: Sequence[float]) -> None:
+    """Frames of the shortest duration through a pipe; longer ones are repeated. H.264 wants even sides."""
+    tick = min(seconds)
+    width, height = (side - side % 2 for side in images[0].size)
+    command = ["ffmpeg", "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"]
+    command += ["-r", f"{1 / tick:g}", "-i", "-", "-pix_fmt", "yuv420p", str(path)]
+    data = b"".join(
+        image.crop((0, 0, width, height)).tobytes() * max(1, round(length / tick))
+        for image, length in zip(images, seconds, strict=True)
+    )
+    done = subprocess.run(command, input=data, capture_output=True, check=False)
+    if done.returncode:
+        raise InputError(f"ffmpeg could not write {path.name!r}: {done.stderr.decode(errors='replace').strip()}")

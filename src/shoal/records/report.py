@@ -1,0 +1,122 @@
+"""What a run reached, in words and in tables.
+
+:func:`summary` reads these columns of the log where they exist: ``step`` (environment steps per seed), the metric, and
+``seconds`` (wall time of training so far).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import InputError
+from shoal.records import manifest
+from shoal.records.curves import interval, series
+from shoal.records.log import read
+
+Estimate = tuple[float, float, float]
+"""(mean, low, high), as :func:`~shoal.records.curves.interval` gives it."""
+
+
+def estimate_text(estimate: Estimate) -> str:
+    """``mean ± half-width``, rounded to the half-width's second digit; the mean alone where there is no interval."""
+    mean, low, high = estimate
+    half = (high - low) / 2
+    if not math.isfinite(half):
+        return number_text(mean)
+    digits = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 2
+    return f"{mean:,.{digits}f} ± {half:,.{digits}f}".replace("-", "−")
+
+
+def number_text(value: float) -> str:
+    """Whole numbers with thousands separated, others with four significant digits."""
+    if not math.isfinite(value):
+        return str(float(value)).replace("-", "−")
+    if float(value).is_integer():
+        return f"{int(value):,}".replace("-", "−")
+    digits = max(0, 3 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{digits}f}" if digits <= 6 else f"{value:.3e}"
+    return text.replace("-", "−")
+
+
+def markdown_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
+    """A Markdown table. Numbers stand at the right; an :data:`Estimate` reads mean ± half-width; missing ones are –.
+
+    Args:
+        rows: one mapping per line, from column to value.
+        columns: which columns and in which order; by default all, in the order in which they first appear.
+
+    Raises:
+        InputError: there are no rows.
+    """
+    if not rows:
+        raise InputError("A table needs at least one row.")
+    columns = list(dict.fromkeys(name for row in rows for name in row)) if columns is None else list(columns)
+    cells = [[_cell(row.get(name)) for name in columns] for row in rows]
+    right = [all(not isinstance(row.get(name), str) for row in rows) for name in columns]
+    widths = [max(3, *(len(line[i]) for line in [columns, *cells])) for i in range(len(columns))]
+
+    def join(line: Sequence[str]) -> str:
+        padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True))
+        return f"| {' | '.join(padded)} |"
+
+    rule = " | ".join("-" * (w - 1) + (":" if r else "-") for w, r in zip(widths, right, strict=True))
+    return "\n".join([join(columns), f"| {rule} |", *map(join, cells)]) + "\n"
+
+
+def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95) -> str:
+    """A few lines on what the run in ``folder`` reached: the final metric over seeds, steps, speed and wall time.
+
+    The final value of a seed is its mean over the last twentieth of the rows that have the metric (at least one, NaN
+    left out); the interval over seeds is Student's.
+
+    Raises:
+        InputError: the run has no log, or no row has the metric.
+    """
+    folder = Path(folder)
+    values = series(folder, metric)[1]
+    seeds, window = values.shape[1], max(1, len(values) // 20)
+    there = np.isfinite(values[-window:])
+    with np.errstate(invalid="ignore"):  # a seed without any finite value there is NaN, and so is the result
+        final = interval(np.where(there, values[-window:], 0.0).sum(axis=0) / there.sum(axis=0), confidence)
+    rows = f"mean of the last {window} rows" if window > 1 else "last row"
+    over = f"{confidence:.0%} interval over {seeds} seeds" if seeds > 1 else "1 seed"
+    last = max(read(folder), key=lambda row: row["step"])
+    lines = [("final " + metric.replace("_", " "), f"{estimate_text(final)}  ({over}; {rows})")]
+    total = f", {number_text(last['step'] * seeds)} in all" if seeds > 1 else ""
+    lines.append(("steps", f"{number_text(last['step'])} per seed{total}"))
+    seconds = last.get("seconds")
+    if isinstance(seconds, (int, float)) and seconds > 0:
+        lines.append(("speed", f"{number_text(round(last['step'] * seeds / seconds))} environment steps per second"))
+        lines.append(("time", duration_text(seconds)))
+    if (folder / manifest.FILE).exists():
+        made = manifest.read(folder).get("made_with", {})
+        hardware = made.get("hardware", {})
+        devices = ", ".join(f"{d['count']} × {d['kind']}" for d in hardware.get("devices", []))
+        lines.append(("on", f"{hardware.get('processor')}, {hardware.get('cores')} cores; devices: {devices}"))
+    width = max(len(name) for name, _ in lines)
+    return "\n".join(f"{name:<{width}}  {text}" for name, text in lines) + "\n"
+
+
+def duration_text(seconds: float) -> str:
+    """For example ``41.2 s``, ``2 min 13 s`` or ``3 h 05 min``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, tuple) and len(value) == 3:
+        return estimate_text(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return number_text(value)
+    return str(value).replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,59 @@
+"""The size of a run: everything the user chooses that no algorithm may know."""
+
+from dataclasses import dataclass
+
+from shoal.errors import InputError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long, how wide and how often; each field is a flag of ``shoal train``."""
+
+    steps: float = 5e6
+    """Environment steps per seed; rounded up to whole updates."""
+    seeds: int = 1
+    """Independent runs trained at once in one program."""
+    seed: int = 0
+    """The first seed; the others follow."""
+    num_envs: int = 16
+    """Environments per seed that are stepped side by side (E)."""
+    rollout_length: int = 128
+    """Steps of each environment between two updates (T)."""
+    devices: int | None = None
+    """Local devices to use; None for all. Seeds are spread over them first, then environments."""
+    rows: int = 500
+    """Rows of metrics that a whole run writes; each is a mean over the updates since the last."""
+    checkpoint_seconds: float = 30.0
+    """Wall time between checkpoints; the first and the last moment are always kept."""
+    keep: int = 3
+    """Newest checkpoints that stay on the disk."""
+    eval_episodes: int = 256
+    """Greedy episodes per seed that judge the finished run; 0 for none."""
+    tensorboard: bool = True
+    """Write TensorBoard events beside metrics.jsonl."""
+
+    def check(self) -> None:
+        """Refuse sizes that mean nothing.
+
+        Raises:
+            InputError: a field is out of range.
+        """
+        for name in ("steps", "seeds", "num_envs", "rollout_length", "rows", "keep"):
+            if not getattr(self, name) >= 1:
+                raise InputError(f"{name} must be at least 1, not {getattr(self, name):g}.")
+        if not 0 <= self.seed < 2**31:
+            raise InputError(f"seed must be between 0 and 2³¹ − 1, not {self.seed}.")
+        if self.devices is not None and self.devices < 1:
+            raise InputError(f"devices must be at least 1, not {self.devices}.")
+        if self.eval_episodes < 0 or self.checkpoint_seconds < 0:
+            raise InputError("eval_episodes and checkpoint_seconds cannot be negative.")
+
+    @property
+    def num_updates(self) -> int:
+        """Updates of the whole run."""
+        return -(-int(self.steps) // self.steps_per_update)
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps per seed and update: E · T."""
+        return self.num_envs * self.rollout_length

@@ -1,0 +1,81 @@
+"""Where the work goes: seeds over devices first, since they never talk; then environments over what is left."""
+
+import math
+import os
+from dataclasses import dataclass
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from shoal.equations.reduce import DEVICES
+from shoal.errors import InputError
+
+SEED_SHARDS = "seed_shards"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A mesh of seed shards × environment shards, and how arrays lie on it."""
+
+    mesh: Mesh
+    seeds: int
+    """Seeds on one device."""
+    num_envs: int
+    """Environments of one seed on one device."""
+
+    @property
+    def learner(self) -> P:
+        """Leaves [seeds, ...], the same on all environment shards."""
+        return P(SEED_SHARDS)
+
+    @property
+    def rollout(self) -> P:
+        """Leaves [seeds, E, ...]."""
+        return P(SEED_SHARDS, DEVICES)
+
+    @property
+    def rows(self) -> P:
+        """Leaves [updates, seeds]."""
+        return P(None, SEED_SHARDS)
+
+    def named(self, spec: P) -> NamedSharding:
+        """The sharding that puts a whole array in its place."""
+        return NamedSharding(self.mesh, spec)
+
+
+def one_device_per_core() -> None:
+    """On a CPU, give XLA one device per core: two cores halve E faster than XLA's threads share one small product.
+
+    Does nothing once JAX has started its devices, or where the user has set their number.
+    """
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return
+    if jax.config.jax_num_cpu_devices > 0:
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        jax.config.update("jax_num_cpu_devices", cores)
+    except RuntimeError:  # already started: use what there is
+        return
+
+
+def plan(seeds: int, num_envs: int, devices: int | None) -> Layout:
+    """Lay a run over the local devices.
+
+    Raises:
+        InputError: there are fewer devices than asked for, or E does not divide over them.
+    """
+    local = jax.local_devices()
+    if devices is not None and devices > len(local):
+        raise InputError(f"devices is {devices}, but there are only {len(local)} here.")
+    count = devices or len(local)
+    seed_shards = math.gcd(seeds, count)
+    env_shards = count // seed_shards
+    if devices is None:  # an odd E uses fewer devices rather than none
+        env_shards = math.gcd(env_shards, num_envs)
+    if num_envs % env_shards:
+        raise InputError(f"num_envs {num_envs} does not divide over {env_shards} devices.")
+    chosen = local[: seed_shards * env_shards]
+    mesh = jax.make_mesh((seed_shards, env_shards), (SEED_SHARDS, DEVICES), (AxisType.Auto,) * 2, devices=chosen)
+    return Layout(mesh, seeds // seed_shards, num_envs // env_shards)

@@ -1,0 +1,206 @@
+"""The only loop: call the compiled program, write what it says, keep what it learned."""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.errors import InputError
+from shoal.records.checkpoint import Checkpoints
+from shoal.records.log import Log
+from shoal.training.program import Program, TrainState, compile_program, place
+from shoal.training.progress import Progress
+from shoal.training.settings import Settings
+from shoal.training.sharding import Layout
+from shoal.types import Algorithm, Environment
+
+CALL_SECONDS = 1.0
+"""Aim of one call's length: long enough to hide its cost, short enough for a live line and a prompt Ctrl-C."""
+
+
+CAPACITY = 256
+"""Most updates in one call."""
+
+
+class NonFiniteError(RuntimeError):
+    """A metric is not a number any more. The message names it and the checkpoint that was kept."""
+
+
+class Trainer:
+    """Trains one algorithm in one environment, in a run folder; resumes from whatever that folder holds."""
+
+    def __init__(
+        self, env: Environment, algorithm: Algorithm, settings: Settings, layout: Layout, folder: Path, shown: bool
+    ):
+        self.env, self.algorithm, self.settings, self.layout = env, algorithm, settings, layout
+        self.per_row = max(1, settings.num_updates // settings.rows)
+        self.program: Program = compile_program(
+            env, algorithm, layout, settings.rollout_length, min(CAPACITY, settings.num_updates)
+        )
+        self.checkpoints = Checkpoints(folder / "checkpoints", settings.keep)
+        self.policies = Checkpoints(folder / "policy", 2)
+        self.log = Log(folder, tensorboard=settings.tensorboard)
+        self.progress = Progress(settings.num_updates * settings.steps_per_update, settings.seeds, shown)
+        self.state: TrainState | None = None
+        self.update, self.elapsed = 0, 0.0
+        self._saved = -1
+        self._row: dict[str, Any] = {}
+        self._stop = threading.Event()
+
+    def restore(self) -> None:
+        """Continue from the newest sound checkpoint, dropping the log rows written after it.
+
+        Raises:
+            CheckpointError: there is none, or it is another environment's or configuration's.
+        """
+        state, meta, update = self.checkpoints.restore(self.program.template(), say=self.progress.say)
+        if meta["shards"] != dict(self.layout.mesh.shape):
+            raise InputError(
+                f"This run was trained on {_devices(meta['shards'])} and cannot continue bit-exactly on "
+                f"{_devices(dict(self.layout.mesh.shape))}; set devices to {math.prod(meta['shards'].values())}."
+            )
+        self.state = place(state, self.layout)
+        self.update, self.elapsed, self._saved = update, meta["elapsed"], update
+        self._row = meta["row"]
+        self.log.truncate_after(self.step)
+
+    def run(self) -> bool:
+        """Train to the end; False when Ctrl-C ended it first, saved.
+
+        Raises:
+            NonFiniteError: a metric became NaN or infinite; the last good checkpoint stands.
+        """
+        settings, size = self.settings, 4
+        if self.state is None:
+            first = settings.seed
+            keys = jax.numpy.stack([jax.random.key(first + i) for i in range(settings.seeds)])
+            self.state = self.program.init(jax.device_put(keys, self.layout.named(self.layout.learner)))
+            self.save()
+        began = time.monotonic()
+        advance = self.program.advance.lower(self.state, np.int32(1)).compile()
+        self.progress.say(f"Compiled in {time.monotonic() - began:.1f} s.")
+        saved_at = time.monotonic()
+        try:
+            with self._interruptible():
+                while self.update < settings.num_updates and not self._stop.is_set():
+                    n = min(size, settings.num_updates - self.update, self.program.capacity)
+                    began = time.monotonic()
+                    self.state, rows = advance(self.state, np.int32(n))
+                    rows = jax.tree.map(lambda x, n=n: np.asarray(x, np.float64)[:n], rows)
+                    spent = time.monotonic() - began
+                    self._take(rows, n, spent)
+                    size = max(1, min(self.program.capacity, int(n * CALL_SECONDS / max(spent, 1e-6))))
+                    if time.monotonic() - saved_at >= settings.checkpoint_seconds:
+                        self.save()
+                        saved_at = time.monotonic()
+            self.save()
+        finally:
+            self.progress.close()
+            self.log.close()
+        return self.update >= settings.num_updates
+
+    @property
+    def step(self) -> int:
+        """Environment steps per seed so far."""
+        return self.update * self.settings.steps_per_update
+
+    def save(self) -> None:
+        """Keep everything, unless this moment is kept already."""
+        if self._saved == self.update or self.state is None:
+            return
+        meta = {"elapsed": self.elapsed, "row": self._row, "shards": dict(self.layout.mesh.shape)}
+        self.checkpoints.save(self.update, self.state, meta)
+        self.policies.save(self.update, self.state.learner.policy, {"env": self.env.spec.name})
+        self._saved = self.update
+
+    def _take(self, rows: Any, n: int, spent: float) -> None:
+        """Add n updates' metrics to the row under way; write it when it is full."""
+        metrics, stats = rows
+        for name, values in metrics.items():
+            if not np.isfinite(values).all():
+                i, seed = np.argwhere(~np.isfinite(values))[0]
+                raise NonFiniteError(
+                    f"{name} of seed {self.settings.seed + seed} is {values[i, seed]} after update "
+                    f"{self.update + i + 1}; the checkpoint after update {self._saved} is kept. "
+                    "A lower learning rate or a gradient clip usually helps."
+                )
+        columns = {**metrics, "episodes": stats.episodes, "returns": stats.returns, "lengths": stats.lengths}
+        start = 0
+        while start < n:  # a call may fill several rows, or a part of one
+            stop = min(n, start + self.per_row - self._row.get("count", 0))
+            sums = {name: values[start:stop].sum(0).tolist() for name, values in columns.items()}
+            sums |= {"count": stop - start, "spent": spent * (stop - start) / n}
+            self._row = {k: _add(self._row[k], v) for k, v in sums.items()} if self._row else sums
+            self.update += stop - start
+            self.elapsed += sums["spent"]
+            start = stop
+            written = self._summarise()
+            if self._row["count"] == self.per_row or self.update == self.settings.num_updates:
+                self.log.write(written)
+                self._row = {}
+        scores = [s for s in written["return"] if s is not None]
+        speed = n * self.settings.steps_per_update * self.settings.seeds / max(spent, 1e-9)
+        self.progress.update(self.step, sum(scores) / len(scores) if scores else None, speed)
+
+    def _summarise(self) -> dict[str, Any]:
+        """The row under way as means; None for a seed in which no episode ended."""
+        row, spec = self._row, self.env.spec
+        count, steps = row["count"], self.settings.steps_per_update
+        episodes = np.asarray(row["episodes"])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            returns = np.asarray(row["returns"]) / episodes[:, None]
+            lengths = np.asarray(row["lengths"]) / episodes
+        score = returns.sum(-1) if spec.score == "sum" else returns.mean(-1)
+        plain = {k: [x / count for x in v] for k, v in row.items() if k not in _SUMS}
+        return {
+            "step": self.step,
+            "update": self.update,
+            "seconds": round(self.elapsed, 3),
+            "steps_per_second": round(count * steps * self.settings.seeds / max(row["spent"], 1e-9), 1),
+            "return": _or_none(score),
+            **{f"return/{name}": _or_none(returns[:, i]) for i, name in enumerate(spec.agents)},
+            "episode_length": _or_none(lengths),
+            **plain,
+        }
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM end the run after the call under way; a second Ctrl-C ends it at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def ask(number: int, frame: object) -> None:
+            if self._stop.is_set():
+                raise KeyboardInterrupt
+            self._stop.set()
+            self.progress.say("Stopping after this call; the run is saved and --resume continues it.")
+
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+_SUMS = ("episodes", "returns", "lengths", "count", "spent")
+
+
+def _add(a: Any, b: Any) -> Any:
+    return [_add(x, y) for x, y in zip(a, b, strict=True)] if isinstance(a, list) else a + b
+
+
+def _or_none(values: np.ndarray) -> list[float | None]:
+    return [float(x) if math.isfinite(x) else None for x in values]
+
+
+def _devices(shards: dict[str, int]) -> str:
+    return f"{shards['seed_shards']} × {shards['devices']} (seed × environment) devices"

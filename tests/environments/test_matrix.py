@@ -1,0 +1,153 @@
+"""Matrix games: payoffs, ends, and the limits of methods that each is there to show."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from shoal.environments.matrix import matrix_game
+from shoal.environments.registry import make, names, validate
+from shoal.environments.tabular import State
+from shoal.errors import InputError
+from shoal.types import Environment, Step
+
+KEY = jax.random.key(0)
+
+
+def at(env: Environment, cell: int, t: int, *action: int) -> tuple[State, Step]:
+    return env.step(KEY, State(jnp.int32(cell), jnp.int32(t)), jnp.array(action, jnp.int32))
+
+
+def payoffs(env: Environment, cell: int = 0) -> np.ndarray:
+    """One copy of the reward of every joint action; all copies are checked to be equal."""
+    joint = np.array(list(itertools.product(*(range(width) for width in env.spec.action_dims))), np.int32)
+    state = State(jnp.int32(cell), jnp.int32(0))
+    _, step = jax.vmap(env.step, in_axes=(None, None, 0))(KEY, state, jnp.asarray(joint))
+    assert (step.reward == step.reward[:, :1]).all()
+    return np.asarray(step.reward[:, 0]).reshape(env.spec.action_dims)
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name.startswith("matrix/")])
+def test_promises(name: str) -> None:
+    env = make(name)
+    validate(env)
+    assert env.spec.name == name and env.spec.shared_reward and env.spec.score == "mean"
+    _, start = env.reset(KEY)
+    assert start.first and not start.last and start.legal.all() and not start.reward.any()
+    assert start.state.sum() == 1.0 and (start.obs == start.state).all()
+
+
+def test_payoff_tables() -> None:
+    np.testing.assert_array_equal(payoffs(make("matrix/climbing")), [[11, -30, 0], [-30, 7, 0], [0, 6, 5]])
+    np.testing.assert_array_equal(payoffs(make("matrix/penalty")), [[-100, 0, 10], [0, 2, 0], [10, 0, -100]])
+    np.testing.assert_array_equal(payoffs(make("matrix/penalty", k=-25.0)), [[-25, 0, 10], [0, 2, 0], [10, 0, -25]])
+    np.testing.assert_array_equal(payoffs(make("matrix/monotonicity")), [[8, -12, -12], [-12, 0, 0], [-12, 0, 0]])
+
+
+def test_two_step() -> None:
+    env = make("matrix/two_step")
+    for cell, table in ((0, [[0, 0], [0, 0]]), (1, [[7, 7], [7, 7]]), (2, [[0, 1], [1, 8]])):
+        np.testing.assert_array_equal(payoffs(env, cell), table)
+    for first, second in itertools.product(range(2), range(2)):
+        after, step = at(env, 0, 0, first, second)
+        assert int(after.cell) == 1 + first
+        assert not step.last and (step.discount == 1.0).all()
+        assert step.state.tolist() == [0.0, float(first == 0), float(first == 1)]
+        _, end = at(env, int(after.cell), 1, 1, 1)
+        assert end.last and (end.discount == 0.0).all()
+
+
+def test_two_state_breaks_additive_values() -> None:
+    """The best additive fit of the Bellman target at (0, 0) has slope 5/4 in γV: γ > 4/5 diverges."""
+    env = make("matrix/two_state")
+    start, step = env.reset(KEY)
+    assert int(start.cell) == 1 and step.state.tolist() == [0.0, 1.0]
+    joint = list(itertools.product(range(2), repeat=2))
+    followed = [int(at(env, 1, 0, *action)[0].cell) for action in joint]
+    assert followed == [1, 1, 1, 0]
+    assert payoffs(env, 1).tolist() == [[1, 0], [0, 0]]
+    assert not payoffs(env, 0).any() and all(int(at(env, 0, 0, *action)[0].cell) == 0 for action in joint)
+    design = np.array([[a == 0, a == 1, b == 0, b == 1] for a, b in joint], float)
+    reward = payoffs(env, 1).reshape(-1)
+
+    def fitted(value: float) -> float:
+        target = reward + value * np.array(followed)
+        return float((design @ np.linalg.lstsq(design, target, rcond=None)[0]).max())
+
+    assert fitted(1.0) == pytest.approx(0.75 + 1.25)
+    assert fitted(4.0) - fitted(3.0) == pytest.approx(1.25)
+    assert not at(env, 1, 98, 0, 0)[1].last
+    _, end = at(env, 1, 99, 0, 0)
+    assert end.last and (end.discount == 1.0).all()
+
+
+@pytest.mark.parametrize("num_agents", [2, 4, 6])
+def test_proposition_1_of_kuba_et_al(num_agents: int) -> None:
+    env = make("matrix/proposition1", num_agents=num_agents)
+    table = payoffs(env)
+    half = num_agents // 2
+    assert table.sum() == 2.0
+    assert table[(0,) * half + (1,) * half] == 1.0 and table[(1,) * half + (0,) * half] == 1.0
+    assert env.spec.roles == (0,) * half + (1,) * half
+    # One policy for all, playing 1 with probability p, is best at p = 1/2 and earns 2 / 2^n.
+    ones = np.indices(table.shape).sum(0)
+    shared = [(table * p**ones * (1 - p) ** (num_agents - ones)).sum() for p in np.linspace(0, 1, 101)]
+    assert max(shared) == pytest.approx(2.0 / 2**num_agents)
+
+
+@pytest.mark.parametrize("num_agents", [1, 3, 5])
+def test_all_ones(num_agents: int) -> None:
+    table = payoffs(make("matrix/all_ones", num_agents=num_agents))
+    assert table.sum() == 1.0 and table[(1,) * num_agents] == 1.0
+
+
+def test_one_game_terminates_and_a_repeated_one_is_cut_off() -> None:
+    _, single = at(make("matrix/climbing", horizon=1), 0, 0, 0, 0)
+    assert single.last and (single.discount == 0.0).all()
+    env = make("matrix/climbing")
+    assert env.spec.horizon == 25
+    _, middle = at(env, 0, 23, 0, 0)
+    _, end = at(env, 0, 24, 0, 0)
+    assert not middle.last and end.last and (end.discount == 1.0).all()
+
+
+def test_own_game_with_different_numbers_of_actions() -> None:
+    payoff = np.arange(24.0).reshape(2, 3, 4)
+    env = matrix_game(payoff, horizon=3, name="own/game")
+    validate(env)
+    np.testing.assert_array_equal(payoffs(env), payoff)
+    _, start = env.reset(KEY)
+    assert start.legal.sum(1).tolist() == [2, 3, 4]
+    assert env.spec.name == "own/game" and env.spec.roles == (0, 1, 2)
+
+
+def test_roles_are_agents_that_may_be_exchanged() -> None:
+    assert make("matrix/climbing").spec.roles == (0, 1)
+    assert make("matrix/penalty").spec.roles == (0, 0)
+    table = np.zeros((2, 2, 2))
+    table[1, 0, 1] = 1.0
+    assert matrix_game(table).spec.roles == (0, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("matrix/proposition1", {"num_agents": 3}, "must be even"),
+        ("matrix/proposition1", {"num_agents": 0}, "at least 2"),
+        ("matrix/all_ones", {"num_agents": 0}, "at least 1"),
+        ("matrix/climbing", {"horizon": 0}, "horizon"),
+        ("matrix/penalty", {"k": 1.0}, "k must be a number from"),
+        ("matrix/two_state", {"reward": float("inf")}, "reward"),
+    ],
+)
+def test_bad_options(name: str, options: dict[str, float], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        make(name, **options)
+
+
+@pytest.mark.parametrize("payoff", [3.0, [], [[1.0, 2.0], [3.0]], [[1.0, float("nan")]]])
+def test_bad_payoffs(payoff: object) -> None:
+    with pytest.raises(InputError, match="payoff"):
+        matrix_game(np.asarray(payoff) if isinstance(payoff, float) else payoff)  # pyright: ignore[reportArgumentType]

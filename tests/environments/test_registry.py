@@ -1,0 +1,144 @@
+"""Names, options, a user's own environments, and what is said when any of them is wrong."""
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+from shoal.environments.registry import make, names, options_of, validate
+from shoal.errors import InputError
+from shoal.types import Environment
+
+OWN = """
+from shoal.environments.matrix import matrix_game
+
+number = 7
+
+def game(*, payoff=1.0, horizon=2):
+    return matrix_game([payoff, 0.0], horizon=horizon, name="own/game")
+
+def needy(*, size):
+    return matrix_game([0.0] * size)
+
+def anything(**options):
+    return matrix_game([0.0, 1.0], **options)
+
+def wrong():
+    return 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_games.py").write_text(OWN)
+    (tmp_path / "own_broken.py").write_text("import no_such_dependency\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_games", raising=False)
+
+
+def test_every_name_builds_and_keeps_its_promises() -> None:
+    assert len(names()) == 16 and list(names()) == sorted(names())
+    for name in names():
+        env = make(name)
+        assert env.spec.name == name
+        validate(env)
+
+
+def test_options_are_listed_with_their_defaults() -> None:
+    options = options_of("mpe/simple_spread")
+    assert options["num_agents"].default == 3
+    assert options["convention"].default == "mpe2"
+    assert options_of("own_games:game")["horizon"].default == 2
+
+
+def test_own_environments() -> None:
+    assert make("own_games:game").spec.name == "own/game"
+    assert make("own_games:game", horizon=5).spec.horizon == 5
+    assert make("own_games:anything", horizon=5).spec.horizon == 5
+    env = make("own_games:game")
+    assert make(env) is env
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("mpe/simple_spred", {}, "no environment 'mpe/simple_spred'; did you mean 'mpe/simple_spread'"),
+        ("zzz", {}, "known: .*mpe/simple_tag"),
+        ("no_such_module:game", {}, "no module 'no_such_module'"),
+        ("own_broken:game", {}, "no module 'no_such_dependency', which the environment 'own_broken:game' needs"),
+        ("own_games:absent", {}, "'own_games' has no attribute 'absent'"),
+        ("own_games:number", {}, "not callable"),
+        ("own_games:wrong", {}, "must return a shoal.types.Environment, not int"),
+        ("own_games:needy", {}, "needs the option 'size'"),
+        ("own_games:game", {"colour": 1}, "takes no option 'colour'; it accepts 'payoff', 'horizon'"),
+        ("mpe/simple", {"num_agents": 2}, "takes no option 'num_agents'; it accepts 'horizon', 'continuous_actions'"),
+        (":game", {}, "not of the form"),
+        ("..own:game", {}, "not of the form"),
+    ],
+)
+def test_what_is_said(name: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        make(name, **options)
+
+
+def test_a_built_environment_takes_no_options() -> None:
+    with pytest.raises(InputError, match="already built"):
+        make(make("own_games:game"), horizon=3)
+
+
+def broken_spec(**changes: Any) -> Environment:
+    env = make("matrix/two_step")
+    return dataclasses.replace(env, spec=dataclasses.replace(env.spec, **changes))
+
+
+def broken_outcome(field: str, value: Any) -> Environment:
+    env = make("matrix/two_step")
+
+    def step(key: Any, state: Any, action: Any) -> Any:
+        state, outcome = env.step(key, state, action)
+        return state, outcome._replace(**{field: value})
+
+    return dataclasses.replace(env, step=step)
+
+
+def broken_step(**changes: Any) -> Environment:
+    env = make("matrix/two_step")
+
+    def step(key: Any, state: Any, action: Any) -> Any:
+        state, outcome = env.step(key, state, action)
+        return state._replace(**changes), outcome
+
+    return dataclasses.replace(env, step=step)
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        (broken_spec(obs_dims=(2, 2)), r"reset gives obs of shape \(2, 3\), but the spec says \(2, 2\)"),
+        (broken_spec(state_dim=5), r"reset gives state of shape \(3,\)"),
+        (broken_spec(obs_dims=(3,)), "spec.obs_dims has 1 entries for 2 agents"),
+        (broken_spec(roles=(0,)), "spec.roles has 1 entries"),
+        (broken_spec(roles=(0, 2)), "spec.roles must be numbered"),
+        (broken_spec(action_dims=(2, 3)), "spec.action_dims must lie between 1 and the padded width 2"),
+        (broken_spec(agents=()), "spec.agents is empty"),
+        (broken_spec(horizon=0), "spec.horizon"),
+        (broken_spec(novel=(3,)), "spec.novel must hold indices below 3"),
+        (broken_outcome("reward", jnp.zeros(())), r"step gives reward of shape \(\), but the spec says \(2,\)"),
+        (broken_outcome("last", jnp.zeros(())), "step gives last of type float32, but it must be bool"),
+        (broken_outcome("discount", 1.0), "step gives discount"),
+        (broken_outcome("reward", jnp.zeros(2, int)), "reward of type int32, but it must be float"),
+        (broken_step(t=jnp.zeros(())), r"state \.t is int32\[\] after reset but float32\[\] after step"),
+        (broken_step(t=None), "step returns a state built as"),
+        (dataclasses.replace(make("matrix/two_step"), step=lambda key, state, action: 3), "must return a pair"),
+        (
+            dataclasses.replace(make("matrix/two_step"), reset=lambda key: float(jnp.zeros(3).sum() + key)),
+            "reset cannot be traced by JAX",
+        ),
+    ],
+)
+def test_broken_promises_are_named(env: Environment, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        validate(env)
