@@ -1,6 +1,7 @@
 """The public face: train, resume, load, and a run to look at."""
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal import algorithms
-from shoal.configs import check_names, flags_of, override
+from shoal.configs import check_names, flags_of, override, spec_from_json, spec_to_json
 from shoal.deploy import Policies
 from shoal.environments import registry
 from shoal.errors import CheckpointError, InputError
@@ -22,7 +23,7 @@ from shoal.training import evaluation, sharding
 from shoal.training.evaluation import Evaluation
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
-from shoal.types import Algorithm, Box, Discrete, Environment, EnvSpec, Learner, PyTree, Scale
+from shoal.types import Algorithm, Environment, EnvSpec, Learner, PyTree, Scale
 
 
 def train(
@@ -39,7 +40,7 @@ def train(
     Args:
         algorithm: a name from ``shoal list algorithms``.
         environment: a name from ``shoal list environments``, ``package.module:factory`` of your own device
-            environment, or an :class:`Environment` (which cannot be resumed by name later).
+            environment, or an :class:`Environment` (which :func:`resume` and :func:`open_run` need again).
         env: options of the environment's factory, for example ``{"num_agents": 5}``.
         folder: where the run is kept; by default a new folder under ``runs/``.
         progress: show the live line.
@@ -56,51 +57,64 @@ def train(
     check_names(flags, settings, config)
     flags = preset(algorithm, name) | flags
     settings, config = override(settings, flags), override(config, flags)
-    where = Path(folder) if folder else _new_folder(algorithm, name)
+    where = Path(folder) if folder else new_folder(algorithm, name)
     if (where / "run.json").exists():
-        raise InputError(f"{where} already holds a run; resume it with shoal.resume, or choose another folder.")
+        raise InputError(f"{where} already holds a run; resume that one, or choose another folder.")
     run = Run(where, algorithm, name, env or {}, settings, config, registry.make(environment, **(env or {})))
+    run.by_name = isinstance(environment, str)
     trainer = run._trainer(progress)  # raises on bad input before the folder exists
     manifest.write(where, run._as_json())
     return run._finish(trainer)
 
 
-def resume(folder: str | Path, *, progress: bool = True, **flags: Any) -> "Run":
+def resume(folder: str | Path, *, environment: Environment | None = None, progress: bool = True, **flags: Any) -> "Run":
     """Continue the run in ``folder`` from its newest sound checkpoint, bit for bit as if it had never stopped.
+
+    A run that ended before its first checkpoint begins at the beginning.
 
     Args:
         folder: a run folder.
+        environment: the :class:`Environment` of a run that was trained in one rather than in a name.
         progress: show the live line.
-        flags: ``steps`` to train longer, or how often to log and save; anything else would make it another run.
+        flags: ``steps`` to train longer (schedules stretch to the new length), ``devices`` on another machine, or how
+            often to save and how to judge; anything else would make it another run.
 
     Raises:
-        InputError: the folder holds no run, or a flag would change what is being trained.
+        InputError: the folder holds no run, a flag would change what is being trained, or there are fewer devices.
         CheckpointError: no checkpoint is sound.
     """
-    run = open_run(folder)
-    allowed = {"steps", "checkpoint_seconds", "keep", "eval_episodes", "tensorboard"}
+    run = open_run(folder, environment)
+    allowed = {"steps", "devices", "checkpoint_seconds", "keep", "eval_episodes", "tensorboard"}
     wrong = sorted(set(flags) - allowed)
     if wrong:
         raise InputError(f"{wrong[0]} cannot change in a resumed run; only {', '.join(sorted(allowed))} can.")
     run.settings = override(run.settings, flags)
+    run.settings.check()
     trainer = run._trainer(progress)
     trainer.restore()
     manifest.write(run.folder, run._as_json())
     return run._finish(trainer)
 
 
-def open_run(folder: str | Path) -> "Run":
+def open_run(folder: str | Path, environment: Environment | None = None) -> "Run":
     """A run that was trained before, to evaluate, replay or plot.
 
+    Args:
+        folder: a run folder.
+        environment: the :class:`Environment` of a run that was trained in one rather than in a name.
+
     Raises:
-        InputError: the folder holds no run, or its environment cannot be built.
+        InputError: the folder holds no run, or its environment cannot be built or is not what it was.
     """
     said = manifest.read(Path(folder))["config"]
     module = algorithms.get(said["algorithm"])
     settings, config = override(Settings(), said["settings"]), override(module.Config(), said["config"])
-    env = registry.make(said["environment"], **said["env"])
+    if environment is None and not said["by_name"]:
+        raise InputError(f"{folder} was trained in an Environment object, not in a name: give that environment again.")
+    env = environment or registry.make(said["environment"], **said["env"])
     run = Run(Path(folder), said["algorithm"], said["environment"], said["env"], settings, config, env)
-    if _spec_to_json(env.spec) != said["spec"]:
+    run.by_name = said["by_name"]
+    if spec_to_json(env.spec) != said["spec"]:
         raise InputError(f"{said['environment']} is not the environment it was when {folder} was trained.")
     return run
 
@@ -120,15 +134,17 @@ def load(folder: str | Path, *, seed: int | None = None, greedy: bool = True) ->
     said = manifest.read(Path(folder))["config"]
     module = algorithms.get(said["algorithm"])
     settings, config = override(Settings(), said["settings"]), override(module.Config(), said["config"])
-    spec = _spec_from_json(said["spec"])
+    spec = spec_from_json(said["spec"])
     algorithm = _acting(module, spec, config, settings)
     policy = _saved_policy(Path(folder), algorithm, settings.seeds)
     return Policies(spec, algorithm, jax.tree.map(lambda x: x[_seed_index(settings, seed)], policy), greedy=greedy)
 
 
-def compare(runs: Sequence["Run | str | Path"], path: str | Path = "compare.png") -> Path:
+def compare(
+    runs: Sequence["Run | str | Path"], path: str | Path = "compare.png", metrics: Sequence[str] = ("return",)
+) -> Path:
     """Draw the learning curves of several runs in one picture."""
-    return curves.plot([run.folder if isinstance(run, Run) else Path(run) for run in runs], path)
+    return curves.plot([run.folder if isinstance(run, Run) else Path(run) for run in runs], path, metrics)
 
 
 class Run:
@@ -146,7 +162,9 @@ class Run:
     ):
         self.folder, self.algorithm, self.environment = folder, algorithm, environment
         self.env_options, self.settings, self.config, self.env = env_options, settings, config, env
-        self.finished = False
+        self.finished, self.by_name = False, True
+        self.evaluation: Evaluation | None = None
+        """The judgement at the end of training, where this process trained it."""
         settings.check()
 
     def __repr__(self) -> str:
@@ -154,15 +172,15 @@ class Run:
 
     def evaluate(self, episodes: int = 256, *, greedy: bool = True, seed: int = 0) -> Evaluation:
         """Play whole episodes with every seed's policy; ``seed`` draws the starts, not the policies."""
-        return evaluation.evaluate(
-            self.env, self._acting(), self._learner(), jax.random.key(seed), episodes, greedy
-        )
+        return evaluation.evaluate(self.env, self._acting(), self._learner(), jax.random.key(seed), episodes, greedy)
 
     def replay(
         self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool = True, seed: int | None = None
     ) -> Path:
         """Write an animated picture of ``episodes`` episodes; ``seed`` is one of the run's (None: the best)."""
-        index = int(self.evaluate(64).per_seed.argmax()) if seed is None else _seed_index(self.settings, seed)
+        choose = seed is None and self.settings.seeds > 1
+        judged = (self.evaluation or self.evaluate(64)) if choose else None
+        index = int(judged.per_seed.argmax()) if judged else _seed_index(self.settings, seed)
         learner = jax.tree.map(lambda x: x[index], self._learner())
         keys = [jax.random.key(1000 + i) for i in range(episodes)]
         played = [evaluation.record(self.env, self._acting(), learner, key, greedy) for key in keys]
@@ -201,18 +219,20 @@ class Run:
         return Learner(policy, (), (), (), jnp.zeros(self.settings.seeds, jnp.int32))
 
     def _trainer(self, progress: bool) -> Trainer:
-        if self.settings.devices is None:
+        if self.settings.devices != 1:
             sharding.one_device_per_core()
-        layout = sharding.plan(self.settings.seeds, self.settings.num_envs, self.settings.devices)
+        devices = self.settings.devices or _devices_before(self.folder)
+        layout = sharding.plan(self.settings.seeds, self.settings.num_envs, devices)
         registry.validate(self.env)
         scale = Scale(layout.num_envs, self.settings.rollout_length, self.settings.num_updates)
         algorithm = algorithms.get(self.algorithm).make(self.env.spec, self.config, scale)
         return Trainer(self.env, algorithm, self.settings, layout, self.folder, progress)
 
     def _finish(self, trainer: Trainer) -> "Run":
+        trainer.progress.say(f"{self.algorithm} in {self.environment}, kept in {self.folder}")
         self.finished = trainer.run()
         if self.finished and self.settings.eval_episodes:
-            result = self.evaluate(self.settings.eval_episodes)
+            self.evaluation = result = self.evaluate(self.settings.eval_episodes)
             low, high = result.interval
             said = {"mean": result.mean, "low": low, "high": high, "per_seed": result.per_seed.tolist()}
             said |= {"episodes": self.settings.eval_episodes, "greedy": True, "step": trainer.step}
@@ -224,9 +244,10 @@ class Run:
             "algorithm": self.algorithm,
             "environment": self.environment,
             "env": self.env_options,
+            "by_name": self.by_name,
             "settings": flags_of(self.settings),
             "config": flags_of(self.config),
-            "spec": _spec_to_json(self.env.spec),
+            "spec": spec_to_json(self.env.spec),
         }
 
 
@@ -243,6 +264,14 @@ def _saved_policy(folder: Path, algorithm: Any, seeds: int) -> PyTree:
     return Checkpoints(folder / "policy").restore(template)[0]
 
 
+def _devices_before(folder: Path) -> int | None:
+    """How many of the devices here a run began on, which a machine with more must not exceed; None for a new run."""
+    checkpoints = Checkpoints(folder / "checkpoints")
+    if checkpoints.latest() is None:
+        return None
+    return min(math.prod(checkpoints.load_meta()["shards"].values()), jax.local_device_count())
+
+
 def _seed_index(settings: Settings, seed: int | None) -> int:
     index = 0 if seed is None else seed - settings.seed
     if not 0 <= index < settings.seeds:
@@ -251,21 +280,10 @@ def _seed_index(settings: Settings, seed: int | None) -> int:
     return index
 
 
-def _new_folder(algorithm: str, environment: str) -> Path:
+def new_folder(algorithm: str, environment: str) -> Path:
+    """A folder under ``runs/`` that does not exist yet; it is not made."""
     stem = f"{algorithm}-{environment.replace('/', '-').replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
     folder, i = Path("runs") / stem, 2
     while folder.exists():
         folder, i = Path("runs") / f"{stem}-{i}", i + 1
     return folder
-
-
-def _spec_to_json(spec: EnvSpec) -> dict[str, Any]:
-    said = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(spec).items()}
-    return said | {"action": {"kind": type(spec.action).__name__.lower(), **vars(spec.action)}}
-
-
-def _spec_from_json(said: dict[str, Any]) -> EnvSpec:
-    action = dict(said["action"])
-    space = {"discrete": Discrete, "box": Box}[action.pop("kind")](**action)
-    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
-    return EnvSpec(**{**fields, "action": space})

@@ -1,12 +1,14 @@
 """Flat flags to nested frozen dataclasses and back: what the user types, what ``run.json`` holds."""
 
 import dataclasses
+import numbers
 import types
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from shoal.errors import InputError, unknown
+from shoal.types import Box, Discrete, EnvSpec
 
 T = TypeVar("T")
 
@@ -49,25 +51,53 @@ def check_names(flags: Iterable[str], *configs: Any) -> None:
             raise unknown("setting", name, known)
 
 
+def spec_to_json(spec: EnvSpec) -> dict[str, Any]:
+    """What ``run.json`` holds of an environment's spec."""
+    said = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(spec).items()}
+    return said | {"action": {"kind": type(spec.action).__name__.lower(), **vars(spec.action)}}
+
+
+def spec_from_json(said: Mapping[str, Any]) -> EnvSpec:
+    """The inverse of :func:`spec_to_json`."""
+    action = dict(said["action"])
+    space = {"discrete": Discrete, "box": Box}[action.pop("kind")](**action)
+    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
+    return EnvSpec(**{**fields, "action": space})
+
+
 def _coerce(name: str, value: Any, hint: Any) -> Any:
     """The value as the field's type: ints where floats are due, tuples for lists; anything else must fit."""
     for option in _options(hint):
-        origin = typing.get_origin(option)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if option is type(None) and value is None:
-            return None
-        if origin is typing.Literal and value in typing.get_args(option):
-            return value
-        if origin is tuple and isinstance(value, list | tuple):
-            return tuple(value)
-        if option is float and number:
-            return float(value)
-        if option is int and number and float(value).is_integer():
-            return int(value)
-        if option in (bool, str) and isinstance(value, option):
-            return value
+        fitted = _fitted(value, option)
+        if fitted is not _UNFIT:
+            return fitted
     said = " or ".join(_words(option) for option in _options(hint))
     raise InputError(f"{name} cannot be {value!r}; it is {said}.")
+
+
+_UNFIT = object()
+
+
+def _fitted(value: Any, option: Any) -> Any:
+    """The value as one type without alternatives, or ``_UNFIT``. NumPy's scalars count as numbers, True does not."""
+    origin, choices = typing.get_origin(option), typing.get_args(option)
+    if option is type(None) and value is None:
+        return None
+    if origin is typing.Literal and any(type(value) is type(choice) and value == choice for choice in choices):
+        return value
+    if origin is tuple and isinstance(value, list | tuple):
+        items = tuple(_fitted(item, choices[0]) for item in value)  # every tuple of a configuration is (item, ...)
+        return _UNFIT if any(item is _UNFIT for item in items) else items
+    if option in (bool, str) and isinstance(value, option):
+        return value
+    if option in (int, float) and isinstance(value, numbers.Real) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            return _UNFIT
+        whole = int(number) if number.is_integer() else _UNFIT
+        return number if option is float else value if isinstance(value, int) else whole
+    return _UNFIT
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
@@ -80,5 +110,7 @@ def _options(hint: Any) -> tuple[Any, ...]:
 def _words(option: Any) -> str:
     if typing.get_origin(option) is typing.Literal:
         return " or ".join(repr(choice) for choice in typing.get_args(option))
+    if typing.get_origin(option) is tuple:
+        return f"a tuple, each item {_words(typing.get_args(option)[0])}"
     known = {float: "a number", int: "a whole number", bool: "True or False", str: "a text", type(None): "None"}
-    return known.get(option, "a tuple" if typing.get_origin(option) is tuple else str(option))
+    return known.get(option, str(option))

@@ -90,8 +90,9 @@ class Categorical:
         return jnp.moveaxis(jax.nn.softmax(self._centred(), 0), 0, -1)
 
     def _centred(self) -> Float[Array, "A *b"]:
-        """Logits with the largest at 0 and the illegal ones near -1e9. Actions lead: on a CPU, sums over a short trailing
-        axis do not vectorise, and sampling is 3 times slower.
+        """Logits with the largest at 0 and the illegal ones near -1e9.
+
+        Actions lead: on a CPU, sums over a short trailing axis do not vectorise, and sampling is 3 times slower.
         """
         z = jnp.moveaxis(jnp.where(self.legal, self.logits.astype(jnp.float32), ILLEGAL), -1, 0)
         return z - jax.lax.stop_gradient(z.max(0))

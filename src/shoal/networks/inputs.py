@@ -1,12 +1,12 @@
 """What actors and critics read. Death mask: a dead agent's features are zero, its id stays (Yu et al. 2022, §5.4)."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from shoal.errors import InputError
+from shoal.errors import InputError, unknown
 from shoal.types import EnvSpec, Step
 
 CriticInput = Literal["local", "concat", "state", "agent", "pruned"]
@@ -51,8 +51,10 @@ def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
     already holds (``spec.novel`` lists those it does not).
 
     Raises:
-        InputError: ``kind`` reads a state that the environment does not have.
+        InputError: ``kind`` reads a state that the environment does not have, or there is no such input.
     """
+    if kind not in get_args(CriticInput):
+        raise unknown("critic input", kind, get_args(CriticInput))
     n, o, s = spec.num_agents, spec.obs_dim, spec.state_dim
     if kind in ("state", "agent", "pruned") and s == 0:
         raise InputError(f"{spec.name} has no global state: critic_input {kind!r} needs one; use 'concat' or 'local'.")

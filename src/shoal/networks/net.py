@@ -17,12 +17,12 @@ class Net(NamedTuple):
     """A network over sequences. Feed-forward nets ignore ``first`` and hand their empty carry on.
 
     ``apply(params, carry, x, first)`` reads ``x`` [T, *b, F] from the recurrent state before its first moment
-    (leaves [*b, H]), resets that state where ``first`` [T, E] says that an episode starts, and returns the
-    recurrent state *after every* moment (leaves [T, *b, H]) with the output [T, *b, K].
+    (leaves [*b, H]), resets that state where ``first`` says that an episode starts, and returns the recurrent state
+    *after every* moment (leaves [T, *b, H]) with the output [T, *b, K]. ``first`` is [T, E]: the leading axes of ``x``.
     """
 
     init: Callable[[PRNGKeyArray], PyTree]
-    apply: Callable[[PyTree, PyTree, Float[Array, "T *b F"], Bool[Array, "T E"]], tuple[PyTree, Array]]
+    apply: Callable[[PyTree, PyTree, Float[Array, "T *b F"], Bool[Array, "T ..."]], tuple[PyTree, Array]]
     initial_carry: Callable[[tuple[int, ...]], PyTree]
     """Batch shape ``b`` -> the recurrent state at the start of an episode."""
 

@@ -17,7 +17,7 @@ def policy_of(spec: EnvSpec, sharing: Sharing | tuple[int, ...]) -> tuple[int, .
     """The index vector of a sharing mode: (0, 0, 0) shared, (0, 0, 1) by role, (0, 1, 2) independent.
 
     Raises:
-        InputError: a hand-written vector has the wrong length, or leaves a policy number out.
+        InputError: a hand-written vector has the wrong length, or leaves a policy number out; or no such mode.
     """
     n = spec.num_agents
     if isinstance(sharing, tuple):
@@ -26,7 +26,11 @@ def policy_of(spec: EnvSpec, sharing: Sharing | tuple[int, ...]) -> tuple[int, .
         return sharing
     if sharing == "shared":
         return (0,) * n
-    return spec.roles if sharing == "role" else tuple(range(n))
+    if sharing == "role":
+        return spec.roles
+    if sharing == "independent":
+        return tuple(range(n))
+    raise InputError(f"sharing is 'shared', 'role', 'independent' or a tuple such as (0, 0, 1), not {sharing!r}.")
 
 
 def per_agent(net: Net, index: tuple[int, ...]) -> Net:

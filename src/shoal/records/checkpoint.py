@@ -6,10 +6,12 @@ orbax, and it imports it late: that takes up to half a second.
 """
 
 import json
+import logging
+import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -84,7 +86,7 @@ class Checkpoints:
         return from_json(_read_index(newest_sound(self.folder, step, say))["meta"])
 
 
-def _read_index(path: Path) -> dict[str, Any]:
+def _read_index(path: Path) -> dict:
     return json.loads((path / "index.json").read_text(encoding="utf-8"))
 
 
@@ -93,8 +95,18 @@ def _write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
 
     tree = {str(i): array for i, array in enumerate(arrays) if array.size}  # orbax refuses arrays without elements
     if tree:
-        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-            checkpointer.save(folder, args=ocp.args.PyTreeSave(tree))
+        log = logging.getLogger("absl")
+        was, log.disabled = log.disabled, True  # what it would log, in pages, is raised as well
+        try:
+            with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+                checkpointer.save(folder, args=ocp.args.PyTreeSave(tree))
+        except ValueError as error:
+            if not (code := re.search(r"os_error_code='(\d+)'", str(error))):
+                raise
+            raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
+        finally:
+            log.disabled = was
+        (folder / "commit_success.txt").unlink(missing_ok=True)  # names the absolute path; only object stores need it
 
 
 def _read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray | None]:

@@ -85,7 +85,7 @@ def plot(
     path: Path | str | None = None,
     metrics: Sequence[str] = ("return",),
     *,
-    lines: Mapping[str, float] | None = None,
+    lines: Mapping[str, float | int] | None = None,
     names: Sequence[str] | None = None,
     title: str = "",
     confidence: float = 0.95,
@@ -179,7 +179,7 @@ def _dress(axes: Any, metric: str) -> None:
     axes.tick_params(colors=_FAINT, labelcolor=_INK, labelsize=9)
 
 
-def _reference(axes: Any, lines: Mapping[str, float]) -> None:
+def _reference(axes: Any, lines: Mapping[str, float | int]) -> None:
     for value in lines.values():
         axes.axhline(value, color=_FAINT, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
     axes.autoscale_view()

@@ -75,11 +75,11 @@ def _write_gif(path: Path, images: Sequence[Image.Image], seconds: Sequence[floa
     strip = Image.new("RGB", (images[0].width, sum(image.height for image in samples)))
     for i, image in enumerate(samples):
         strip.paste(image, (0, i * image.height))
-    palette = strip.quantize(_COLOURS, method=Image.Quantize.MEDIANCUT)
-    table = np.asarray(palette.getpalette()).reshape(-1, 3)
-    for colour in (WHITE, PAPER, INK):  # the averages that the quantiser chose would tint the page around the picture
-        table[np.abs(table - np.asarray(colour)).sum(axis=1).argmin()] = colour
-    palette.putpalette(table.ravel().tolist())
+    averages = np.asarray(strip.quantize(_COLOURS, method=Image.Quantize.MEDIANCUT).getpalette()).reshape(-1, 3)
+    exact = np.asarray([WHITE, PAPER, INK])  # an average in their place would tint the page around the picture
+    far = np.abs(averages[:, None] - exact).max(axis=2).min(axis=1) > 10
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(np.concatenate([exact, averages[far]]).ravel().tolist())
     plain = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
     plain[0].save(
         path,

@@ -36,8 +36,8 @@ class Log:
         self._file = None
         _repair(self.folder / FILE)
 
-    def write(self, row: Mapping[str, float | int | list]) -> None:
-        """Append one row.
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Append one row of numbers and lists of numbers (numpy and JAX scalars and arrays will do).
 
         Raises:
             InputError: it has no whole number ``step``, or a value has no JSON form.

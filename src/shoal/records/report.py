@@ -30,7 +30,7 @@ def estimate_text(estimate: Estimate) -> str:
     return f"{mean:,.{digits}f} ± {half:,.{digits}f}".replace("-", "−")
 
 
-def number_text(value: float) -> str:
+def number_text(value: float | int) -> str:
     """Whole numbers with thousands separated, others with four significant digits."""
     if not math.isfinite(value):
         return str(float(value)).replace("-", "−")
@@ -100,7 +100,7 @@ def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines) + "\n"
 
 
-def duration_text(seconds: float) -> str:
+def duration_text(seconds: float | int) -> str:
     """For example ``41.2 s``, ``2 min 13 s`` or ``3 h 05 min``."""
     if seconds < 60:
         return f"{seconds:.1f} s"

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from shoal.errors import InputError
 from shoal.records.curves import interval
 from shoal.rollouts import fused
 from shoal.types import Algorithm, Box, Environment, Learner, PyTree, Step
@@ -48,7 +49,13 @@ class Evaluation(NamedTuple):
 def evaluate(
     env: Environment, algorithm: Algorithm, learner: Learner, key: Key[Array, ""], episodes: int, greedy: bool = True
 ) -> Evaluation:
-    """Play ``episodes`` whole episodes with every seed's policy; learner leaves are [S, ...]."""
+    """Play ``episodes`` whole episodes with every seed's policy; learner leaves are [S, ...].
+
+    Raises:
+        InputError: there is no episode to play.
+    """
+    if episodes < 1:
+        raise InputError(f"episodes must be at least 1, not {episodes}.")
     rollout = fused.make(env, episodes, env.spec.horizon, greedy)
 
     def one(learner: Learner, key: Array) -> tuple[Array, Array]:

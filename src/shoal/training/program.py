@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Key
 
 from shoal.equations.reduce import DEVICES, total
 from shoal.rollouts import fused
@@ -26,8 +26,8 @@ class Program(NamedTuple):
     """The two functions that training calls."""
 
     init: Callable[[Key[Array, " S"]], TrainState]
-    advance: Callable[[TrainState, Int[Array, ""]], tuple[TrainState, tuple[Metrics, EpisodeStats]]]
-    """(state, n) -> (state after n updates, rows): row i < n of each leaf [capacity, S, ...] is the i-th update's."""
+    advance: jax.stages.Wrapped
+    """Jitted (state, n) -> (state after n updates, rows): row i < n of a leaf [capacity, S, ...] is update i's."""
     template: Callable[[], TrainState]
     """The state's shapes, without computing it."""
     capacity: int
@@ -35,7 +35,7 @@ class Program(NamedTuple):
 
 
 def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, length: int, capacity: int) -> Program:
-    """Fuse environment, policy and update; ``length`` is T, and the number of updates per call is chosen at run time."""
+    """Fuse environment, policy and update; ``length`` is T, and a call's number of updates is chosen at run time."""
     rollout = fused.make(env, layout.num_envs, length)
 
     def init_one(key: Array) -> TrainState:
@@ -81,6 +81,8 @@ def place(state: TrainState, layout: Layout) -> TrainState:
     """Put a restored state on the devices as training left it there."""
     learner, rollout = layout.named(layout.learner), layout.named(layout.rollout)
     shardings = TrainState(
-        jax.tree.map(lambda _: learner, state.learner), jax.tree.map(lambda _: rollout, state.rollout), learner
+        jax.tree.map(lambda _: learner, state.learner),
+        jax.tree.map(lambda _: rollout, state.rollout),
+        learner,  # pyright: ignore[reportArgumentType]
     )
     return jax.device_put(state, shardings)

@@ -1,5 +1,6 @@
 """The size of a run: everything the user chooses that no algorithm may know."""
 
+import math
 from dataclasses import dataclass
 
 from shoal.errors import InputError
@@ -41,6 +42,8 @@ class Settings:
         for name in ("steps", "seeds", "num_envs", "rollout_length", "rows", "keep"):
             if not getattr(self, name) >= 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name):g}.")
+        if not math.isfinite(self.steps):
+            raise InputError("steps must be finite; Ctrl-C ends a long run, saved.")
         if not 0 <= self.seed < 2**31:
             raise InputError(f"seed must be between 0 and 2³¹ − 1, not {self.seed}.")
         if self.devices is not None and self.devices < 1:

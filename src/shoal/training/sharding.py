@@ -51,7 +51,7 @@ def one_device_per_core() -> None:
     """
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
-    if jax.config.jax_num_cpu_devices > 0:
+    if jax.config.jax_num_cpu_devices > 0:  # pyright: ignore[reportAttributeAccessIssue]
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -57,19 +57,31 @@ class Trainer:
     def restore(self) -> None:
         """Continue from the newest sound checkpoint, dropping the log rows written after it.
 
+        A run that was killed before its first checkpoint begins at the beginning.
+
         Raises:
-            CheckpointError: there is none, or it is another environment's or configuration's.
+            CheckpointError: none is sound, or it is another environment's or configuration's.
+            InputError: the run began on other devices, or is longer already than it shall be.
         """
+        if self.checkpoints.latest() is None:
+            self.progress.say("There is no checkpoint yet: the run begins at the beginning.")
+            return
         state, meta, update = self.checkpoints.restore(self.program.template(), say=self.progress.say)
-        if meta["shards"] != dict(self.layout.mesh.shape):
+        here, before = dict(self.layout.mesh.shape), meta["shards"]
+        if before != here:
+            count = math.prod(before.values())
             raise InputError(
-                f"This run was trained on {_devices(meta['shards'])} and cannot continue bit-exactly on "
-                f"{_devices(dict(self.layout.mesh.shape))}; set devices to {math.prod(meta['shards'].values())}."
+                f"This run was trained on {_devices(before)} and cannot continue bit-exactly on {_devices(here)}; it "
+                f"needs {count} (on a CPU, the environment variable JAX_NUM_CPU_DEVICES={count} gives them)."
             )
+        if update > self.settings.num_updates:
+            done = update * self.settings.steps_per_update
+            raise InputError(f"This run has done {done} steps already, so it cannot end at {self.settings.steps:g}.")
         self.state = place(state, self.layout)
         self.update, self.elapsed, self._saved = update, meta["elapsed"], update
         self._row = meta["row"]
         self.log.truncate_after(self.step)
+        self._save_policy()  # a crash may have come between the checkpoint and its policy
 
     def run(self) -> bool:
         """Train to the end; False when Ctrl-C ended it first, saved.
@@ -83,12 +95,12 @@ class Trainer:
             keys = jax.numpy.stack([jax.random.key(first + i) for i in range(settings.seeds)])
             self.state = self.program.init(jax.device_put(keys, self.layout.named(self.layout.learner)))
             self.save()
-        began = time.monotonic()
-        advance = self.program.advance.lower(self.state, np.int32(1)).compile()
-        self.progress.say(f"Compiled in {time.monotonic() - began:.1f} s.")
-        saved_at = time.monotonic()
         try:
             with self._interruptible():
+                began = time.monotonic()
+                advance = self.program.advance.lower(self.state, np.int32(1)).compile()
+                self.progress.say(f"Compiled in {time.monotonic() - began:.1f} s.")
+                saved_at = time.monotonic()
                 while self.update < settings.num_updates and not self._stop.is_set():
                     n = min(size, settings.num_updates - self.update, self.program.capacity)
                     began = time.monotonic()
@@ -100,7 +112,7 @@ class Trainer:
                     if time.monotonic() - saved_at >= settings.checkpoint_seconds:
                         self.save()
                         saved_at = time.monotonic()
-            self.save()
+                self.save()
         finally:
             self.progress.close()
             self.log.close()
@@ -112,13 +124,25 @@ class Trainer:
         return self.update * self.settings.steps_per_update
 
     def save(self) -> None:
-        """Keep everything, unless this moment is kept already."""
+        """Keep everything, unless this moment is kept already.
+
+        Raises:
+            NonFiniteError: the last gradient step broke a parameter, which no metric has shown yet; nothing is kept.
+        """
         if self._saved == self.update or self.state is None:
             return
+        for path, leaf in jax.tree_util.tree_leaves_with_path(jax.device_get(self.state.learner)):
+            if not np.isfinite(leaf).all():
+                seed = np.argwhere(~np.isfinite(leaf))[0][0]
+                self._refuse(jax.tree_util.keystr(path, simple=True, separator="/"), seed, "not finite", self.update)
         meta = {"elapsed": self.elapsed, "row": self._row, "shards": dict(self.layout.mesh.shape)}
         self.checkpoints.save(self.update, self.state, meta)
-        self.policies.save(self.update, self.state.learner.policy, {"env": self.env.spec.name})
+        self._save_policy()
         self._saved = self.update
+
+    def _save_policy(self) -> None:
+        assert self.state is not None
+        self.policies.save(self.update, self.state.learner.policy, {"env": self.env.spec.name})
 
     def _take(self, rows: Any, n: int, spent: float) -> None:
         """Add n updates' metrics to the row under way; write it when it is full."""
@@ -126,23 +150,21 @@ class Trainer:
         for name, values in metrics.items():
             if not np.isfinite(values).all():
                 i, seed = np.argwhere(~np.isfinite(values))[0]
-                raise NonFiniteError(
-                    f"{name} of seed {self.settings.seed + seed} is {values[i, seed]} after update "
-                    f"{self.update + i + 1}; the checkpoint after update {self._saved} is kept. "
-                    "A lower learning rate or a gradient clip usually helps."
-                )
+                self._refuse(name, seed, values[i, seed], self.update + i + 1)
         columns = {**metrics, "episodes": stats.episodes, "returns": stats.returns, "lengths": stats.lengths}
-        start = 0
+        start, written = 0, {}
         while start < n:  # a call may fill several rows, or a part of one
-            stop = min(n, start + self.per_row - self._row.get("count", 0))
-            sums = {name: values[start:stop].sum(0).tolist() for name, values in columns.items()}
-            sums |= {"count": stop - start, "spent": spent * (stop - start) / n}
-            self._row = {k: _add(self._row[k], v) for k, v in sums.items()} if self._row else sums
+            stop = min(n, start + max(1, self.per_row - self._row.get("count", 0)))
+            share = spent * (stop - start) / n
+            sums = {name: _add(self._row.get(name), values[start:stop]) for name, values in columns.items()}
+            sums["count"] = self._row.get("count", 0) + stop - start
+            sums["spent"] = self._row.get("spent", 0.0) + share
+            self._row = sums
             self.update += stop - start
-            self.elapsed += sums["spent"]
+            self.elapsed += share
             start = stop
             written = self._summarise()
-            if self._row["count"] == self.per_row or self.update == self.settings.num_updates:
+            if self._row["count"] >= self.per_row or self.update == self.settings.num_updates:
                 self.log.write(written)
                 self._row = {}
         scores = [s for s in written["return"] if s is not None]
@@ -170,6 +192,12 @@ class Trainer:
             **plain,
         }
 
+    def _refuse(self, name: str, seed: int, value: Any, update: int) -> NoReturn:
+        raise NonFiniteError(
+            f"{name} of seed {self.settings.seed + seed} is {value} after update {update}; the checkpoint after update "
+            f"{self._saved} is kept. A lower learning rate or a gradient clip usually helps."
+        )
+
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
         """Ctrl-C and SIGTERM end the run after the call under way; a second Ctrl-C ends it at once."""
@@ -194,8 +222,10 @@ class Trainer:
 _SUMS = ("episodes", "returns", "lengths", "count", "spent")
 
 
-def _add(a: Any, b: Any) -> Any:
-    return [_add(x, y) for x, y in zip(a, b, strict=True)] if isinstance(a, list) else a + b
+def _add(before: list | None, values: np.ndarray) -> list:
+    """``before`` plus all of ``values`` [n, ...], one after the other: the sum is the same however calls cut a row."""
+    parts = values if before is None else np.concatenate([np.asarray(before)[None], values])
+    return np.add.accumulate(parts)[-1].tolist()
 
 
 def _or_none(values: np.ndarray) -> list[float | None]:

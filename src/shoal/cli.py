@@ -1,0 +1,170 @@
+"""The command line: ``shoal train mappo mpe/simple_spread``. The only file that knows the library which parses it."""
+
+import contextlib
+import dataclasses
+import difflib
+import io
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from shoal.cli_commands import COMMANDS, help_text, version_text
+from shoal.cli_flags import REQUIRED, Flag, Values
+from shoal.errors import InputError, unknown
+from shoal.training.trainer import NonFiniteError
+
+BROKEN, REFUSED, INTERRUPTED = 1, 2, 130
+"""Exit codes; the last is what shells use for Ctrl-C, 128 + SIGINT."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the command line says and return its exit code.
+
+    0: done. 1: training broke down, since a metric became NaN or infinite. 2: the request cannot be carried out, as one
+    sentence on stderr says. 130: stopped by Ctrl-C.
+    """
+    args = list(sys.argv[1:] if argv is None else argv)
+    here = str(Path.cwd())
+    if here not in sys.path:  # environments named package.module:factory stand where one works
+        sys.path.insert(0, here)
+    try:
+        return _dispatch(args)
+    except InputError as error:
+        return _say(str(error), REFUSED)
+    except NonFiniteError as error:
+        return _say(str(error), BROKEN)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _say(f"{error.filename} cannot be used: {error.strerror}.", REFUSED)
+    except KeyboardInterrupt as stop:
+        return _say(str(stop) or "Stopped.", INTERRUPTED)
+    except SystemExit as end:  # after printing help
+        return int(end.code or 0)
+
+
+def _dispatch(args: list[str]) -> int:
+    if not args or args[0] in ("-h", "--help"):
+        print(help_text())
+        return 0
+    if args[0] == "--version":
+        print(version_text())
+        return 0
+    if args[0] not in COMMANDS:
+        raise unknown("command", args[0], COMMANDS)
+    command, args = COMMANDS[args[0]](args[1:])
+    return command.do(parse(command.prog, command.about, command.groups, args))
+
+
+def parse(prog: str, about: str, groups: dict[str, list[Flag]], args: Sequence[str]) -> Values:
+    """The value of every flag, by group. Where ``args`` ask for help, prints it and exits.
+
+    Raises:
+        InputError: something in ``args`` is not a flag, or a value does not fit its flag.
+    """
+    kinds = {title: dataclasses.make_dataclass(title, map(_field, flags)) for title, flags in groups.items()}
+    fields = [(title, Annotated[kind, tyro.conf.OmitArgPrefixes]) for title, kind in kinds.items()]
+    flags = [flag for group in groups.values() for flag in group]
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            found, rest = tyro.cli(
+                dataclasses.make_dataclass("Flags", fields),
+                prog=prog,
+                description=about,
+                args=args,
+                return_unknown_args=True,
+                registry=_REGISTRY,
+            )
+    except SystemExit as end:
+        if not end.code:
+            raise
+        raise InputError(_complaint(prog, flags, args, errors.getvalue())) from None
+    if rest:
+        raise InputError(_stranger(prog, flags, rest[0]))
+    return {title: vars(getattr(found, title)) for title in groups}
+
+
+def _field(flag: Flag) -> tuple[str, Any, Any]:
+    said: dict[str, Any] = {"help": flag.help, "name": flag.prefix + flag.name}
+    if flag.hint is not bool:
+        said["metavar"] = flag.spelt if flag.positional else flag.takes
+    if flag.default is not REQUIRED:
+        said["help_behavior_hint"] = f"(default: {flag.default_text})"
+    marks = [tyro.conf.arg(**said)] + [tyro.conf.Positional] * flag.positional
+    return flag.name, Annotated[(flag.hint, *marks)], dataclasses.field(default=flag.default, kw_only=True)
+
+
+def _whole_number(text: str) -> int:
+    """``100``, and also ``1e2``."""
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+        if not number.is_integer():
+            raise
+        return int(number)
+
+
+_REGISTRY = ConstructorRegistry()
+
+
+@_REGISTRY.primitive_rule
+def _int_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
+    if info.type is not int:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda words: _whole_number(words[0]),
+        is_instance=lambda x: isinstance(x, int) and not isinstance(x, bool),
+        str_from_instance=lambda x: [str(x)],
+    )
+
+
+def _complaint(prog: str, flags: Sequence[Flag], args: Sequence[str], printed: str) -> str:
+    """One sentence in place of the box of text that the library prints."""
+    names = {flag.spelt: flag for flag in flags}
+    for word in re.findall(r"--[\w.-]*\w", printed):
+        if word not in names:
+            continue
+        given = _given(args, word)
+        if not given:
+            return f"{word} needs a value: {names[word].takes}"
+        return f"{word} cannot be {' '.join(given)!r}; it takes {names[word].takes}"
+    missing = [flag.spelt for flag in flags if flag.positional and flag.default is REQUIRED]
+    if missing:
+        return f"{prog} needs {' and '.join(missing)}; {prog} --help says more."
+    return " ".join(re.sub(r"[─-╿]", " ", printed).split())
+
+
+def _given(args: Sequence[str], name: str) -> list[str]:
+    """The words that stand after a flag."""
+    words = [word for arg in args for word in (arg.split("=", 1) if arg.startswith("--") else [arg])]
+    spelt = [word.replace("_", "-") if word.startswith("--") else word for word in words]
+    if name not in spelt:
+        return []
+    after = words[spelt.index(name) + 1 :]
+    return after[: next((i for i, word in enumerate(after) if word.startswith("--")), len(after))]
+
+
+def _stranger(prog: str, flags: Sequence[Flag], word: str) -> str:
+    if not word.startswith("-"):
+        return f"{prog} cannot place {word!r}; {prog} --help says what it takes."
+    near = difflib.get_close_matches(word, [flag.spelt for flag in flags], n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else f"{prog} --help lists them all."
+    return f"{prog} has no flag {word}; {hint}"
+
+
+def _say(sentence: str, code: int) -> int:
+    print(f"shoal: {sentence}" + ("" if sentence[-1] in ".?" else "."), file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

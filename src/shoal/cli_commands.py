@@ -1,0 +1,153 @@
+"""The commands of ``shoal``, each with its flags; :mod:`shoal.cli_train` has the longest."""
+
+import dataclasses
+import platform
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import jax
+
+import shoal
+from shoal import algorithms, api, cli_train
+from shoal.cli_flags import Command, Values, first_line, of_fields
+from shoal.environments import registry
+from shoal.errors import InputError, unknown
+
+
+@dataclasses.dataclass
+class Evaluate:
+    """Play whole episodes with a trained team and print its score."""
+
+    run: Path
+    """The run's folder."""
+    episodes: int = 256
+    """Episodes per seed."""
+    sampled: bool = False
+    """Sample actions instead of taking the most probable."""
+    draw: int = 0
+    """Seed of the starts of the episodes."""
+
+    def __call__(self) -> int:
+        """Print the score."""
+        if self.episodes < 1:
+            raise InputError(f"--episodes must be at least 1, not {self.episodes}.")
+        run = api.open_run(self.run)
+        result = run.evaluate(self.episodes, greedy=not self.sampled, seed=self.draw)
+        print(result)
+        if run.settings.seeds > 1:
+            print("  ".join(f"seed {run.settings.seed + i}: {x:.2f}" for i, x in enumerate(result.per_seed)))
+        return 0
+
+
+@dataclasses.dataclass
+class Replay:
+    """Write an animated picture of a trained team's episodes."""
+
+    run: Path
+    """The run's folder."""
+    output: Path | None = None
+    """Where to write: a .gif, .mp4 (needs ffmpeg) or .png; None for replay.gif in the run's folder."""
+    episodes: int = 2
+    """How many episodes to show."""
+    seed: int | None = None
+    """Which of the run's seeds to show; None for the best."""
+    sampled: bool = False
+    """Sample actions instead of taking the most probable."""
+
+    def __call__(self) -> int:
+        """Write the picture and print its path."""
+        if self.episodes < 1:
+            raise InputError(f"--episodes must be at least 1, not {self.episodes}.")
+        run = api.open_run(self.run)
+        print(run.replay(self.output, episodes=self.episodes, greedy=not self.sampled, seed=self.seed))
+        return 0
+
+
+@dataclasses.dataclass
+class Curves:
+    """Draw the learning curves of one run, or of several in one picture."""
+
+    runs: tuple[Path, ...]
+    """The runs' folders."""
+    output: Path | None = None
+    """Where to write: a .png, .pdf or .svg; None for curves.png in the run's folder, or compare.png for several."""
+    metrics: tuple[str, ...] = ("return",)
+    """Columns of metrics.jsonl, a panel each."""
+
+    def __call__(self) -> int:
+        """Draw them and print the picture's path."""
+        if not self.runs:
+            raise InputError("shoal curves needs at least one run's folder.")
+        if len(self.runs) == 1:
+            print(api.open_run(self.runs[0]).curves(self.output, self.metrics))
+        else:
+            print(api.compare(self.runs, self.output or "compare.png", self.metrics))
+        return 0
+
+
+@dataclasses.dataclass
+class List:
+    """List the algorithms or the environments, one on each line."""
+
+    what: str
+    """Either algorithms or environments."""
+
+    def __call__(self) -> int:
+        """Print the lines."""
+        if self.what == "algorithms":
+            lines = {name: first_line(algorithms.get(name).__doc__) for name in algorithms.NAMES}
+        elif self.what == "environments":
+            lines = {name: first_line(registry._factory(name).__doc__) for name in registry.names()}
+        else:
+            raise unknown("list of", self.what, ("algorithms", "environments"))
+        width = max(map(len, lines))
+        for name, text in lines.items():
+            print(f"{name:<{width}}  {text}")
+        return 0
+
+
+def _simple(prog: str, kind: type, positional: str, args: Sequence[str]) -> tuple[Command, list[str]]:
+    def do(values: Values) -> int:
+        return kind(**values["flags"])()
+
+    return Command(prog, first_line(kind.__doc__), of_fields(kind, "flags", {positional}), do), list(args)
+
+
+_SIMPLE = {
+    "evaluate": (Evaluate, "run"),
+    "replay": (Replay, "run"),
+    "curves": (Curves, "runs"),
+    "list": (List, "what"),
+}
+
+COMMANDS: dict[str, Callable[[Sequence[str]], tuple[Command, list[str]]]] = {
+    "train": cli_train.train,
+    **{name: partial(_simple, f"shoal {name}", *kind) for name, kind in _SIMPLE.items()},
+}
+"""Each takes the words after it, and gives what it would do and the words that are flags."""
+
+
+def help_text() -> str:
+    """What ``shoal --help`` prints."""
+    about = {"train": first_line(cli_train.__doc__)} | {
+        name: first_line(kind.__doc__) for name, (kind, _) in _SIMPLE.items()
+    }
+    lines = [f"  {name:<9} {text}" for name, text in about.items()]
+    return "\n".join(
+        [
+            "usage: shoal COMMAND ...",
+            "",
+            first_line(shoal.__doc__),
+            "",
+            *lines,
+            "",
+            "For example: shoal train mappo mpe/simple_spread --steps 3e6 --seeds 4",
+            "Each command explains itself, for example: shoal train mappo mpe/simple_spread --help",
+        ]
+    )
+
+
+def version_text() -> str:
+    """What ``shoal --version`` prints."""
+    return f"shoal {shoal.__version__} (jax {jax.__version__}, python {platform.python_version()})"

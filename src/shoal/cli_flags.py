@@ -1,0 +1,161 @@
+"""What can be said on the command line: fields of dataclasses and options of environments, as flags with help."""
+
+import ast
+import dataclasses
+import inspect
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from shoal.environments import registry
+
+REQUIRED = dataclasses.MISSING
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+    """One thing that can be said after a command."""
+
+    name: str
+    """As Python calls it, for example ``learning_rate``."""
+    hint: Any
+    """Its type."""
+    default: Any = REQUIRED
+    """What it is when it is not said."""
+    help: str = ""
+    positional: bool = False
+    """Said by its place rather than by its name."""
+    prefix: str = ""
+    """Stands before the name on the command line, for example ``env.``."""
+
+    @property
+    def spelt(self) -> str:
+        """As the command line calls it, for example ``--learning-rate``."""
+        return self.name.upper() if self.positional else f"--{self.prefix}{self.name.replace('_', '-')}"
+
+    @property
+    def takes(self) -> str | None:
+        """What stands after it, for example ``INT|None``; None for a type that no text can give."""
+        return _takes(self.hint)
+
+    @property
+    def default_text(self) -> str:
+        """The default as one would type it."""
+        values = self.default if isinstance(self.default, tuple) else (self.default,)
+        return " ".join(number(x) if isinstance(x, float) else str(x) for x in values) or "nothing"
+
+
+Values = dict[str, dict[str, Any]]
+"""The values of flags, by group and name."""
+
+
+class Command(NamedTuple):
+    """One use of a command."""
+
+    prog: str
+    """How it was called, as far as that decides its flags."""
+    about: str
+    """The first lines of its help."""
+    groups: dict[str, list[Flag]]
+    """Its flags, by group."""
+    do: Callable[[Values], int]
+    """Does it and returns the exit code."""
+
+
+def of_fields(config: Any, title: str, positional: Iterable[str] = ()) -> dict[str, list[Flag]]:
+    """The flags of a dataclass (its defaults) or of an instance (its values), by group.
+
+    The first group is ``title``; a dataclass inside it makes a group under its field's name.
+    """
+    kind = config if isinstance(config, type) else type(config)
+    hints, docs = typing.get_type_hints(kind), attribute_docs(kind)
+    groups: dict[str, list[Flag]] = {title: []}
+    for field in dataclasses.fields(config):
+        value = field.default if isinstance(config, type) else getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            groups |= of_fields(value, field.name)
+        else:
+            said = docs.get(field.name, "")
+            groups[title].append(Flag(field.name, hints[field.name], value, said, field.name in positional))
+    return groups
+
+
+def of_environment(name: str, given: dict[str, Any]) -> list[Flag]:
+    """The options of an environment's factory, with ``given`` in place of its defaults.
+
+    Options of a type that cannot be typed are left out, as are those without a default, unless they can be typed.
+
+    Raises:
+        InputError: there is no such environment.
+    """
+    docs = argument_docs(inspect.getdoc(registry._factory(name)) or "")
+    flags = []
+    for option in registry.options_of(name).values():
+        if option.kind not in (option.KEYWORD_ONLY, option.POSITIONAL_OR_KEYWORD):
+            continue
+        default = given.get(option.name, REQUIRED if option.default is option.empty else option.default)
+        hint = option.annotation
+        if hint is option.empty or isinstance(hint, str):
+            hint = str if default is REQUIRED or default is None else type(default)
+        flag = Flag(option.name, hint, default, docs.get(option.name, ""), prefix="env.")
+        if flag.takes is not None:
+            flags.append(flag)
+    return flags
+
+
+def attribute_docs(kind: type) -> dict[str, str]:
+    """The docstring after each field of a class and of those that it inherits from, as plain text."""
+    docs: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, after in zip(body.body, body.body[1:], strict=False):
+            if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+                continue
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                docs[field.target.id] = plain(str(after.value.value))
+    return docs
+
+
+def argument_docs(doc: str) -> dict[str, str]:
+    """What the ``Args:`` section of a docstring says of each argument, as plain text."""
+    _, found, section = doc.partition("\nArgs:\n")
+    if not found:
+        return {}
+    section = re.split(r"\n(?=\S)", section, maxsplit=1)[0]
+    entries = re.findall(r"^    (\w+):((?:.*\n?)(?:^ {5,}.*\n?)*)", section + "\n", re.MULTILINE)
+    return {name: plain(text) for name, text in entries}
+
+
+def first_line(doc: str | None) -> str:
+    """The first paragraph of a docstring, as plain text."""
+    return plain(inspect.cleandoc(doc or "").split("\n\n")[0])
+
+
+def plain(text: str) -> str:
+    """A docstring as one line without its markup."""
+    text = re.sub(r":\w+:`~?([^`]*)`", r"\1", text).replace("``", "")
+    return " ".join(re.sub(r"\*(\w+)\*", r"\1", text).split())
+
+
+def number(value: float) -> str:
+    """1e7 rather than 1e+07."""
+    return re.sub(r"e([+-])0*", lambda sign: "e-" if sign[1] == "-" else "e", f"{value:g}")
+
+
+def _takes(hint: Any) -> str | None:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return "|".join(map(str, arguments))
+    if origin is tuple:
+        each = [_takes(x) for x in arguments if x is not Ellipsis]
+        return None if None in each else f"{each[0]}..." if Ellipsis in arguments else " ".join(map(str, each))
+    if origin in (typing.Union, types.UnionType):
+        each = [_takes(x) for x in sorted(arguments, key=lambda x: x is types.NoneType)]
+        return None if None in each else "|".join(map(str, each))
+    known = {int: "INT", float: "NUMBER", str: "TEXT", bool: "True|False", Path: "PATH", types.NoneType: "None"}
+    return known.get(hint)

@@ -1,0 +1,138 @@
+"""Train a team, or continue a run."""
+
+import itertools
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from shoal import algorithms, api
+from shoal.cli_flags import Command, Flag, Values, first_line, number, of_environment, of_fields
+from shoal.configs import override
+from shoal.errors import InputError
+from shoal.presets import preset
+from shoal.training.settings import Settings
+
+_FOLDER = Flag("folder", Path | None, None, "Where the run is kept; None for a new folder under runs/.")
+_RESUME = Flag("resume", Path | None, None, "Continue the run in this folder from its newest sound checkpoint.")
+_PROGRESS = Flag("progress", bool, True, "Show the live line.")
+_OWN = (_FOLDER, _RESUME, _PROGRESS)
+
+
+def train(args: Sequence[str]) -> tuple[Command, list[str]]:
+    """``shoal train ALGORITHM ENVIRONMENT [flags]`` or ``shoal train --resume RUN [flags]``.
+
+    The first two words decide which flags there are; the preset, or the run that is resumed, decides their defaults.
+
+    Raises:
+        InputError: a word is missing, unknown, or not what the resumed run is of.
+    """
+    words = list(itertools.takewhile(lambda word: not word.startswith("-"), args))
+    rest = list(args[len(words) :])
+    if len(words) > 2:
+        raise InputError(f"shoal train takes an algorithm and an environment; {words[2]!r} is one word too many.")
+    folder = _value_of(rest, _RESUME.spelt)
+    run = api.open_run(folder) if folder else None
+    if run is not None:
+        held = [run.algorithm, run.environment]
+        if words != held[: len(words)]:
+            raise InputError(f"{folder} holds a run of {' in '.join(held)}, not of {' in '.join(words)}.")
+        words = held
+    elif len(words) < 2 and not {"-h", "--help"} & set(rest):
+        needed = "an environment" if words else "an algorithm and an environment"
+        raise InputError(f"shoal train needs {needed} first, for example: shoal train mappo mpe/simple_spread.")
+    groups = _groups(words, run)
+
+    def do(values: Values) -> int:
+        own = {flag.name: values["run"].pop(flag.name) for flag in _OWN}
+        said = [(flag, values[title][flag.name]) for title in groups for flag in groups[title] if flag not in _OWN]
+        changed = [(flag, value) for flag, value in said if value != flag.default]
+        flags = {flag.name: value for flag, value in changed if not flag.prefix}
+        env = {flag.name: value for flag, value in changed if flag.prefix}
+        if run is None:
+            where = own["folder"] or api.new_folder(words[0], words[1])
+            return _watched(where, partial(api.train, *words, env=env, folder=where), own["progress"], flags)
+        if env:
+            raise InputError(f"{next(iter(env))} cannot change in a resumed run.")
+        if own["folder"] is not None:
+            raise InputError("A resumed run stays in its folder, so --folder and --resume exclude each other.")
+        return _watched(run.folder, partial(api.resume, run.folder), own["progress"], flags)
+
+    return Command(" ".join(["shoal train", *words]), _about(words, run), groups, do), rest
+
+
+def _groups(words: Sequence[str], run: api.Run | None) -> dict[str, list[Flag]]:
+    """The flags of settings, algorithm and environment, as far as these are known."""
+    tuned = preset(words[0], words[1]) if len(words) == 2 else {}
+    groups = of_fields(run.settings if run else override(Settings(), tuned), "run")
+    groups["run"] = [*_OWN, *groups["run"]]
+    if words:
+        config = run.config if run else override(algorithms.get(words[0]).Config(), tuned)
+        groups |= of_fields(config, words[0])
+    if len(words) == 2:
+        groups["env"] = of_environment(words[1], run.env_options if run else {})
+    return groups
+
+
+def _about(words: Sequence[str], run: api.Run | None) -> str:
+    if run is not None:
+        return f"Continue the run of {words[0]} in {words[1]}, bit for bit as if it had never stopped."
+    if not words:
+        return (
+            "Train a team, or continue a run: shoal train ALGORITHM ENVIRONMENT, or shoal train --resume RUN. "
+            "Name the algorithm (shoal list algorithms) and the environment (shoal list environments) before --help "
+            "to see their flags as well, with the defaults that are tuned for them."
+        )
+    about = first_line(algorithms.get(words[0]).__doc__)
+    return about if len(words) == 2 else f"{about} Name an environment before --help to see its options as well."
+
+
+def _watched(folder: Path, start: Callable[..., api.Run], progress: bool, flags: dict[str, Any]) -> int:
+    """Start training, draw what came out and say where it is; after Ctrl-C say how to go on."""
+    again = f"{_program()} train --resume {shlex.quote(str(folder))}"
+    try:
+        run = start(progress=progress, **flags)
+        if not run.finished:
+            raise KeyboardInterrupt
+        curves, film = run.curves(), run.replay()
+    except KeyboardInterrupt:
+        if not any((folder / "checkpoints").glob("*")):
+            raise
+        raise KeyboardInterrupt(f"Stopped. Continue with: {again}") from None
+    print(_summary(run, curves, film, again))
+    return 0
+
+
+def _summary(run: api.Run, curves: Path, film: Path, again: str) -> str:
+    """What the team reached, where the pictures are, and what to type next."""
+    folder = shlex.quote(str(run.folder))
+    lines = [f"\n{run.algorithm} in {run.environment}", ""]
+    if run.evaluation is not None:
+        lines.append(f"greedy score  {str(run.evaluation).replace('-', '−')}")
+    lines += [*run.summary().splitlines(), ""]
+    lines += [f"curves        {curves}", f"replay        {film}", f"all the rest  {run.folder}", ""]
+    lines += [f"{_program()} evaluate {folder} --episodes 1000", f"{_program()} replay {folder} --episodes 4"]
+    lines += [f"{again} --steps {number(2 * run.settings.steps)}"]
+    return "\n".join(lines)
+
+
+def _program() -> str:
+    """What the user types to call this program again."""
+    called = Path(sys.argv[0])
+    if called.name != "shoal":
+        return "shoal"
+    found = shutil.which("shoal")
+    return "shoal" if found and called.exists() and Path(found).samefile(called) else sys.argv[0]
+
+
+def _value_of(args: Sequence[str], flag: str) -> str | None:
+    """The word after a flag, before the flags are parsed."""
+    for i, word in enumerate(args):
+        if word == flag and i + 1 < len(args):
+            return args[i + 1]
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2]
+    return None
