@@ -182,8 +182,7 @@ class Run:
         judged = (self.evaluation or self.evaluate(64)) if choose else None
         index = int(judged.per_seed.argmax()) if judged else _seed_index(self.settings, seed)
         learner = jax.tree.map(lambda x: x[index], self._learner())
-        keys = [jax.random.key(1000 + i) for i in range(episodes)]
-        played = [evaluation.record(self.env, self._acting(), learner, key, greedy) for key in keys]
+        played = evaluation.record(self.env, self._acting(), learner, jax.random.key(1000), episodes, greedy)
         spec, render = self.env.spec, self.env.render
         frames = None if render is None else [render(state) for episode in played for state in episode.states]
         rewards = [np.pad(e.rewards, ((render is not None, 0), (0, 0))) for e in played]

@@ -43,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _say(f"{error.filename} cannot be used: {error.strerror}.", REFUSED)
     except KeyboardInterrupt as stop:
-        return _say(str(stop) or "Stopped.", INTERRUPTED)
+        print(str(stop) or "Stopped.", file=sys.stderr)
+        return INTERRUPTED
     except SystemExit as end:  # after printing help
         return int(end.code or 0)
 

@@ -97,23 +97,31 @@ def _watched(folder: Path, start: Callable[..., api.Run], progress: bool, flags:
         run = start(progress=progress, **flags)
         if not run.finished:
             raise KeyboardInterrupt
-        curves, film = run.curves(), run.replay()
+        pictures = {"curves": _unless_empty(run.curves), "replay": run.replay()}
     except KeyboardInterrupt:
         if not any((folder / "checkpoints").glob("*")):
             raise
-        raise KeyboardInterrupt(f"Stopped. Continue with: {again}") from None
-    print(_summary(run, curves, film, again))
+        raise KeyboardInterrupt(f"Stopped; continue with\n{again}") from None
+    print(_summary(run, pictures, again))
     return 0
 
 
-def _summary(run: api.Run, curves: Path, film: Path, again: str) -> str:
+def _unless_empty(look: Callable[[], Any]) -> Any:
+    """What ``look`` gives; a run shorter than an episode has no return to look at."""
+    try:
+        return look()
+    except InputError:
+        return "no episode ended"
+
+
+def _summary(run: api.Run, pictures: dict[str, Any], again: str) -> str:
     """What the team reached, where the pictures are, and what to type next."""
     folder = shlex.quote(str(run.folder))
     lines = [f"\n{run.algorithm} in {run.environment}", ""]
     if run.evaluation is not None:
         lines.append(f"greedy score  {str(run.evaluation).replace('-', '−')}")
-    lines += [*run.summary().splitlines(), ""]
-    lines += [f"curves        {curves}", f"replay        {film}", f"all the rest  {run.folder}", ""]
+    lines += [*_unless_empty(run.summary).splitlines(), ""]
+    lines += [f"{name:<12}  {path}" for name, path in pictures.items()] + [f"all the rest  {run.folder}", ""]
     lines += [f"{_program()} evaluate {folder} --episodes 1000", f"{_program()} replay {folder} --episodes 4"]
     lines += [f"{again} --steps {number(2 * run.settings.steps)}"]
     return "\n".join(lines)

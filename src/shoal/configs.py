@@ -90,13 +90,16 @@ def _fitted(value: Any, option: Any) -> Any:
         return _UNFIT if any(item is _UNFIT for item in items) else items
     if option in (bool, str) and isinstance(value, option):
         return value
-    if option in (int, float) and isinstance(value, numbers.Real) and not isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return _UNFIT
+    if option is int and isinstance(value, numbers.Integral):
+        return int(value)
+    if option in (int, float):
         try:
             number = float(value)
         except OverflowError:
             return _UNFIT
-        whole = int(number) if number.is_integer() else _UNFIT
-        return number if option is float else value if isinstance(value, int) else whole
+        return number if option is float else int(number) if number.is_integer() else _UNFIT
     return _UNFIT
 
 

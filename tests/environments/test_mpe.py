@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.environments.mpe.core import State
-from shoal.environments.options import check_convention
-from shoal.environments.registry import make, names, options_of, validate
-from shoal.errors import InputError
+from shoal.environments.registry import make, names
 from shoal.types import Environment, EnvSpec, Scene, Step
 
 SCENARIOS = tuple(name for name in names() if name.startswith("mpe/"))
@@ -28,7 +26,6 @@ SCORES: list[tuple[str, dict[str, Any], float, float | None]] = [
     ("mpe/simple_speaker_listener", OPENAI, -80.8, None),
     ("mpe/simple_reference", OPENAI | {"landmark_range": 0.8}, -67.4, None),
 ]
-COUNTS = ("num_agents", "num_good", "num_adversaries", "num_obstacles", "num_food", "num_forests", "num_landmarks")
 
 
 class Batch(NamedTuple):
@@ -54,13 +51,15 @@ def batch(name: str) -> Batch:
         return start, *jax.lax.fori_loop(0, 3, body, (state, start))
 
     dims = jnp.array(env.spec.action_dims)
-    return Batch(env, *jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), 256)))
+    moments = jax.jit(lambda seed: jax.vmap(run)(jax.random.split(jax.random.key(seed), 256)))(0)
+    return Batch(env, *jax.tree.map(np.asarray, moments))  # eager comparisons of JAX arrays compile one by one
 
 
-def play(env: Environment, actions: jax.Array, seed: int = 0) -> tuple[jax.Array, jax.Array]:
+def play(env: Environment, actions: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """The scores of episodes under actions [T, E, N ...], and each step's ``last`` [T, E]."""
 
-    def run(key: jax.Array, actions: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def run(seed: int, actions: jax.Array) -> tuple[jax.Array, jax.Array]:
+        key = jax.random.key(seed)
         state, _ = jax.vmap(env.reset)(jax.random.split(key, actions.shape[1]))
 
         def body(state: State, action: jax.Array) -> tuple[State, tuple[jax.Array, jax.Array]]:
@@ -71,34 +70,20 @@ def play(env: Environment, actions: jax.Array, seed: int = 0) -> tuple[jax.Array
         returns = reward.sum(0)
         return returns.sum(-1) if env.spec.score == "sum" else returns.mean(-1), last
 
-    return jax.jit(run)(jax.random.key(seed), actions)
+    scores, last = jax.jit(run)(seed, actions)
+    return np.asarray(scores), np.asarray(last)
 
 
 @pytest.mark.parametrize(("name", "options", "random", "noop"), SCORES)
 def test_known_scores(name: str, options: dict[str, Any], random: float, noop: float | None) -> None:
     env = make(name, **options)
-    high = jnp.array(env.spec.action_dims)
-    chance = jax.random.randint(jax.random.key(1), (env.spec.horizon, EPISODES, env.spec.num_agents), 0, high)
-    for actions, known in ((chance, random), (jnp.zeros_like(chance), noop)):
+    size = (env.spec.horizon, EPISODES, env.spec.num_agents)
+    chance = np.random.default_rng(1).integers(0, env.spec.action_dims, size, np.int32)
+    for actions, known in ((chance, random), (np.zeros_like(chance), noop)):
         if known is not None:
-            scores = np.asarray(play(env, actions)[0])
+            scores, _ = play(env, actions)
             error = np.sqrt(2.0) * scores.std() / np.sqrt(EPISODES)
             assert abs(scores.mean() - known) < 4.0 * error + 0.05
-
-
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_every_option_keeps_the_promises(name: str) -> None:
-    """Team sizes 2 to 6 (and none, where none is allowed), both kinds of action, both conventions."""
-    known = options_of(name)
-    asked = [{"continuous_actions": True, "horizon": 7}]
-    asked += [{option: size} for option in COUNTS if option in known for size in (1, 2, 6)]
-    asked += [{option: 0} for option in ("num_obstacles", "num_forests") if option in known]
-    asked += [OPENAI] if "convention" in known else []
-    for options in asked:
-        env = make(name, **options)
-        validate(env)
-        assert env.spec.name == name
-        assert env.spec.horizon == options.get("horizon", 25)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -135,11 +120,11 @@ def test_the_speaker_has_three_words_of_five() -> None:
 
 def test_the_time_limit_is_no_termination() -> None:
     env = make("mpe/simple_spread", horizon=4)
-    _, last = play(env, jnp.zeros((6, 2, 3), jnp.int32))
+    _, last = play(env, np.zeros((6, 2, 3), np.int32))
     assert last[:, 0].tolist() == [False, False, False, True, True, True]
     _, _, state, _ = batch("mpe/simple_spread")
-    ending = jax.tree.map(lambda x: x[0], state)._replace(t=jnp.int32(3))
-    _, step = jax.jit(env.step)(jax.random.key(0), ending, jnp.zeros(3, jnp.int32))
+    ending = jax.tree.map(lambda x: x[0], state)._replace(t=np.int32(3))
+    _, step = jax.jit(env.step)(jax.random.key(0), ending, np.zeros(3, np.int32))
     assert step.last and (step.discount == 1.0).all()
 
 
@@ -158,6 +143,12 @@ def spread_step(pos: list[list[float]], action: list[int], **options: Any) -> tu
     comm, marks = np.zeros((len(pos), 0), np.float32), np.zeros((1, 2), np.float32)
     state = State(*(jnp.asarray(x) for x in (places, still, comm, marks, np.zeros(0, np.int32), np.int32(0))))
     return env.spec, *jax.jit(env.step)(jax.random.key(0), state, np.array(action))
+
+
+def test_goals_are_uniform_and_independent() -> None:
+    goal = batch("mpe/simple_reference").state.goal
+    pairs = np.bincount(goal[:, 0] * 3 + goal[:, 1], minlength=9)
+    assert pairs.size == 9 and pairs.min() > 10 and pairs.max() < 50  # 28 expected, standard deviation 5
 
 
 def test_spread_conventions() -> None:
@@ -222,29 +213,3 @@ def test_the_caption_says_the_word() -> None:
     for word, text in (([0.0, 1.0, 0.0], "speaker_0: B"), ([0.0, 0.0, 0.0], "speaker_0: nothing")):
         scene = env.render(state._replace(comm=jnp.array([word, [0.0] * 3])))
         assert isinstance(scene, Scene) and scene.caption == text
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "words"),
-    [
-        ("mpe/simple_spread", {"num_agents": 0}, "num_agents must be an integer of at least 1, not 0"),
-        ("mpe/simple_spread", {"num_agents": True}, "num_agents must be an integer"),
-        ("mpe/simple_spread", {"num_landmarks": 0}, "num_landmarks"),
-        ("mpe/simple_spread", {"local_ratio": 1.5}, "local_ratio must be a number from 0 to 1"),
-        ("mpe/simple_spread", {"local_ratio": 0.5, "convention": "openai"}, "local_ratio has no meaning"),
-        ("mpe/simple_spread", {"landmark_range": -1.0}, "landmark_range"),
-        ("mpe/simple_spread", {"landmark_range": float("nan")}, "landmark_range"),
-        ("mpe/simple_spread", {"horizon": 0}, "horizon"),
-        ("mpe/simple_reference", {"local_ratio": 0.5, "convention": "openai"}, "local_ratio has no meaning"),
-        ("mpe/simple_tag", {"num_obstacles": -1}, "num_obstacles must be an integer of at least 0"),
-        ("mpe/simple_world_comm", {"num_food": 0}, "num_food"),
-    ],
-)
-def test_bad_options(name: str, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        make(name, **options)
-
-
-def test_an_unknown_convention_names_the_nearest() -> None:
-    with pytest.raises(InputError, match="did you mean 'openai'"):
-        check_convention("opnai")

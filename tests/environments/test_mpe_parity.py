@@ -103,12 +103,13 @@ def record(scenario: str, continuous: bool, episodes: int, spec: Any, options: d
         env.reset(seed=episode)
         names, world = env.possible_agents, env.unwrapped.world
         assert list(names) == list(spec.agents)
+        after = snapshot(scenario, world, 0)
         for t in range(HORIZON):
             if t == 0 or rng.random() < 0.3:
                 size = (len(dims), spec.action.dim) if continuous else len(dims)
                 # Beyond the bounds too: mpe2's wrapper clips (and logs each time, so it is done for it below).
                 action = rng.uniform(-0.3, 1.3, size).astype(np.float32) if continuous else rng.integers(0, dims, size)
-            before = snapshot(scenario, world, t)
+            before = after
             moves = [action[i, : dims[i]].clip(0, 1) if continuous else int(action[i]) for i in range(len(dims))]
             obs, reward, terminated, truncated, _ = env.step(dict(zip(names, moves, strict=True)))
             assert not any(terminated.values())
@@ -125,10 +126,18 @@ def close(ours: Any, theirs: np.ndarray, what: str, tolerance: float = 1e-5) -> 
     np.testing.assert_allclose(np.asarray(ours), theirs, rtol=tolerance, atol=tolerance, err_msg=what)
 
 
-def agree(scenario: str, continuous: bool, episodes: int, theirs: dict[str, Any], ours: dict[str, Any]) -> Record:
+def agree(
+    scenario: str,
+    continuous: bool,
+    episodes: int,
+    theirs: dict[str, Any],
+    ours: dict[str, Any],
+    precisions: tuple[bool, ...] = (True, False),
+) -> Record:
+    """``precisions``: whether double, for each comparison."""
     env = make(f"mpe/{scenario}", continuous_actions=continuous, **ours)
     seen = record(scenario, continuous, episodes, env.spec, theirs)
-    for double in (True, False):
+    for double in precisions:
         tolerance = 1e-9 if double else 1e-4
         with jax.enable_x64(double):
             before, action = jax.tree.map(jnp.asarray, (seen.before, seen.action))
@@ -150,8 +159,9 @@ def agree(scenario: str, continuous: bool, episodes: int, theirs: dict[str, Any]
 @pytest.mark.parametrize("continuous", [False, True], ids=["discrete", "continuous"])
 @pytest.mark.parametrize("scenario", VERSIONS)
 def test_one_step_agrees(scenario: str, continuous: bool) -> None:
-    seen = agree(scenario, continuous, EPISODES, {}, {})
-    assert seen.truncated.sum() == EPISODES
+    episodes = EPISODES // 2 if scenario == "simple_world_comm" else EPISODES  # 300 steps/s: 200 of both kinds together
+    seen = agree(scenario, continuous, episodes, {}, {})
+    assert seen.truncated.sum() == episodes
     if scenario in ("simple_tag", "simple_world_comm"):  # the rare events did happen
         speed = np.linalg.norm(seen.after.vel, axis=-1)
         assert (np.isclose(speed[:, 0], 1.0)).any() and (np.isclose(speed[:, -1], 1.3)).any()
@@ -161,7 +171,7 @@ def test_one_step_agrees(scenario: str, continuous: bool) -> None:
 
 @pytest.mark.parametrize(("scenario", "theirs", "ours"), SIZES)
 def test_other_sizes_agree(scenario: str, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    agree(scenario, False, 10, theirs, ours)
+    agree(scenario, False, 10, theirs, ours, precisions=(True,))
 
 
 @pytest.mark.parametrize("scenario", VERSIONS)

@@ -66,7 +66,7 @@ def test_categorical_is_the_softmax_over_legal_actions(seed):
 def test_no_noise_ever_picks_an_illegal_action(seed, scale):
     logits, legal = rows(seed, scale)
     noise = np.random.default_rng(seed).uniform(size=ROWS).astype(np.float32)
-    for u in (noise, np.zeros(ROWS, np.float32), np.full(ROWS, LARGEST)):
+    for u in (noise, np.zeros(ROWS, np.float32), np.full(ROWS, LARGEST), np.ones(ROWS, np.float32)):
         action = np.asarray(choose(categorical(logits, legal), jnp.asarray(u)))
         assert legal[np.arange(ROWS), action].all()
 
@@ -134,6 +134,16 @@ def test_the_ratio_of_an_illegal_action_is_one():
     action = jnp.zeros(ROWS, int)
     new, old = (Categorical(d.logits, legal).log_prob(action) for d in (first, second))
     np.testing.assert_allclose(jnp.exp(new - old), 1.0)
+
+
+def test_deterministic_is_a_point():
+    value, real = jnp.array([[0.3, -0.8, 7.0], [1.5, 0.0, jnp.nan]]), jnp.array([True, True, False])
+    d, other = Deterministic(value, real), Deterministic(value + 1.0, real)
+    action = jnp.nan_to_num(value)
+    np.testing.assert_array_equal(d.sample(KEY), jnp.where(real, value, 0.0))
+    np.testing.assert_array_equal(d.log_prob(action), 0.0)
+    assert (d.log_prob(action + 1.0) < -1e8).all() and (d.kl(other) > 1e8).all()
+    assert not d.entropy().any() and not d.kl(d).any()
 
 
 def wide(make):

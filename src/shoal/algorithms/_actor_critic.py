@@ -168,7 +168,7 @@ class ActorCritic(NamedTuple):
 
 
 def make_actor_critic(actor: Actor, critic: Critic) -> ActorCritic:
-    """Join an actor and a critic; a recurrent critic's state advances while acting, so that no roll-out starts blind."""
+    """Join an actor and a critic; a recurrent critic's state advances while acting: no roll-out starts blind."""
 
     def initial_carry(num_envs: int) -> Carry:
         return Carry(actor.initial_carry(num_envs), critic.initial_carry(num_envs))

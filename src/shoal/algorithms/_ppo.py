@@ -58,7 +58,7 @@ def time_major(batch: Batch) -> Batch:
 
 
 def chunk_starts(carry: PyTree, after: PyTree, length: int) -> PyTree:
-    """The recurrent state before each chunk [items, ...], from the first one and those after every moment [T, E, ...]."""
+    """The recurrent state before each chunk [items, ...], from the first and those after each moment [T, E, ...]."""
 
     def starts(first: Array, later: Array) -> Array:
         before = jnp.concatenate([first[None], later[length - 1 : later.shape[0] - 1 : length]])
@@ -100,7 +100,7 @@ def shuffle(key: PRNGKeyArray, n: int) -> UInt32[Array, " n"]:
 
 
 def minibatches(key: PRNGKeyArray, batch: Batch, count: int) -> Batch:
-    """The batch in random order, cut in ``count``: leaves [count, items/count, ...], weights adding up to one in each."""
+    """The batch in random order, cut in ``count``: leaves [count, items/count, ...], weights adding up to one each."""
     order = shuffle(key, batch.weight.shape[0])
 
     def cut(x: Array) -> Array:
@@ -146,7 +146,7 @@ class Optimiser(NamedTuple):
 def optimiser(
     learning_rate: float, final_fraction: float, steps: int, max_grad_norm: float | None, eps: float
 ) -> Optimiser:
-    """Adam (Kingma & Ba 2015) whose rate goes linearly to ``final_fraction`` of itself over ``steps`` gradient steps."""
+    """Adam (Kingma & Ba 2015); its rate goes linearly to ``final_fraction`` of itself over ``steps`` gradient steps."""
     rate = optax.linear_schedule(learning_rate, learning_rate * final_fraction, steps)
     clip = optax.identity() if max_grad_norm is None else optax.clip_by_global_norm(max_grad_norm)
     tx = optax.chain(clip, optax.scale_by_adam(eps=eps), optax.scale_by_learning_rate(rate))

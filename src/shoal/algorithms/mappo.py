@@ -9,7 +9,7 @@ statistics change once per update, before the losses that read them; V(s) is one
 Equations, options and results: docs/algorithms/mappo.md.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import jax
@@ -51,7 +51,7 @@ class Config:
     """Which agents share parameters: ``shared``, ``role``, ``independent``, or an index vector such as (0, 0, 1)."""
     agent_id: bool = True
     """Append a one-hot id to what agents with shared parameters read."""
-    network: Body = Body()
+    network: Body = field(default_factory=Body)
     """Layers of actors and critics. Paper: 64 wide."""
     output_gain: float = 0.01
     """Gain of the actor's orthogonal output layer. Paper: 0.01."""

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from shoal.errors import InputError, unknown
 from shoal.networks.net import Net, from_module
+from shoal.networks.orthogonal import scaled
 
 Activation = Literal["tanh", "relu", "gelu", "silu"]
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu": jax.nn.silu}
@@ -84,7 +85,7 @@ class BodyModule(nnx.Module):
         self.body = body
 
         def kernel(gain: float) -> nnx.Initializer:
-            return nnx.initializers.orthogonal(gain) if body.orthogonal else nnx.initializers.lecun_normal()
+            return scaled(gain) if body.orthogonal else nnx.initializers.lecun_normal()
 
         def norms(widths: Sequence[int]) -> list[nnx.LayerNorm]:
             return [nnx.LayerNorm(width, rngs=rngs) for width in widths]
@@ -102,7 +103,7 @@ class BodyModule(nnx.Module):
         self.gru_norm = nnx.List(norms((top,) if body.recurrent and body.layer_norm else ()))
         self.head = nnx.Linear(top, outputs, kernel_init=kernel(output_gain), rngs=rngs)
         if log_std is not None:
-            self.log_std = nnx.Param(jnp.full(outputs, float(log_std)))
+            self.log_std = nnx.Param(jnp.full(outputs, log_std, jnp.float32))
         self.gaussian = log_std is not None
 
     def __call__(self, carry: Array | tuple[()], x: Array, first: Array) -> tuple[Array | tuple[()], Array]:

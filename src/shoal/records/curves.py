@@ -65,6 +65,8 @@ def band(
 def series(folder: Path, metric: str) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, "X seeds"]]:
     """(steps, values) of one metric of the run in ``folder``; rows without it are left out.
 
+    A seed that is null in a row, for example because none of its episodes ended, is NaN there.
+
     Raises:
         InputError: the run has no log, or no row has that metric, or its number of seeds changes.
     """
@@ -202,8 +204,8 @@ def _unit(longest: float) -> tuple[float, str]:
 
 def _numeric(row: dict[str, Any], name: str) -> bool:
     value = row.get(name)
-    values = value if isinstance(value, list) and value else [value]
-    return all(isinstance(x, (int, float)) for x in values)
+    given = [x for x in (value if isinstance(value, list) else [value]) if x is not None]
+    return bool(given) and all(isinstance(x, (int, float)) for x in given)
 
 
 def _check_confidence(confidence: float) -> None:

@@ -1,5 +1,6 @@
 """The compiled roll-out: environment and policy advance inside one ``lax.scan``."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -40,10 +41,8 @@ def select(condition: Bool[Array, " E"], yes: PyTree, no: PyTree) -> PyTree:
 def anywhere(condition: Bool[Array, " E"]) -> Bool[Array, ""]:
     """Whether any environment *of any seed* fulfils it: one number, so that ``lax.cond`` stays a branch under vmap."""
     found = jnp.any(condition).astype(jnp.int32)
-    try:
+    with contextlib.suppress(NameError):  # where there is no vmap over seeds
         found = jax.lax.pmax(found, SEEDS)
-    except NameError:  # not vmapped over seeds
-        pass
     return found > 0
 
 

@@ -54,8 +54,7 @@ def evaluate(
     Raises:
         InputError: there is no episode to play.
     """
-    if episodes < 1:
-        raise InputError(f"episodes must be at least 1, not {episodes}.")
+    _check(episodes)
     rollout = fused.make(env, episodes, env.spec.horizon, greedy)
 
     def one(learner: Learner, key: Array) -> tuple[Array, Array]:
@@ -84,9 +83,14 @@ class Episode(NamedTuple):
 
 
 def record(
-    env: Environment, algorithm: Algorithm, learner: Learner, key: Key[Array, ""], greedy: bool = True
-) -> Episode:
-    """Play one episode with one seed's policy (learner leaves have no axis of seeds)."""
+    env: Environment, algorithm: Algorithm, learner: Learner, key: Key[Array, ""], episodes: int, greedy: bool = True
+) -> list[Episode]:
+    """Play ``episodes`` episodes with one seed's policy (learner leaves have no axis of seeds).
+
+    Raises:
+        InputError: there is no episode to play.
+    """
+    _check(episodes)
     space = env.spec.action
 
     def first_moment(key: Array) -> tuple[PyTree, Step, PyTree]:
@@ -106,7 +110,16 @@ def record(
         start = first_moment(key_reset)
         return start[0], jax.lax.scan(moment, start, jax.random.split(key_play, env.spec.horizon))[1]
 
-    first, (states, actions, rewards, last) = jax.device_get(jax.jit(play)(key))
-    length = int(np.argmax(last)) + 1 if last.any() else len(last)
-    frames = [first] + [jax.tree.map(lambda x, t=t: x[t], states) for t in range(length)]
-    return Episode(frames, actions[:length], rewards[:length])
+    def cut(played: tuple) -> Episode:
+        first, (states, actions, rewards, last) = jax.device_get(played)
+        length = int(np.argmax(last)) + 1 if last.any() else len(last)
+        frames = [first] + [jax.tree.map(lambda x, t=t: x[t], states) for t in range(length)]
+        return Episode(frames, actions[:length], rewards[:length])
+
+    run = jax.jit(play)  # compiled once, however many episodes
+    return [cut(run(key)) for key in jax.random.split(key, episodes)]
+
+
+def _check(episodes: int) -> None:
+    if episodes < 1:
+        raise InputError(f"episodes must be at least 1, not {episodes}.")

@@ -6,7 +6,7 @@ import time
 from shoal.types import Seconds
 
 
-def readable(number: float) -> str:
+def readable(number: float | int) -> str:
     """1234567 -> "1.23M"."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
@@ -14,7 +14,7 @@ def readable(number: float) -> str:
     return f"{number:.3g}"
 
 
-def clock(seconds: Seconds) -> str:
+def clock(seconds: Seconds | int) -> str:
     """75 -> "1:15"."""
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -133,7 +133,7 @@ class Trainer:
             return
         for path, leaf in jax.tree_util.tree_leaves_with_path(jax.device_get(self.state.learner)):
             if not np.isfinite(leaf).all():
-                seed = np.argwhere(~np.isfinite(leaf))[0][0]
+                seed = int(np.argwhere(~np.isfinite(leaf))[0][0])
                 self._refuse(jax.tree_util.keystr(path, simple=True, separator="/"), seed, "not finite", self.update)
         meta = {"elapsed": self.elapsed, "row": self._row, "shards": dict(self.layout.mesh.shape)}
         self.checkpoints.save(self.update, self.state, meta)
@@ -149,7 +149,7 @@ class Trainer:
         metrics, stats = rows
         for name, values in metrics.items():
             if not np.isfinite(values).all():
-                i, seed = np.argwhere(~np.isfinite(values))[0]
+                i, seed = map(int, np.argwhere(~np.isfinite(values))[0])
                 self._refuse(name, seed, values[i, seed], self.update + i + 1)
         columns = {**metrics, "episodes": stats.episodes, "returns": stats.returns, "lengths": stats.lengths}
         start, written = 0, {}

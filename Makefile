@@ -1,0 +1,64 @@
+# make train    learn to cover landmarks, and see a picture of it
+# make test     every test
+#
+# Both work in a fresh clone with nothing but Python 3.11 or newer and make: what they need is installed into .venv, once.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# STEPS, or any flags of `shoal train`, for example: make train FLAGS="--steps 1e6 --seeds 4"
+STEPS ?=
+FLAGS ?=
+# Processes that share the tests; each compiles on a core of its own.
+WORKERS ?= 2
+
+.DEFAULT_GOAL := train
+.PHONY: train test lint format types walls clean
+
+train: $(VENV)/.run
+	$(BIN)/shoal train mappo mpe/simple_spread $(if $(STEPS),--steps $(STEPS)) $(FLAGS)
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+types: $(VENV)/.dev
+	$(BIN)/pyright
+
+walls: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV)
+
+# Stamps. The code is installed in place, so only a change of pyproject.toml installs anything again.
+
+$(VENV)/.run: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@ $(VENV)/.test $(VENV)/.run
+
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON); name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Shoal needs Python 3.11 or newer, not $$($(PYTHON) -V 2>&1); name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || \
+		{ echo "$(PYTHON) lacks its venv module; on Debian and Ubuntu that is the package python3-venv." >&2; exit 1; }
+	@echo "Installing Shoal and what it needs into $(VENV); the first time that takes a minute or two."
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@

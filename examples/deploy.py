@@ -1,0 +1,30 @@
+"""Act with trained policies, each agent alone with what it sees: python examples/deploy.py runs/x
+
+The environment stands for the world: anything that gives each agent its observation would do.
+"""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+
+import shoal
+
+
+def main(folder: str) -> None:
+    team = shoal.load(folder)
+    agents = [team.agent(name) for name in team.agents]
+
+    run = shoal.open_run(folder)
+    reset, step = jax.jit(run.env.reset), jax.jit(run.env.step)
+    state, now = reset(jax.random.key(0))
+    total = 0.0
+    while not now.last:
+        actions = jnp.array([agent.act(now.obs[i]) for i, agent in enumerate(agents)])
+        state, now = step(jax.random.key(1), state, actions)
+        total += float(now.reward.sum())
+    print(f"{len(agents)} agents acted alone; their rewards sum to {total:.2f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,15 @@
+"""Judge a run by its most probable actions and by sampling: python examples/evaluate.py runs/x"""
+
+import sys
+
+import shoal
+
+
+def main(folder: str) -> None:
+    run = shoal.open_run(folder)
+    print("greedy ", run.evaluate(episodes=512))
+    print("sampled", run.evaluate(episodes=512, greedy=False))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,58 @@
+"""An environment of one's own: walkers on a line who must meet. Train in it where this file lies:
+
+shoal train mappo own_environment:meeting --steps 2e5 --env.num-agents 4
+"""
+
+import jax
+import jax.numpy as jnp
+
+import shoal
+
+
+def meeting(*, num_agents: int = 3, horizon: int = 20) -> shoal.Environment:
+    """Walkers on a line, who see themselves and the middle, must meet.
+
+    Args:
+        num_agents: how many walk.
+        horizon: steps in an episode.
+    """
+    n = num_agents
+    spec = shoal.EnvSpec(
+        name="meeting",
+        agents=tuple(f"walker_{i}" for i in range(n)),
+        obs_dims=(2,) * n,
+        state_dim=n,
+        action=shoal.Discrete(3),  # left, stay, right
+        action_dims=(3,) * n,
+        roles=(0,) * n,
+        horizon=horizon,
+        shared_reward=True,
+        score="mean",  # all earn the same, so the score is one copy
+    )
+
+    def look(place, t, reward, first):
+        return shoal.Step(
+            obs=jnp.stack([place, jnp.full(n, place.mean())], axis=1),
+            state=place,
+            legal=jnp.ones((n, 3), bool),
+            alive=jnp.ones(n, bool),
+            reward=jnp.full(n, reward),
+            discount=jnp.ones(n),  # 0 where the world truly ends; here only time does
+            first=jnp.array(first),
+            last=t >= horizon,
+        )
+
+    def reset(key):
+        place, t = jax.random.uniform(key, (n,), minval=-1.0), jnp.array(0)
+        return (place, t), look(place, t, reward=0.0, first=True)
+
+    def step(key, state, action):
+        place, t = state[0] + 0.1 * (action - 1), state[1] + 1
+        return (place, t), look(place, t, reward=-place.std(), first=False)
+
+    return shoal.Environment(spec, reset, step)
+
+
+if __name__ == "__main__":
+    run = shoal.train("mappo", "own_environment:meeting", steps=2e5)
+    print(run.evaluate())

@@ -1,0 +1,187 @@
+"""Schedules, adaptive coefficients, the number of gradient steps, and options that mean nothing."""
+
+import math
+import re
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import BASE, CASES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trajectories import NUM_UPDATES, E, T, acted, assert_trees_equal, distance, make_spec, make_trajectory, program
+
+from shoal.algorithms import _ppo, mappo
+from shoal.errors import InputError
+from shoal.networks.body import Body
+from shoal.types import Scale
+
+KEY = jax.random.key(1)
+
+
+def steps_taken(learner):
+    """What the optimisers have counted: every integer in their states."""
+    return {int(n) for x in jax.tree.leaves(learner.optimiser) if x.dtype == jnp.int32 for n in x.ravel()}
+
+
+def test_rates_reach_nothing_at_the_end_of_the_run_after_epochs_times_minibatches_steps_per_update():
+    spec = make_spec()
+    config = replace(BASE, epochs=3, minibatches=2, lr_final=0.0)
+    prog = program(spec, config, Scale(E, T, 2))
+    learner, traj, sizes = prog.learner, make_trajectory(spec), []
+    for i in range(4):
+        before = learner
+        learner, _ = prog.update(learner, traj, jax.random.fold_in(KEY, i))
+        assert steps_taken(learner) == {6 * (i + 1)}
+        sizes.append([distance(learner.policy.actor, before.policy.actor), distance(learner.critic, before.critic)])
+    assert np.min(sizes[:2]) > 1e-4 and np.max(sizes[2:]) == 0
+
+
+def test_entropy_coefficient_is_constant_or_goes_linearly_to_its_end():
+    spec, config, _ = CASES["by role"]
+    prog, traj = program(spec, config), make_trajectory(spec)
+    for done in (0, 5, NUM_UPDATES):
+        _, metrics = prog.update(prog.learner._replace(updates=jnp.int32(done)), traj, KEY)
+        want = config.entropy_coef + (config.entropy_final - config.entropy_coef) * done / NUM_UPDATES
+        np.testing.assert_allclose(metrics["entropy_coef"], want, rtol=1e-5)
+    spec, config, _ = CASES["central"]
+    prog = program(spec, config)
+    _, metrics = prog.update(prog.learner._replace(updates=jnp.int32(7)), make_trajectory(spec), KEY)
+    np.testing.assert_allclose(metrics["entropy_coef"], config.entropy_coef, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("sharpness", "direction"), [(1.0, -1), (50.0, +1)])
+def test_entropy_coefficient_moves_towards_its_target_entropy(sharpness, direction):
+    """The random policy's entropy lies above the target of 0.7 nats, so σ falls; a sharp one's below it: σ rises."""
+    spec, config, _ = CASES["alone"]
+    prog = program(spec, config)
+    actor = jax.tree.map(lambda x: sharpness * x, prog.learner.policy.actor)
+    learner = prog.learner._replace(policy=prog.learner.policy._replace(actor=actor))
+    after, metrics = prog.update(learner, make_trajectory(spec), KEY)
+    np.testing.assert_allclose(metrics["entropy_coef"], config.entropy_coef, rtol=1e-5)
+    error = np.clip(config.target_entropy - metrics["entropy"], -1, 1)
+    assert np.sign(error) == direction
+    moved = after.statistics.log_entropy_coef - learner.statistics.log_entropy_coef
+    np.testing.assert_allclose(moved, config.target_entropy_rate * error, rtol=1e-4)
+    _, later = prog.update(after, make_trajectory(spec), KEY)
+    np.testing.assert_allclose(later["entropy_coef"], jnp.exp(after.statistics.log_entropy_coef), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("share_of_target", "factor"), [(0.5, 0.5), (0.8, 1.0), (1.25, 1.0), (2.0, 2.0)])
+def test_kl_coefficient_doubles_and_halves_outside_its_band(share_of_target, factor):
+    """Stored log-probabilities are shifted so that r − 1 − log r is the wanted share of the target everywhere."""
+    spec, config, _ = CASES["alone"]
+    prog = program(spec, config)
+    traj = acted(prog, prog.learner, make_trajectory(spec))
+    kl = share_of_target * config.kl_target
+    shift = math.sqrt(2 * kl)
+    for _ in range(50):
+        shift -= (math.exp(shift) - 1 - shift - kl) / (math.exp(shift) - 1)
+    traj = traj._replace(extras={"log_prob": traj.extras["log_prob"] - shift})
+    learner, metrics = prog.update(prog.learner, traj, KEY)
+    np.testing.assert_allclose(metrics["kl"], kl, rtol=1e-3)
+    np.testing.assert_allclose(learner.statistics.kl_coef, config.kl_coef * factor, rtol=1e-6)
+
+
+def test_coefficients_without_a_target_stay():
+    spec, config, _ = CASES["central"]
+    prog = program(spec, config)
+    learner, _ = prog.update(prog.learner, make_trajectory(spec), KEY)
+    assert_trees_equal(learner.statistics._replace(value=()), prog.learner.statistics._replace(value=()))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**31 - 1), st.sampled_from([1, 2, 3, 8, 33, 64]))
+def test_shuffle_is_a_permutation(seed, n):
+    np.testing.assert_array_equal(np.sort(_ppo.shuffle(jax.random.key(seed), n)), np.arange(n))
+
+
+def test_shuffle_puts_everything_everywhere():
+    """Over 600 draws of 6 items, each stands 100 ± 9 times in each place."""
+    orders = jax.vmap(lambda key: _ppo.shuffle(key, 6))(jax.random.split(KEY, 600))
+    counts = np.stack([(np.asarray(orders) == item).sum(0) for item in range(6)])
+    assert np.abs(counts - 100).max() < 45
+
+
+def test_minibatches_hold_each_row_once_and_weigh_one():
+    """Item k carries the number k in every leaf, so rows of a minibatch that do not belong together would show."""
+    items, length = 12, 2
+    number = jnp.arange(items)
+    rows = jnp.broadcast_to(number[:, None, None], (items, length, 3)).astype(jnp.float32)
+    alive = jnp.array(np.random.default_rng(0).random((items, length, 3)) > 0.3, jnp.float32)
+    fields = dict.fromkeys(_ppo.Batch._fields, rows) | {"weight": alive, "actor_carry": rows[:, 0], "step": rows}
+    batch = _ppo.minibatches(KEY, _ppo.Batch(**fields), 4)
+    order = np.asarray(batch.action[:, :, 0, 0], int)
+    assert order.shape == (4, 3) and sorted(order.ravel()) == list(range(items))
+    for name in _ppo.Batch._fields:
+        if name != "weight":
+            leaf = np.asarray(getattr(batch, name)).reshape(4, 3, -1)
+            np.testing.assert_array_equal(leaf, np.broadcast_to(order[..., None], leaf.shape))
+    kept = np.asarray(alive)[order]
+    np.testing.assert_allclose(batch.weight, kept / kept.sum((1, 2, 3))[:, None, None, None], rtol=1e-6)
+    other = _ppo.minibatches(jax.random.key(2), _ppo.Batch(**fields), 4)
+    assert (np.asarray(other.action[:, :, 0, 0], int) != order).any()
+
+
+@pytest.mark.parametrize("block", [1, 5, 7, 12, 10**6])
+def test_blocks_of_any_size_add_up_to_the_same_gradient(block):
+    """A block smaller than one item (3 rows here) still holds one."""
+    x = jnp.array(np.random.default_rng(0).normal(size=(7, 1, 3)), jnp.float32)
+    batch = _ppo.Batch(**dict.fromkeys(_ppo.Batch._fields, x))
+
+    def loss(params, part):
+        value = jnp.sum(part.weight * params["w"] * jnp.square(part.action))
+        return value, {"value": value}
+
+    grad, metrics = _ppo.gradient(loss, {"w": jnp.float32(2.0)}, batch, block)
+    np.testing.assert_allclose(grad["w"], (x**3).sum(), rtol=1e-5)
+    np.testing.assert_allclose(metrics["value"], 2 * (x**3).sum(), rtol=1e-5)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 20), st.integers(1, 30), st.one_of(st.none(), st.integers(1, 45)))
+def test_what_does_not_divide_is_refused_with_a_number_that_works(length, envs, minibatches, chunk):
+    scale = Scale(envs, length, NUM_UPDATES)
+    if length % (chunk or 1):
+        with pytest.raises(InputError, match=f"chunk_length {chunk} does not divide") as error:
+            _ppo.check_items(scale, minibatches, chunk)
+        chunk = int(re.search(r"(\d+) would", str(error.value))[1])
+    items = length // (chunk or 1) * envs
+    if items % minibatches:
+        with pytest.raises(InputError, match=f"do not divide into {minibatches} minibatches") as error:
+            _ppo.check_items(scale, minibatches, chunk)
+        minibatches = int(re.search(r"(\d+) would", str(error.value))[1])
+    _ppo.check_items(scale, minibatches, chunk)
+    assert items % minibatches == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"minibatches": 3}, r"20 moments per device \(5 steps × 4 environments\) .* 2 would|4 would"),
+        ({"network": Body(recurrent=4), "chunk_length": 5, "minibatches": 3}, "4 chunks per device"),
+        ({"network": Body(recurrent=4), "chunk_length": 2}, "chunk_length 2 does not divide .* 5 steps; 1 would"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"minibatches": 0}, "minibatches must be at least 1"),
+        ({"minibatches": -2}, "minibatches must be at least 1"),
+        ({"chunk_length": 0, "network": Body(recurrent=4)}, "chunk_length must be at least 1"),
+        ({"block": 0}, "block must be at least 1"),
+        ({"dual_clip": 0.9}, "dual_clip must exceed 1"),
+        ({"kl_target": 0.01}, "kl_coef, which must therefore start above 0"),
+        ({"sharing": (0, 0)}, "each of the 3 agents"),
+    ],
+)
+def test_impossible_options_are_refused_before_anything_compiles(options, said):
+    with pytest.raises(InputError, match=said):
+        mappo.make(make_spec(), replace(BASE, **options), Scale(E, T, NUM_UPDATES))
+
+
+def test_a_critic_of_the_state_needs_one():
+    with pytest.raises(InputError, match="has no global state"):
+        mappo.make(make_spec(state_dim=0), replace(BASE, critic_input="agent"), Scale(E, T, NUM_UPDATES))
+
+
+def test_feed_forward_nets_need_no_chunks_that_divide():
+    mappo.make(make_spec(), replace(BASE, chunk_length=3), Scale(E, T, NUM_UPDATES))

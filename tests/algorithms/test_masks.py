@@ -1,0 +1,141 @@
+"""Illegal actions and dead agents: what is ruled out changes no number."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import naive
+import numpy as np
+import pytest
+from cases import BASE, CASES, data, seasoned
+from trajectories import E, T, acted, assert_trees_close, assert_trees_equal, make_spec, make_trajectory, program
+
+from shoal.networks.body import Body
+from shoal.types import Box, Discrete, Scale
+
+KEY = jax.random.key(1)
+RNG = np.random.default_rng(0)
+
+
+def spoil(x, where):
+    """NaN where nobody should look."""
+    return jnp.where(where, x, jnp.nan)
+
+
+@pytest.mark.parametrize("greedy", [False, True], ids=["sampled", "greedy"])
+def test_no_agent_ever_takes_an_illegal_action(greedy):
+    """A policy that wants nothing but action 3, which is often illegal."""
+    spec = make_spec()
+    prog = program(spec, replace(BASE, critic_input="local"), Scale(200, 2, 1))
+    actor = prog.learner.policy.actor
+    actor = {**actor, "head": {**actor["head"], "bias": actor["head"]["bias"].at[0, 3].set(20.0)}}
+    learner = prog.learner._replace(policy=prog.learner.policy._replace(actor=actor))
+    traj = naive.to_numpy(acted(prog, learner, make_trajectory(spec, length=2, envs=200), greedy=greedy))
+    chosen = np.take_along_axis(traj.step.legal, traj.action[..., None], -1)[..., 0]
+    assert chosen.all() and not traj.step.legal[..., 3].all()
+    assert (traj.action == 3)[traj.step.legal[..., 3]].all()
+    assert len(np.unique(traj.action)) == 4
+    own = naive.of_policy(naive.to_numpy(actor), 0)
+    y = np.stack([naive.forward(own, x) for x in naive.features(spec, traj.step, "local", True)], 2)
+    for t, e, i in np.ndindex(2, 20, 3):
+        legal = traj.step.legal[t, e, i]
+        log_prob, _ = naive.log_prob_and_entropy(spec, BASE, y[t, e, i], None, legal, traj.action[t, e, i])
+        np.testing.assert_allclose(traj.extras["log_prob"][t, e, i], log_prob, rtol=1e-4, atol=1e-4)
+        if greedy:
+            assert traj.action[t, e, i] == np.argmax(np.where(legal, y[t, e, i], -np.inf))
+
+
+def test_an_illegal_action_s_logit_changes_nothing_and_learns_nothing():
+    spec, config, _ = CASES["central"]
+    prog, traj = program(spec, config), data("central")
+    traj = traj._replace(
+        step=traj.step._replace(legal=traj.step.legal.at[..., 3].set(False)),
+        action=jnp.where(traj.action == 3, 0, traj.action),
+    )
+
+    def with_logit_3(shift, factor):
+        head = prog.learner.policy.actor["head"]
+        head = {"kernel": head["kernel"].at[..., 3].mul(factor), "bias": head["bias"].at[..., 3].add(shift)}
+        return prog.learner._replace(
+            policy=prog.learner.policy._replace(actor={**prog.learner.policy.actor, "head": head})
+        )
+
+    learner, other = prog.learner, with_logit_3(30.0, -5.0)
+    (after, metrics), (other_after, other_metrics) = (prog.update(x, traj, KEY) for x in (learner, other))
+    assert_trees_equal(metrics, other_metrics)
+    for start, end in ((learner, after), (other, other_after)):
+        for name in ("kernel", "bias"):
+            before, now = start.policy.actor["head"][name], end.policy.actor["head"][name]
+            np.testing.assert_array_equal(before[..., 3], now[..., 3])
+            assert (before[..., :3] != now[..., :3]).any()
+    assert_trees_equal(after.policy.actor["layers"], other_after.policy.actor["layers"])
+
+
+@pytest.mark.parametrize("name", ["central", "by role", "alone", "gaussian", "squashed", "recurrent"])
+def test_what_a_dead_agent_sees_and_does_poisons_nothing(name):
+    spec, config, _ = CASES[name]
+    prog, traj = program(spec, config), data(name)
+    alive, later = traj.step.alive[..., None], traj.outcome.alive[..., None]
+    width = (slice(None),) * 3 + (None,) * (traj.action.ndim - 3)
+    nonsense = traj._replace(
+        step=traj.step._replace(obs=spoil(traj.step.obs, alive), legal=traj.step.legal & alive),
+        outcome=traj.outcome._replace(obs=spoil(traj.outcome.obs, later)),
+        action=jnp.where(traj.step.alive[width], traj.action, 0),
+        extras={"log_prob": jnp.where(traj.step.alive, traj.extras["log_prob"], -1e9)},
+    )
+    assert jnp.isnan(nonsense.step.obs).any() and jnp.isnan(nonsense.outcome.obs).any()
+    learner = seasoned(prog.learner)
+    after = prog.update(learner, nonsense, KEY)
+    assert all(jnp.isfinite(x).all() for x in jax.tree.leaves(after))
+    assert_trees_equal(after, prog.update(learner, traj, KEY))
+
+
+PADDED = replace(
+    BASE,
+    critic_input="local",
+    agent_id=False,
+    normalise_inputs=True,
+    value_norm="popart",
+    minibatches=2,
+    kl_coef=0.1,
+    target_entropy=0.5,
+)
+
+
+@pytest.mark.parametrize("action", [Discrete(4), Box(2)], ids=["discrete", "box"])
+def test_an_agent_that_is_never_alive_changes_nothing(action):
+    spec, wide = make_spec(3, action), make_spec(4, action)
+    small, large = program(spec, PADDED), program(wide, PADDED)
+    traj, noise = make_trajectory(spec), make_trajectory(wide, 9)
+
+    def pad(x, filler):
+        return jnp.concatenate([x, filler[:, :, 3:]], 2) if x.ndim > 2 and x.shape[2] == 3 else x
+
+    padded = jax.tree.map(pad, traj, noise)
+    dead = {"alive": padded.step.alive.at[..., 3].set(False), "obs": padded.step.obs.at[..., 3, :].set(jnp.nan)}
+    padded = padded._replace(step=padded.step._replace(**dead), outcome=padded.outcome._replace(**dead))
+    traj = traj._replace(outcome=traj.outcome._replace(alive=traj.step.alive, obs=traj.step.obs))
+    learner = seasoned(small.learner)
+    alone, crowded = small.update(learner, traj, KEY), large.update(learner, padded, KEY)
+    assert_trees_close(crowded, alone, 1e-5, 1e-5)
+
+
+def test_a_whole_team_that_is_dead_learns_nothing():
+    spec, config, _ = CASES["central"]
+    prog, traj = program(spec, config), data("central")
+    gone = jnp.zeros((T, E, 3), bool)
+    traj = traj._replace(step=traj.step._replace(alive=gone), outcome=traj.outcome._replace(alive=gone))
+    after, metrics = prog.update(prog.learner, traj, KEY)
+    assert_trees_equal((after.policy, after.critic), (prog.learner.policy, prog.learner.critic))
+    assert_trees_equal(after.statistics, prog.learner.statistics)
+    assert all(jnp.isfinite(x) for x in metrics.values())
+
+
+def test_a_dead_agent_s_features_are_zero_also_for_normalised_inputs_and_layer_norms():
+    """Zero after normalising: the network reads the same whatever the statistics are."""
+    spec = make_spec()
+    config = replace(BASE, critic_input="local", normalise_inputs=True, network=Body((4,), input_layer_norm=True))
+    prog = program(spec, config, Scale(8, 1, 1))
+    traj = make_trajectory(spec, length=1, envs=8, dead=1.0)
+    log_probs = [acted(prog, x, traj, greedy=True).extras["log_prob"] for x in (prog.learner, seasoned(prog.learner))]
+    np.testing.assert_array_equal(*log_probs)

@@ -1,0 +1,88 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from trajectories import E, N, T, assert_trees_equal, compiled, make_spec, make_step
+
+from shoal.algorithms._actor_critic import make_critic
+from shoal.algorithms._values import make_value_scale
+from shoal.networks.body import Body
+
+RNG = np.random.default_rng(0)
+ALIVE = RNG.random((T, E, N)) > 0.3
+# Agents whose returns lie far apart, and garbage where nobody is alive.
+TARGET = np.where(ALIVE, RNG.normal(size=(T, E, N)) * [1, 3, 9] + [0, 20, -50], 1e4).astype(np.float32)
+BODY = Body((4,), orthogonal=False)
+
+CRITICS = {
+    "one for all": ("state", (0, 1, 2), True, (0, 0, 0)),
+    "one output per agent": ("concat", (0, 0, 0), False, (0, 1, 2)),
+    "shared": ("local", (0, 0, 0), False, (0, 0, 0)),
+    "by role": ("local", (0, 0, 1), False, (0, 0, 1)),
+    "independent": ("local", (0, 1, 2), True, (0, 1, 2)),
+    "out of order": ("agent", (1, 0, 1), False, (1, 0, 1)),
+}
+
+
+def members(group, g):
+    return [i for i, other in enumerate(group) if other == g]
+
+
+@pytest.mark.parametrize("kind", ["running", "popart"])
+@pytest.mark.parametrize("name", CRITICS)
+def test_statistics_are_those_of_each_group_and_popart_moves_no_prediction(kind, name):
+    source, index, shared_reward, group = CRITICS[name]
+    spec = make_spec(shared_reward=shared_reward)
+    critic = make_critic(spec, BODY, source, index, True)
+    assert critic.group_of == group
+    scale = make_value_scale(kind, group, 0.9)
+    params = compiled(critic.init)(jax.random.key(0))
+    step = make_step(np.random.default_rng(1), spec, (T, E))
+    values = compiled(lambda params: critic.values(params, critic.initial_carry(E), step)[1])
+
+    new, moved = scale.update(scale.init(), params, jnp.array(TARGET), jnp.array(ALIVE))
+    for g in range(max(group) + 1):
+        seen = TARGET[..., members(group, g)][ALIVE[..., members(group, g)]].astype(np.float64)
+        # Debiased: the first batch counts in full, whatever the decay.
+        np.testing.assert_allclose(new.mean[g], seen.mean(), rtol=1e-4)
+        np.testing.assert_allclose(new.square[g], (seen**2).mean(), rtol=1e-4)
+        for i in members(group, g):
+            given = jnp.array(TARGET)
+            np.testing.assert_allclose(
+                scale.normalise(new, given)[..., i], (TARGET[..., i] - seen.mean()) / seen.std(), rtol=1e-3, atol=1e-3
+            )
+    np.testing.assert_allclose(scale.denormalise(new, scale.normalise(new, jnp.array(TARGET))), TARGET, rtol=1e-4)
+
+    if kind == "running":
+        assert_trees_equal(moved, params)
+        return
+    before = scale.denormalise(scale.init(), values(params))
+    np.testing.assert_allclose(scale.denormalise(new, values(moved)), before, rtol=1e-3, atol=1e-3)
+    again, moved_again = scale.update(new, moved, jnp.array(TARGET) * 3 + 1, jnp.array(ALIVE))
+    assert jnp.abs(again.mean - new.mean).min() > 0.1
+    np.testing.assert_allclose(scale.denormalise(again, values(moved_again)), before, rtol=1e-3, atol=2e-3)
+
+
+def test_later_batches_are_averaged_with_decay():
+    scale = make_value_scale("running", (0, 0, 0), 0.9)
+    stats = scale.init()
+    for batch in (1.0, 2.0, 4.0):
+        stats, _ = scale.update(stats, {}, jnp.full((T, E, N), batch), jnp.ones((T, E, N), bool))
+    weights = np.array([0.81, 0.9, 1.0])
+    np.testing.assert_allclose(stats.mean, [weights @ [1, 2, 4] / weights.sum()], rtol=1e-5)
+
+
+def test_nobody_alive_changes_nothing():
+    scale = make_value_scale("popart", (0, 0, 0), 0.9)
+    critic = make_critic(make_spec(), BODY, "local", (0, 0, 0), False)
+    params = compiled(critic.init)(jax.random.key(0))
+    stats, moved = scale.update(scale.init(), params, jnp.array(TARGET), jnp.zeros((T, E, N), bool))
+    assert_trees_equal((stats, moved), (scale.init(), params))
+
+
+def test_none_is_no_scale_at_all():
+    scale = make_value_scale("none", (0, 1, 2), 0.9)
+    stats, params = scale.update((), {"w": 1}, jnp.array(TARGET), jnp.array(ALIVE))
+    assert (scale.init(), stats, params) == ((), (), {"w": 1})
+    assert_trees_equal(scale.normalise((), jnp.array(TARGET)), TARGET)
+    assert_trees_equal(scale.denormalise((), jnp.array(TARGET)), TARGET)

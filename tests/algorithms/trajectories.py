@@ -1,0 +1,133 @@
+"""Random specs and trajectories, and programs that compile fast: what the tests of algorithms have in common."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.algorithms import mappo
+from shoal.algorithms._actor_critic import Carry
+from shoal.types import Algorithm, Box, Discrete, EnvSpec, Learner, Scale, Step, Trajectory
+
+T, E, N = 5, 4, 3
+NUM_UPDATES = 10
+OBS, STATE, ACTIONS = 5, 4, 4
+
+FEED_FORWARD = Carry((), ())
+
+FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""Compiling takes most of these tests' time; what is compiled runs for microseconds."""
+
+
+def compiled(f: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    return jax.jit(f, compiler_options=FAST, **options)
+
+
+def make_spec(n: int = N, action: Discrete | Box | None = None, **changes: Any) -> EnvSpec:
+    """A team of ``n`` whose last agent plays another role and sees one feature less."""
+    action = action or Discrete(ACTIONS)
+    last = action.width if isinstance(action, Discrete) else action.width - 1
+    fields = {
+        "name": "toy",
+        "agents": tuple(f"agent_{i}" for i in range(n)),
+        "obs_dims": (OBS,) * (n - 1) + (OBS - 1,),
+        "state_dim": STATE,
+        "action": action,
+        "action_dims": (action.width,) * (n - 1) + (last,),
+        "roles": (0,) * (n - 1) + (1,),
+        "horizon": 8,
+        "shared_reward": False,
+        "novel": (1, 3),
+    }
+    return EnvSpec(**(fields | changes))
+
+
+def make_step(rng: np.random.Generator, spec: EnvSpec, batch: tuple[int, ...], dead: float = 0.3) -> Step:
+    """Nothing but noise; about ``dead`` of the agents are dead, and a third of the actions illegal (never action 0)."""
+    n, width = spec.num_agents, spec.action.width
+
+    def normal(*shape: int) -> jax.Array:
+        return jnp.array(rng.normal(size=(*batch, *shape)), jnp.float32)
+
+    if isinstance(spec.action, Discrete):
+        legal = rng.random((*batch, n, width)) > 0.3
+        legal[..., 0] = True
+    else:
+        legal = np.broadcast_to(np.arange(width) < np.array(spec.action_dims)[:, None], (*batch, n, width))
+    return Step(
+        obs=normal(n, spec.obs_dim),
+        state=normal(spec.state_dim),
+        legal=jnp.array(legal),
+        alive=jnp.array(rng.random((*batch, n)) >= dead),
+        reward=normal(n),
+        discount=jnp.array(rng.random((*batch, n)) > 0.2, jnp.float32),
+        first=jnp.array(rng.random(batch) > 0.7),
+        last=jnp.array(rng.random(batch) > 0.7),
+    )
+
+
+def make_trajectory(
+    spec: EnvSpec, seed: int = 0, carry: Any = FEED_FORWARD, length: int = T, envs: int = E, dead: float = 0.3
+) -> Trajectory:
+    """Legal actions whose stored log-probabilities are noise, so that ratios lie on both sides of every clip range."""
+    rng = np.random.default_rng(seed)
+    batch = (length, envs)
+    step = make_step(rng, spec, batch, dead)
+    if isinstance(spec.action, Discrete):
+        action = np.argmax(rng.random(step.legal.shape) * np.array(step.legal), -1).astype(np.int32)
+        log_prob = -1.3 + 0.4 * rng.normal(size=action.shape)
+    else:
+        low, high = spec.action.low, spec.action.high
+        action = np.where(step.legal, rng.uniform(low, high, step.legal.shape), 0).astype(np.float32)
+        log_prob = -2.5 + 0.4 * rng.normal(size=action.shape[:-1])
+    outcome = make_step(rng, spec, batch, dead)._replace(first=jnp.zeros(batch, bool))
+    # An episode starts where the one before it ended.
+    first = jnp.concatenate([step.first[:1], outcome.last[:-1]])
+    extras = {"log_prob": jnp.array(log_prob, jnp.float32)}
+    return Trajectory(step._replace(first=first), jnp.array(action), extras, outcome, carry)
+
+
+class Program(NamedTuple):
+    algorithm: Algorithm
+    learner: Learner
+    """As initialised from seed 0."""
+    update: Callable[..., Any]
+    """Compiled."""
+
+
+@cache
+def program(spec: EnvSpec, config: mappo.Config, scale: Scale | None = None) -> Program:
+    """Compiled once per configuration, whatever data it is run on."""
+    algorithm = mappo.make(spec, config, scale or Scale(E, T, NUM_UPDATES))
+    return Program(algorithm, compiled(algorithm.init)(jax.random.key(0)), compiled(algorithm.update))
+
+
+def acted(prog: Program, learner: Learner, traj: Trajectory, seed: int = 0, greedy: bool = False) -> Trajectory:
+    """The same steps with the actions that ``act`` takes in them one after the other, and what it notes of them."""
+
+    def turn(carry: Any, moment: tuple[Step, jax.Array]) -> Any:
+        step, key = moment
+        carry, action, extras = prog.algorithm.act(learner, carry, step, key, greedy)
+        return carry, (action, extras)
+
+    keys = jax.random.split(jax.random.key(seed), traj.step.first.shape[0])
+    _, (action, extras) = compiled(lambda carry: jax.lax.scan(turn, carry, (traj.step, keys)))(traj.carry)
+    return traj._replace(action=action, extras=extras)
+
+
+def assert_trees_close(got: Any, expected: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:
+    assert jax.tree.structure(got) == jax.tree.structure(expected)
+    for (path, x), y in zip(jax.tree.leaves_with_path(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(x, y, rtol=rtol, atol=atol, err_msg=jax.tree_util.keystr(path))
+
+
+def assert_trees_equal(got: Any, expected: Any) -> None:
+    assert_trees_close(got, expected, 0, 0)
+
+
+def distance(a: Any, b: Any) -> float:
+    """The largest difference between two trees of one structure."""
+    return max(float(jnp.abs(x - y).max()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))

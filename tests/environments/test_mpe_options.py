@@ -1,0 +1,52 @@
+"""The options of the particle worlds: what they accept, and what they say of the rest."""
+
+from typing import Any
+
+import pytest
+
+from shoal.environments.options import check_convention
+from shoal.environments.registry import make, names, options_of, validate
+from shoal.errors import InputError
+
+COUNTS = ("num_agents", "num_good", "num_adversaries", "num_obstacles", "num_food", "num_forests", "num_landmarks")
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name.startswith("mpe/")])
+def test_every_option_keeps_the_promises(name: str) -> None:
+    """Team sizes 2 to 6 (and none, where none is allowed), both kinds of action, both conventions."""
+    known = options_of(name)
+    asked = [{"continuous_actions": True, "horizon": 7}]
+    asked += [{option: size} for option in COUNTS if option in known for size in (1, 2, 6)]
+    asked += [{option: 0} for option in ("num_obstacles", "num_forests") if option in known]
+    asked += [{"convention": "openai"}] if "convention" in known else []
+    for options in asked:
+        env = make(name, **options)
+        validate(env)
+        assert env.spec.name == name
+        assert env.spec.horizon == options.get("horizon", 25)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("mpe/simple_spread", {"num_agents": 0}, "num_agents must be an integer of at least 1, not 0"),
+        ("mpe/simple_spread", {"num_agents": True}, "num_agents must be an integer"),
+        ("mpe/simple_spread", {"num_landmarks": 0}, "num_landmarks"),
+        ("mpe/simple_spread", {"local_ratio": 1.5}, "local_ratio must be a number from 0 to 1"),
+        ("mpe/simple_spread", {"local_ratio": 0.5, "convention": "openai"}, "local_ratio has no meaning"),
+        ("mpe/simple_spread", {"landmark_range": -1.0}, "landmark_range"),
+        ("mpe/simple_spread", {"landmark_range": float("nan")}, "landmark_range"),
+        ("mpe/simple_spread", {"horizon": 0}, "horizon"),
+        ("mpe/simple_reference", {"local_ratio": 0.5, "convention": "openai"}, "local_ratio has no meaning"),
+        ("mpe/simple_tag", {"num_obstacles": -1}, "num_obstacles must be an integer of at least 0"),
+        ("mpe/simple_world_comm", {"num_food": 0}, "num_food"),
+    ],
+)
+def test_bad_options(name: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        make(name, **options)
+
+
+def test_an_unknown_convention_names_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean 'openai'"):
+        check_convention("opnai")

@@ -1,0 +1,94 @@
+"""Exact content and width of everything that actors and critics read."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from shoal.errors import InputError
+from shoal.networks.inputs import actor_input, critic_input
+from shoal.types import Discrete, EnvSpec, Step
+
+SPEC = EnvSpec("toy", ("a", "b", "c"), (4, 4, 3), 2, Discrete(2), (2, 2, 2), (0, 0, 1), 5, True, novel=(3, 1))
+OBS = np.arange(24.0).reshape(2, 3, 4) + 1
+STATE = np.array([[100.0, 101.0], [102.0, 103.0]])
+ALIVE = np.array([[True, True, False], [False, True, True]])
+STEP = Step(
+    obs=jnp.array(np.where(ALIVE[..., None], OBS, np.nan), jnp.float32),
+    state=jnp.array(STATE, jnp.float32),
+    legal=jnp.ones((2, 3, 2), bool),
+    alive=jnp.array(ALIVE),
+    reward=jnp.zeros((2, 3)),
+    discount=jnp.ones((2, 3)),
+    first=jnp.zeros(2, bool),
+    last=jnp.zeros(2, bool),
+)
+ID = np.eye(3)
+
+
+def row(kind: str, with_id: bool, e: int, i: int) -> np.ndarray:
+    """What agent i reads in environment e, written out."""
+    living = float(ALIVE[e, i])
+    return {
+        "local": np.concatenate([OBS[e, i] * living, ID[i] if with_id else []]),
+        "concat": np.concatenate([OBS[e, j] * float(ALIVE[e, j]) for j in range(3)]),
+        "state": STATE[e],
+        "agent": np.concatenate([STATE[e] * living, OBS[e, i] * living, ID[i]]),
+        "pruned": np.concatenate([STATE[e] * living, [OBS[e, i, 3] * living, OBS[e, i, 1] * living], ID[i]]),
+    }[kind]
+
+
+@pytest.mark.parametrize("with_id", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "width", "per_agent"),
+    [("local", 4, True), ("concat", 12, False), ("state", 2, False), ("agent", 9, True), ("pruned", 7, True)],
+)
+def test_critics_read_exactly_this(kind, width, per_agent, with_id):
+    """Dead agents' observations are NaN here: they must not show, while their ids stay."""
+    source = critic_input(SPEC, kind, with_id)
+    features = source.features(STEP)
+    width += 3 if with_id and kind == "local" else 0
+    assert (source.width, source.per_agent) == (width, per_agent)
+    assert features.shape == ((2, 3, width) if per_agent else (2, width))
+    for e in range(2):
+        for i in range(3):
+            np.testing.assert_array_equal(features[e, i] if per_agent else features[e], row(kind, with_id, e, i))
+
+
+@pytest.mark.parametrize("with_id", [True, False])
+def test_actors_read_their_own_observation_and_nothing_of_the_others(with_id):
+    source = actor_input(SPEC, with_id)
+    assert source.per_agent and source.width == 4 + 3 * with_id
+    for e in range(2):
+        for i in range(3):
+            np.testing.assert_array_equal(source.features(STEP)[e, i], row("local", with_id, e, i))
+
+
+def test_time_may_lead():
+    twice = Step(*(jnp.stack([x, x]) for x in STEP))
+    for kind in ("local", "concat", "state", "agent", "pruned"):
+        source = critic_input(SPEC, kind, True)
+        np.testing.assert_array_equal(source.features(twice)[1], source.features(STEP))
+
+
+def test_pruned_without_novel_features_is_state_and_id():
+    source = critic_input(replace(SPEC, novel=()), "pruned", True)
+    np.testing.assert_array_equal(source.features(STEP)[0, 1], [100, 101, 0, 1, 0])
+    assert source.width == 5
+
+
+@pytest.mark.parametrize("kind", ["state", "agent", "pruned"])
+def test_a_state_that_is_not_there_is_refused(kind):
+    with pytest.raises(InputError, match=f"toy has no global state: critic_input '{kind}' needs one"):
+        critic_input(replace(SPEC, state_dim=0), kind, True)
+
+
+@pytest.mark.parametrize("kind", ["local", "concat"])
+def test_without_a_state_observations_still_serve(kind):
+    assert critic_input(replace(SPEC, state_dim=0), kind, False).features(STEP).shape[0] == 2
+
+
+def test_an_unknown_input_is_refused_rather_than_taken_for_one(as_users_run):
+    with pytest.raises(InputError, match="did you mean 'concat'"):
+        critic_input(SPEC, "concatenated", True)

@@ -1,0 +1,250 @@
+"""Replays have one picture per moment, each different, with discs, rings, trails and returns where they belong."""
+
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shoal.errors import InputError
+from shoal.records import film, replay
+from shoal.records.picture import PAPER, draw, rgb
+from shoal.records.replay import animate, contact_sheet
+from shoal.records.strips import Strips
+from shoal.types import Scene
+
+BLUE, RED = (0.0, 0.447, 0.698), (0.835, 0.369, 0.0)
+
+
+def scene(t: int, extent: float = 1.2, caption: str = "") -> Scene:
+    """Agent 0 goes right along y = 0.6, agent 1 up along x = -0.6; one landmark stands at (0.5, -0.5)."""
+    return Scene(
+        centres=np.array([[-0.9 + 0.06 * t, 0.6], [-0.6, -0.9 + 0.05 * t], [0.5, -0.5]]),
+        radii=np.array([0.12, 0.12, 0.1]),
+        colours=np.array([BLUE, RED, (0.3, 0.3, 0.3)]),
+        hollow=np.array([False, False, True]),
+        labels=("agent_0", "agent_1", "landmark_0"),
+        extent=extent,
+        caption=caption,
+    )
+
+
+def rewards(length: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(length, 2)).round(2)
+
+
+def read(path: Path) -> tuple[list[np.ndarray], list[int]]:
+    """The pictures of a GIF and how long each is shown, in milliseconds."""
+    pictures, durations = [], []
+    with Image.open(path) as image:
+        for i in range(image.n_frames):  # pyright: ignore
+            image.seek(i)
+            pictures.append(np.asarray(image.convert("RGB")))
+            durations.append(image.info["duration"])
+    return pictures, durations
+
+
+def at(picture: Image.Image, x: float, y: float, extent: float = 1.2) -> np.ndarray:
+    size = picture.width
+    return np.array(picture.getpixel((round(size * (1 + x / extent) / 2), round(size * (1 - y / extent) / 2))))
+
+
+def far(a: np.ndarray, b: tuple[int, ...]) -> int:
+    return int(np.abs(a - np.array(b)).max())
+
+
+def test_discs_are_filled_rings_are_not_and_up_is_up():
+    picture = draw(scene(5), 400)
+    assert picture.size == (400, 400)
+    assert far(at(picture, -0.6, 0.6), rgb(np.array(BLUE))) == 0
+    assert far(at(picture, -0.6, -0.65), rgb(np.array(RED))) == 0
+    assert far(at(picture, 0.5, -0.5), rgb(np.array((0.3, 0.3, 0.3)))) > 100  # the hollow middle
+    assert far(at(picture, 0.59, -0.5), rgb(np.array((0.3, 0.3, 0.3)))) < 40  # its rim
+    assert far(at(picture, 0.9, 0.87), PAPER) == 0
+
+
+def test_the_trail_shows_where_agents_were():
+    with_trail, without = (draw(scene(8), 400, past) for past in ([scene(t) for t in range(8)], []))
+    for t in (3, 5):
+        x, y = scene(t).centres[0]
+        assert far(at(without, x, y), PAPER) < 20
+        assert far(at(with_trail, x, y), PAPER) > 40
+    fresh, old = (far(at(with_trail, *scene(t).centres[0]), PAPER) for t in (5, 1))
+    assert fresh > old > 0  # fading
+
+
+def test_labels_do_not_cover_each_other():
+    near = scene(0)._replace(centres=np.array([[0.0, 0.0], [0.1, 0.0], [-0.1, 0.0]]), radii=np.full(3, 0.03))
+    apart = [near._replace(labels=tuple(n if i == k else "" for i, n in enumerate(near.labels))) for k in range(3)]
+    blank = np.asarray(draw(near._replace(labels=("", "", "")), 480)).astype(int)
+    inks = [int((np.asarray(draw(s, 480)).astype(int) != blank).any(2).sum()) for s in apart]
+    together = int((np.asarray(draw(near, 480)).astype(int) != blank).any(2).sum())
+    assert min(inks) > 100 and together > 0.95 * sum(inks)
+
+
+@pytest.fixture(scope="module")
+def two_episodes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    path = tmp_path_factory.mktemp("gif") / "new" / "replay.gif"
+    frames = [scene(t) for _ in range(2) for t in range(26)]
+    start = time.monotonic()
+    done = animate(frames, rewards(52), path, title="Two episodes", first=[t % 26 == 0 for t in range(52)])
+    assert done == path
+    return path, time.monotonic() - start
+
+
+def test_a_gif_has_every_moment(two_episodes: tuple[Path, float]):
+    path, seconds = two_episodes
+    assert seconds < 5 and path.stat().st_size < 1_000_000
+    pictures, durations = read(path)
+    assert len(pictures) == 52
+    assert all((a != b).any() for a, b in pairwise(pictures))
+    assert pictures[0].shape[1] == 480 + 28 and (pictures[0][:3] == 255).all()
+    assert durations[25] == durations[51] == 1200 and set(durations[:25]) <= {120, 125, 130}
+
+
+def test_the_trail_starts_anew_with_an_episode(two_episodes: tuple[Path, float]):
+    pictures, _ = read(two_episodes[0])
+    body = [picture[43:520, 15:490].astype(int) for picture in pictures]  # below the title, above the counter
+    assert (np.abs(body[26] - body[0]).max(2) > 8).sum() == 0
+    assert (np.abs(body[27] - body[1]).max(2) > 8).sum() == 0
+
+
+def test_the_return_runs_per_episode_and_by_the_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    seen: list[tuple[str, float]] = []
+    panel = replay._panel
+
+    def spy(body, title, clock, returns, now, caption):
+        seen.append((clock, float(returns[now])))
+        return panel(body, title, clock, returns, now, caption)
+
+    monkeypatch.setattr(replay, "_panel", spy)
+    frames, paid = [scene(t) for t in range(4)], np.array([[0, 0], [1, 2], [0, 0], [3, -1.0]])
+    animate(frames, paid, tmp_path / "a.gif", first=[True, False, True, False])
+    assert seen == [
+        ("episode 1 of 2   step 0 of 1", 0.0),
+        ("episode 1 of 2   step 1 of 1", 3.0),
+        ("episode 2 of 2   step 0 of 1", 0.0),
+        ("episode 2 of 2   step 1 of 1", 2.0),
+    ]
+    seen.clear()
+    animate(frames, paid[1:], tmp_path / "b.gif", score="mean")  # one row fewer: the first frame earned nothing
+    assert seen == [("step 0 of 3", 0.0), ("step 1 of 3", 1.5), ("step 2 of 3", 1.5), ("step 3 of 3", 2.5)]
+    seen.clear()
+    animate(None, paid, tmp_path / "c.gif", actions=np.zeros((4, 2), int))
+    assert [clock for clock, _ in seen] == [f"step {t} of 4" for t in (1, 2, 3, 4)]
+
+
+def test_the_view_of_an_episode_does_not_jump():
+    frames = [scene(0, 1.2), scene(1, 2.4), scene(2, 1.2)]
+    stage = replay._Stage(frames, 200)
+    for t in range(3):
+        assert far(at(stage.draw(t, 0, 3), *frames[t].centres[0], extent=2.4), rgb(np.array(BLUE))) == 0
+    assert far(at(stage.draw(0, 0, 1), *frames[0].centres[0], extent=1.2), rgb(np.array(BLUE))) == 0
+
+
+def test_captions_take_a_line_only_where_there_are_any(tmp_path: Path):
+    heights = []
+    for captions in (("", ""), ("", "speaker says B")):
+        path = animate([scene(t, caption=c) for t, c in enumerate(captions)], None, tmp_path / "x.gif")
+        heights.append(read(path)[0][1].shape[0])
+    assert heights[1] > heights[0]
+
+
+def test_arrays_are_frames_too(tmp_path: Path):
+    frames = np.zeros((3, 4, 8, 3), np.uint8)
+    frames[np.arange(3), 1, np.arange(3)] = (255, 0, 0)
+    animate(frames, None, tmp_path / "grid.gif", size=320)
+    pictures, _ = read(tmp_path / "grid.gif")
+    assert len(pictures) == 3
+    for t, picture in enumerate(pictures):
+        body = picture[14 : 14 + 160, 14 : 14 + 320]
+        assert body[60, 40 * t + 20, 0] > 250 and body[60, 40 * t + 20, 1] < 5
+        assert body[20, 40 * t + 20].max() < 5
+    as_floats = draw(frames[0] / 255.0, 320)
+    assert as_floats.getpixel((20, 60)) == (255, 0, 0)
+
+
+@pytest.mark.parametrize("actions", [np.arange(20).reshape(10, 2) % 5, np.linspace(-1, 1, 60).reshape(10, 2, 3)])
+def test_without_frames_strips_fill_from_left_to_right(tmp_path: Path, actions: np.ndarray):
+    for drawn, paid in ((actions, None), (None, rewards(10)), (actions, rewards(10))):
+        animate(None, paid, tmp_path / "strips.gif", actions=drawn, names=("scout_0", "scout_1"))
+        pictures, _ = read(tmp_path / "strips.gif")
+        assert len(pictures) == 10
+        body = [picture[15:70].astype(int) for picture in pictures]
+        right = [np.flatnonzero((np.abs(b - body[0]).max(2) > 8).any(0)).max() for b in body[1:]]
+        assert right == sorted(right) and len(set(right)) == 9
+
+
+def test_a_discrete_action_has_its_colour():
+    strips = Strips(np.array([[0, 1], [1, 1]]), None, None, 300)
+    picture = strips.draw(1, 0, 2)
+    colours = [[picture.getpixel((x, y)) for x in (strips.gutter + 9, 280)] for y in (15, 55)]
+    assert colours[0][0] != colours[0][1] == colours[1][0] == colours[1][1]
+
+
+def test_strips_show_which_action_and_whose_reward(tmp_path: Path):
+    def last(actions: np.ndarray, paid: np.ndarray | None) -> np.ndarray:
+        animate(None, paid, tmp_path / "x.gif", actions=actions)
+        return read(tmp_path / "x.gif")[0][-1]
+
+    base = np.zeros((4, 2), int)
+    other = base.copy()
+    other[2, 1] = 1
+    assert (last(base, None) != last(other, None)).any()
+    team = np.array([[1.0, 1.0], [-1, -1], [0, 0], [2, 2]])
+    assert last(base, team).shape != last(base, team * [1, 2]).shape  # one strip where the team shares its reward
+
+
+def test_a_sheet_shows_frames_at_equal_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    steps: list[str] = []
+    captioned = replay._captioned
+    monkeypatch.setattr(replay, "_captioned", lambda body, text: steps.append(text) or captioned(body, text))
+    frames = [scene(t) for t in range(26)]
+    contact_sheet(frames, tmp_path / "sheet.png", columns=6, title="Spread")
+    assert steps == [f"step {t}" for t in (0, 5, 10, 15, 20, 25)]
+    with Image.open(tmp_path / "sheet.png") as image:
+        assert image.size == (2 * 14 + 6 * 240 + 5 * 12, 14 + 32 + 264 + 14)
+    contact_sheet(frames[:3], tmp_path / "few.png", columns=2, rows=2, size=100)
+    with Image.open(tmp_path / "few.png") as image:
+        assert image.size == (2 * 14 + 212, 2 * 14 + 2 * 124 + 12)
+    animate(frames, rewards(26), tmp_path / "replay.png")
+    with Image.open(tmp_path / "replay.png") as image:
+        assert image.width == 2 * 14 + 4 * 508 + 3 * 12
+
+
+def test_mp4_goes_through_ffmpeg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="needs the program ffmpeg"):
+        animate([scene(0)], None, tmp_path / "x.mp4")
+    stand_in = tmp_path / "ffmpeg"
+    stand_in.write_text('#!/bin/sh\nfor last; do :; done\n/bin/cat > "$last"\n')
+    stand_in.chmod(0o755)
+    images = [Image.new("RGB", (5, 4)), Image.new("RGB", (5, 4), (255, 0, 0))]
+    film.write_film(tmp_path / "x.mp4", images, [0.1, 0.3])
+    data = (tmp_path / "x.mp4").read_bytes()
+    assert data == bytes(4 * 4 * 3) + bytes([255, 0, 0]) * 16 * 3  # even sides; the last moment three times as long
+    stand_in.write_text("#!/bin/sh\necho no such codec >&2\nexit 1\n")
+    with pytest.raises(InputError, match=r"ffmpeg could not write 'x.mp4': no such codec"):
+        film.write_film(tmp_path / "x.mp4", images, [0.1, 0.3])
+
+
+def test_bad_requests_are_one_sentence(tmp_path: Path):
+    gif, frames = tmp_path / "x.gif", [scene(t) for t in range(4)]
+    for wrong, sentence in (
+        (lambda: animate(frames, None, tmp_path / "x.avi"), "not 'x.avi'"),
+        (lambda: animate([], None, gif), "at least one frame"),
+        (lambda: animate(None, None, gif), "needs frames, or the actions"),
+        (lambda: animate(frames, rewards(7), gif), "4 frames and 7 rows"),
+        (lambda: animate(frames, None, gif, first=[True, False]), "one entry for each of the 4 frames"),
+        (lambda: animate([np.zeros((4, 4))], None, gif), "not one of shape"),
+        (lambda: animate([np.zeros((4, 4, 3)), np.zeros((4, 8, 3))], None, gif), "must all have one size"),
+        (lambda: animate(None, rewards(4), gif, actions=np.zeros((5, 2), int)), "2 agents in 5 steps"),
+        (lambda: animate(None, rewards(4), gif, names=("a",)), "2 agents and 1 names"),
+        (lambda: contact_sheet([], tmp_path / "x.png"), "at least one frame"),
+        (lambda: contact_sheet(frames, gif), "not 'x.gif'"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            wrong()
+    assert not gif.exists() and not list(tmp_path.iterdir())

@@ -1,0 +1,282 @@
+"""The command line, in process: what it does, what it prints, and how it refuses."""
+
+import json
+import re
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import trained  # noqa: F401  (compiled programs are kept for the session)
+from shoal import cli
+from shoal.cli_flags import argument_docs, attribute_docs
+from shoal.networks.body import Body
+from shoal.training.progress import Progress
+from shoal.training.settings import Settings
+from shoal.training.trainer import NonFiniteError
+from shoal.types import EnvSpec
+
+SPREAD = ["train", "mappo", "mpe/simple_spread"]
+# Ten updates, in which episodes end. Nearly every test says the same, so that the program is compiled once.
+TINY = ["--num-envs", "2", "--rollout-length", "8", "--steps", "1.6e2", "--seeds", "2", "--env.horizon", "4"]
+TINY += ["--hidden", "8", "--epochs", "1", "--minibatches", "2", "--eval-episodes", "3", "--no-tensorboard"]
+
+
+@pytest.fixture
+def shoal(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """(words) -> (exit code, stdout, stderr)."""
+
+    def call(*words: str | Path) -> tuple[int, str, str]:
+        code = cli.main([str(word) for word in words])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    assert cli.main([*SPREAD, *TINY, "--folder", str(folder)]) == 0
+    return folder
+
+
+def config(folder: Path) -> dict:
+    return json.loads((folder / "run.json").read_text(encoding="utf-8"))["config"]
+
+
+# Training
+
+
+def test_flags_reach_settings_config_network_and_environment(run: Path) -> None:
+    said = config(run)
+    assert (said["algorithm"], said["environment"], said["env"]) == ("mappo", "mpe/simple_spread", {"horizon": 4})
+    assert (said["settings"]["steps"], said["settings"]["seeds"], said["settings"]["tensorboard"]) == (160, 2, False)
+    assert (said["config"]["minibatches"], said["config"]["hidden"]) == (2, [8])
+    assert said["config"]["gamma"] == 0.9, "what is not said comes from the preset"
+
+
+def test_a_finished_run_has_its_pictures(run: Path) -> None:
+    assert {"curves.png", "replay.gif", "evaluation.json", "metrics.jsonl", "policy"} <= {p.name for p in run.iterdir()}
+
+
+def test_the_summary_says_what_to_type_next(shoal: Callable, run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy of a run"
+    shutil.copytree(run, folder)
+    code, out, err = shoal("train", "--resume", folder, "--no-progress")
+    assert (code, err) == (0, "")
+    assert "greedy score" in out and "2 seeds × 3 episodes" in out
+    assert str(folder / "replay.gif") in out
+    assert f"shoal train --resume '{folder}' --steps 320" in out, "a command must survive a shell"
+
+
+def test_ctrl_c_says_how_to_go_on_and_that_works(
+    shoal: Callable, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr(Progress, "update", lambda *_: signal.raise_signal(signal.SIGINT))
+        code, out, err = shoal(*SPREAD, *TINY, "--folder", folder)
+    assert (code, out) == (130, "")
+    assert err.splitlines()[-1] == f"shoal train --resume {folder}"
+    code, _, err = shoal("train", "--resume", folder, "--eval-episodes", "0")
+    assert code == 0, err
+    rows, straight = (
+        [json.loads(line) for line in (f / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        for f in (folder, run)
+    )
+    assert [row["update"] for row in rows] == [*range(1, 11)]
+    assert [row["entropy"] for row in rows] == [row["entropy"] for row in straight]
+    assert config(folder)["config"] == config(run)["config"]
+
+
+def test_ctrl_c_before_anything_is_saved(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shoal.api.train", stop)
+    assert shoal(*SPREAD, "--folder", tmp_path / "run") == (130, "", "Stopped.\n")
+
+
+def test_a_run_shorter_than_an_episode_still_ends_well(shoal: Callable, run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    log = (folder / "metrics.jsonl").read_text(encoding="utf-8")
+    (folder / "metrics.jsonl").write_text(re.sub(r'"return": \[.*?\]', '"return": [null, null]', log), encoding="utf-8")
+    code, out, err = shoal("train", "--resume", folder, "--eval-episodes", "0", "--no-progress")
+    assert (code, err) == (0, "")
+    assert "no episode ended" in out
+
+
+def test_training_that_breaks_down_ends_with_one(shoal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise NonFiniteError("value_loss is nan.")
+
+    monkeypatch.setattr("shoal.api.train", broken)
+    assert shoal(*SPREAD) == (1, "", "shoal: value_loss is nan.\n")
+
+
+def test_an_environment_of_ones_own(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(__file__).parents[1] / "examples" / "own_environment.py"
+    (tmp_path / "walkers.py").write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = shoal("train", "ippo", "walkers:meeting", "--help")
+    assert code == 0
+    assert "--env.num-agents INT" in out and "how many walk. (default: 3)" in out
+    words = ["--env.num-agents", "4", "--folder", "run", "--eval-episodes", "0", "--seeds", "1"]
+    code, out, err = shoal("train", "ippo", "walkers:meeting", *TINY, *words)
+    assert code == 0, err
+    assert config(tmp_path / "run")["env"] == {"horizon": 4, "num_agents": 4}
+    assert "run/replay.gif" in out
+
+
+# Looking at a run
+
+
+def test_evaluate(shoal: Callable, run: Path) -> None:
+    code, out, err = shoal("evaluate", run, "--episodes", "3")
+    assert (code, err) == (0, "")
+    assert "2 seeds × 3 episodes" in out and "seed 1: " in out
+    _, sampled, _ = shoal("evaluate", "--sampled", "--episodes", "3", run)
+    assert sampled != out
+
+
+def test_replay(shoal: Callable, run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "film.gif"
+    assert shoal("replay", run, "--output", path, "--episodes", "1", "--seed", "1") == (0, f"{path}\n", "")
+    assert path.read_bytes()[:3] == b"GIF"
+
+
+def test_curves_of_one_run_and_of_several(shoal: Callable, run: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "one.png", tmp_path / "two.png"
+    assert shoal("curves", run, "--output", one, "--metrics", "return", "entropy") == (0, f"{one}\n", "")
+    assert shoal("curves", run, run, "--output", two) == (0, f"{two}\n", "")
+    assert one.exists() and two.exists()
+
+
+def test_lists(shoal: Callable) -> None:
+    code, out, _ = shoal("list", "algorithms")
+    assert code == 0 and [line.split()[0] for line in out.splitlines()] == ["ippo", "mappo"]
+    code, out, _ = shoal("list", "environments")
+    assert code == 0 and "mpe/simple_spread            Cooperative navigation (Lowe et al. 2017).\n" in out
+    assert all(len(line.split(maxsplit=1)) == 2 for line in out.splitlines()), "every environment says what it is"
+
+
+# Help
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_help_names_every_command(shoal: Callable, words: list[str]) -> None:
+    code, out, _ = shoal(*words)
+    assert code == 0
+    assert all(f"  {name} " in out for name in ("train", "evaluate", "replay", "curves", "list"))
+
+
+def test_version(shoal: Callable) -> None:
+    code, out, _ = shoal("--version")
+    assert code == 0 and out.startswith("shoal ")
+
+
+def test_help_of_training_grows_with_what_is_named(shoal: Callable) -> None:
+    code, out, _ = shoal("train", "--help")
+    assert code == 0 and "--num-envs" in out and "--gamma" not in out
+    code, out, _ = shoal("train", "mappo", "--help")
+    assert code == 0 and "--gamma NUMBER" in out and "(default: 0.99)" in out and "--env." not in out
+    code, out, _ = shoal(*SPREAD, "--help")
+    assert code == 0 and "(default: 0.9)" in out, "the preset's value is the default shown"
+    assert "--env.convention mpe2|openai" in out and "--hidden INT..." in out and "``" not in out
+
+
+def test_every_hyper_parameter_has_help() -> None:
+    from shoal.algorithms import ippo, mappo
+
+    for kind in (Settings, Body, mappo.Config, ippo.Config):
+        assert set(kind.__dataclass_fields__) == set(attribute_docs(kind))
+    assert "local" in attribute_docs(ippo.Config)["critic_input"]
+    assert attribute_docs(EnvSpec)["name"].startswith("How shoal.make calls it")
+
+
+def test_argument_docs() -> None:
+    doc = "What.\n\nArgs:\n    one: 1,\n        more.\n    two: ``x`` of :func:`~a.b`.\n\nRaises:\n    Error: 0."
+    assert argument_docs(doc) == {"one": "1, more.", "two": "x of a.b."}
+    assert argument_docs("Nothing.") == {}
+
+
+# Bad input: one sentence, exit code 2, and no run folder.
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("trian", "did you mean 'train'?"),
+        ("train", "needs an algorithm and an environment"),
+        ("train mappo", "needs an environment"),
+        ("train mappo mpe/simple_spread again", "'again' is one word too many"),
+        ("train mapo mpe/simple_spread", "did you mean 'mappo'?"),
+        ("train mappo mpe/simple_spred", "did you mean 'mpe/simple_spread'?"),
+        ("train mappo no_such_module:thing", "no module 'no_such_module'"),
+        ("train mappo mpe/simple_spread --learning-rat 1", "has no flag --learning-rat; did you mean --learning-rate?"),
+        ("train mappo mpe/simple_spread --zzz", "--help lists them all"),
+        ("train mappo mpe/simple_spread --env.agents 3", "did you mean --env.num-agents?"),
+        ("train mappo mpe/simple_spread --seeds 1.5", "--seeds cannot be '1.5'; it takes INT."),
+        ("train mappo mpe/simple_spread --hidden 64 wide", "--hidden cannot be '64 wide'; it takes INT..."),
+        ("train mappo mpe/simple_spread --sharing rolle", "it takes shared|role|independent|INT..."),
+        ("train mappo mpe/simple_spread --env.convention x", "--env.convention cannot be 'x'; it takes mpe2|openai."),
+        ("train mappo mpe/simple_spread --steps", "--steps needs a value: NUMBER."),
+        ("train mappo mpe/simple_spread --env.num-agents 0", "num_agents must be an integer of at least 1, not 0."),
+        ("train mappo mpe/simple_spread --env.local-ratio 1 --env.convention openai", "local_ratio has no meaning"),
+        ("train mappo mpe/simple_spread --minibatches 5", "do not divide into 5 minibatches"),
+        ("train mappo mpe/simple_spread --num-envs 0", "num_envs must be at least 1"),
+        ("train mappo mpe/simple_spread --devices 64", "devices is 64"),
+        ("train mappo mpe/simple_spread --recurrent 8 --chunk-length 7", "7"),
+        ("train mappo mpe/simple_spread --sharing 0 1", "sharing"),
+        ("train --resume nothing", "not the folder of a run"),
+        ("evaluate nothing", "not the folder of a run"),
+        ("evaluate", "shoal evaluate needs RUN"),
+        ("replay nothing --seed 1", "not the folder of a run"),
+        ("curves", "needs at least one run's folder"),
+        ("curves nothing", "not the folder of a run"),
+        ("list thing", "known: algorithms, environments."),
+    ],
+)
+def test_bad_input(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, said: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = shoal(*words.split())
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.startswith("shoal: ") and err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train mappo mpe/simple_reference --resume RUN", "holds a run of mappo in mpe/simple_spread"),
+        ("train ippo mpe/simple_spread --resume RUN", "not of ippo in mpe/simple_spread"),
+        ("train --resume RUN --learning-rate 1", "learning_rate cannot change in a resumed run"),
+        ("train --resume RUN --env.num-agents 5", "num_agents cannot change in a resumed run"),
+        ("train --resume RUN --folder elsewhere", "exclude each other"),
+        ("train mappo mpe/simple_spread --folder RUN", "already holds a run"),
+        ("evaluate RUN --episodes 0", "--episodes must be at least 1"),
+        ("evaluate RUN --episodes many", "--episodes cannot be 'many'; it takes INT."),
+        ("evaluate RUN RUN", "cannot place"),
+        ("replay RUN --seed 2", "no seed 2"),
+        ("replay RUN --output film.bmp", "film.bmp"),
+        ("curves RUN --metrics retrun", "did you mean 'return'?"),
+    ],
+)
+def test_bad_input_about_a_run(shoal: Callable, run: Path, words: str, said: str) -> None:
+    before = {p: p.stat().st_mtime_ns for p in run.rglob("*")}
+    code, out, err = shoal(*words.replace("RUN", str(run)).split())
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.startswith("shoal: ") and err.count("\n") == 1
+    assert {p: p.stat().st_mtime_ns for p in run.rglob("*")} == before
+
+
+def test_a_file_where_a_folder_should_be(shoal: Callable, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, _, err = shoal(*SPREAD, *TINY, "--folder", tmp_path / "file")
+    assert code == 2
+    assert err == f"shoal: {tmp_path / 'file'} cannot be used: File exists.\n"

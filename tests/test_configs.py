@@ -1,0 +1,177 @@
+"""Flags to configurations and back: what fits comes through unchanged, what does not is refused in one sentence."""
+
+import dataclasses
+import json
+import typing
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import toys
+from shoal import algorithms
+from shoal.configs import check_names, flags_of, override, spec_from_json, spec_to_json
+from shoal.environments import registry
+from shoal.errors import InputError
+from shoal.networks.body import Body
+from shoal.presets import PRESETS, preset
+from shoal.training.settings import Settings
+
+CONFIGS = [Settings(), Body(), *(algorithms.get(name).Config() for name in algorithms.NAMES)]
+
+LITTLE = st.integers(-3, 300)
+ANYTHING = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=5),
+    st.binary(max_size=3),
+    st.lists(st.one_of(st.none(), LITTLE, st.floats(), st.text(max_size=2)), max_size=3),
+    st.dictionaries(st.text(max_size=2), LITTLE, max_size=2),
+    st.sampled_from([np.int64(3), np.float32(0.5), np.bool_(True), np.arange(3), 10**400, 1 + 2j, object()]),
+)
+
+
+def is_a(value: Any, hint: Any) -> bool:
+    """Whether a value is of a field's type, exactly."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return value in args
+    if origin is tuple:
+        return type(value) is tuple and all(is_a(item, args[0]) for item in value)
+    if args:
+        return any(is_a(value, arg) for arg in args)
+    return type(value) is hint or (hint is type(None) and value is None)
+
+
+def hints(config: Any) -> dict[str, Any]:
+    """The type of every flag."""
+    found = typing.get_type_hints(type(config))
+    here = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    nested = [hints(value) for value in here.values() if dataclasses.is_dataclass(value)]
+    plain = {name: found[name] for name, value in here.items() if not dataclasses.is_dataclass(value)}
+    return {name: hint for part in (plain, *nested) for name, hint in part.items()}
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{type(c).__module__}.{type(c).__name__}")
+def test_flags_and_back(config: Any) -> None:
+    flags = flags_of(config)
+    assert flags.keys() == hints(config).keys()
+    assert override(config, flags) == config == override(config, {})
+    through_json = json.loads(json.dumps(flags))  # as run.json keeps them, with lists for tuples
+    assert override(type(config)(), through_json) == config
+    assert all(is_a(value, hints(config)[name]) for name, value in flags.items())
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{type(c).__module__}.{type(c).__name__}")
+@given(data=st.data(), value=ANYTHING)
+def test_a_value_fits_its_type_or_is_refused(config: Any, data: st.DataObject, value: Any) -> None:
+    name = data.draw(st.sampled_from(sorted(flags_of(config))))
+    try:
+        changed = flags_of(override(config, {name: value}))
+    except InputError as error:
+        assert str(error).startswith(f"{name} cannot be ") and "\n" not in str(error).replace(repr(value), "")
+        assert not isinstance(value, (int, float, str, tuple)) or not is_a(value, hints(config)[name])
+        return
+    assert is_a(changed[name], hints(config)[name])
+    assert {k: v for k, v in changed.items() if k != name} == {k: v for k, v in flags_of(config).items() if k != name}
+    if isinstance(value, (int, float, str)):
+        assert changed[name] == value or value != value  # nothing is rounded, cut or parsed
+
+
+def test_no_flag_means_two_things() -> None:
+    for module in map(algorithms.get, algorithms.NAMES):
+        config = module.Config()
+        nested = [f.name for f in dataclasses.fields(config) if dataclasses.is_dataclass(getattr(config, f.name))]
+        own = [f.name for f in dataclasses.fields(config) if f.name not in nested]
+        inner = [name for field in nested for name in flags_of(getattr(config, field))]
+        names = own + inner + list(flags_of(Settings()))
+        assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "becomes"),
+    [
+        ("steps", 3_000_000, 3e6),
+        ("seeds", 4.0, 4),
+        ("seeds", np.int32(4), 4),
+        ("seeds", 2**60, 2**60),
+        ("steps", np.float32(0.5), 0.5),
+        ("devices", None, None),
+        ("tensorboard", False, False),
+    ],
+)
+def test_numbers(name: str, value: Any, becomes: Any) -> None:
+    found = flags_of(override(Settings(), {name: value}))[name]
+    assert found == becomes and type(found) is type(becomes)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("seeds", 2.5, "seeds cannot be 2.5; it is a whole number."),
+        ("seeds", True, "seeds cannot be True; it is a whole number."),
+        ("tensorboard", 1, "tensorboard cannot be 1; it is True or False."),
+        ("devices", "all", "devices cannot be 'all'; it is a whole number or None."),
+        ("steps", "3e6", "steps cannot be '3e6'; it is a number."),
+        ("steps", 10**400, "it is a number."),
+        ("hidden", (64, "a"), "hidden cannot be (64, 'a'); it is a tuple, each item a whole number."),
+        ("hidden", 64, "hidden cannot be 64; it is a tuple, each item a whole number."),
+        ("critic_input", "locl", "it is 'local' or 'concat' or 'state' or 'agent' or 'pruned'."),
+        ("critic_input", np.arange(2), "critic_input cannot be array([0, 1])"),
+        ("sharing", "none", "it is 'shared' or 'role' or 'independent' or a tuple, each item a whole number."),
+        ("recurrent", (), "recurrent cannot be (); it is a whole number or None."),
+    ],
+)
+def test_what_is_said(name: str, value: Any, said: str) -> None:
+    config = Settings() if name in flags_of(Settings()) else algorithms.get("mappo").Config()
+    with pytest.raises(InputError) as caught:
+        override(config, {name: value})
+    assert said in str(caught.value)
+
+
+def test_nested_fields_are_flat_flags() -> None:
+    config = override(algorithms.get("mappo").Config(), {"hidden": [32], "recurrent": 8, "gamma": 1, "ignored": 0})
+    assert (config.network.hidden, config.network.recurrent, config.gamma) == ((32,), 8, 1.0)
+    assert config.network.activation == Body().activation
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("lerning_rate", "learning_rate"),
+        ("seed_", "seed"),
+        ("number_of_envs", "num_envs"),
+        ("minibatch", "minibatches"),
+    ],
+)
+def test_an_unknown_flag_names_the_nearest(name: str, near: str) -> None:
+    with pytest.raises(InputError, match=f"no setting '{name}'; did you mean '{near}'"):
+        check_names({name: 1}, Settings(), algorithms.get("mappo").Config())
+    check_names({near: 1}, Settings(), algorithms.get("mappo").Config())
+
+
+@pytest.mark.parametrize("name", algorithms.NAMES)
+def test_presets_are_flags_that_exist(name: str) -> None:
+    for pattern, flags in PRESETS.get(name, []):
+        check_names(flags, Settings(), algorithms.get(name).Config())
+        override(Settings(), flags), override(algorithms.get(name).Config(), flags)
+        assert preset(name, pattern.replace("*", "x"))
+    assert preset(name, "nothing/like-it") == {}
+
+
+def test_a_preset_is_a_copy() -> None:
+    preset("mappo", "mpe/simple_spread")["gamma"] = 2.0
+    assert preset("mappo", "mpe/simple_spread").get("gamma") != 2.0
+
+
+SPECS = [registry.make(name).spec for name in registry.names()] + [toys.busy().spec, toys.drift().spec]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_a_spec_through_json(spec: Any) -> None:
+    again = spec_from_json(json.loads(json.dumps(spec_to_json(spec))))
+    assert again == spec and hash(again) == hash(spec)

@@ -1,0 +1,136 @@
+"""Judging: every environment's first episode counts once, by the rules, greedy or sampled."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import toys
+import trained  # noqa: F401 (quick compilation)
+from shoal.algorithms import mappo
+from shoal.configs import override
+from shoal.errors import InputError
+from shoal.training import evaluation
+from shoal.types import Algorithm, Environment, Learner, Scale
+
+SEEDS, EPISODES = 2, 6
+
+
+class Case(NamedTuple):
+    env: Environment
+    algorithm: Algorithm
+    learner: Learner
+    """[S ...], nothing but policies."""
+
+
+def case(env: Environment, **flags: Any) -> Case:
+    algorithm = mappo.make(env.spec, override(mappo.Config(), {"hidden": (8,)} | flags), Scale(1, 10, 1))
+    policy = jax.vmap(algorithm.init)(jax.random.split(jax.random.key(4), SEEDS)).policy
+    return Case(env, algorithm, Learner(policy, (), (), (), jnp.zeros(SEEDS, jnp.int32)))
+
+
+@pytest.fixture(scope="module")
+def busy() -> Case:
+    """A recurrent team that has learned nothing; its output is wide, so that it does prefer some actions."""
+    return case(toys.busy(), recurrent=4, output_gain=3.0)
+
+
+def play(case: Case, key: jax.Array, seed: int, greedy: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Returns [episodes, N] and lengths [episodes] by a plain loop over the same keys."""
+    env, algorithm, learner = case.env, case.algorithm, jax.tree.map(lambda x: x[seed], case.learner)
+    reset, step, act = jax.vmap(env.reset), jax.jit(jax.vmap(env.step)), jax.jit(algorithm.act, static_argnums=4)
+    key_reset, key_play = jax.random.split(jax.random.split(key, SEEDS)[seed])
+    state, now = reset(jax.random.split(key_reset, EPISODES))
+    carry = algorithm.initial_carry(EPISODES)
+    returns, lengths, over = np.zeros((EPISODES, env.spec.num_agents)), np.zeros(EPISODES), np.zeros(EPISODES, bool)
+    for key_t in jax.random.split(key_play, env.spec.horizon):
+        key_act, key_step, _ = jax.random.split(key_t, 3)
+        carry, action, _ = act(learner, carry, now, key_act, greedy)
+        state, now = step(jax.random.split(key_step, EPISODES), state, action)
+        returns += np.where(over[:, None], 0.0, now.reward)
+        lengths += ~over
+        over |= np.asarray(now.last)
+    assert over.all()
+    return returns, lengths
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_first_episodes_counted_once(busy: Case, greedy: bool) -> None:
+    key = jax.random.key(9)
+    result = evaluation.evaluate(*busy, key, EPISODES, greedy)
+    assert result.returns.shape == (SEEDS, EPISODES, 3) and result.lengths.shape == (SEEDS, EPISODES)
+    for seed in range(SEEDS):
+        returns, lengths = play(busy, key, seed, greedy)
+        np.testing.assert_allclose(result.returns[seed], returns, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(result.lengths[seed], lengths)
+    assert len(np.unique(result.lengths)) > 2  # some end early, and none is followed by a second one
+    assert result.returns.min() > -500.0  # an illegal action costs 1000
+
+
+def test_an_untrained_team_would_break_the_rules(busy: Case) -> None:
+    """So that the test above means something: without the mask these policies do what costs 1000."""
+    true = busy.env
+
+    def lawless(out: Any) -> Any:
+        return out[0], out[1]._replace(legal=jnp.ones_like(out[1].legal))
+
+    env = Environment(true.spec, lambda key: lawless(true.reset(key)), lambda *moment: lawless(true.step(*moment)))
+    assert evaluation.evaluate(env, *busy[1:], jax.random.key(9), EPISODES).returns.min() < -500.0
+
+
+def test_greedy_and_sampled_differ(busy: Case) -> None:
+    """Greedy play does the same in the same place; sampling does not."""
+    games = case(toys.coordination(), output_gain=0.01)
+    greedy, sampled = (evaluation.evaluate(*games, jax.random.key(1), 64, how).scores for how in (True, False))
+    assert (greedy == greedy[:, :1]).all()
+    assert all(len(np.unique(row)) == 3 for row in sampled)
+
+
+@pytest.mark.parametrize(("score", "factor"), [("sum", 1.0), ("mean", 1 / 3)])
+def test_the_score_names_its_convention(busy: Case, score: Any, factor: float) -> None:
+    env = dataclasses.replace(busy.env, spec=dataclasses.replace(busy.env.spec, score=score))
+    result = evaluation.evaluate(env, *busy[1:], jax.random.key(9), EPISODES)
+    np.testing.assert_allclose(result.scores, result.returns.sum(-1) * factor, rtol=1e-5)
+    np.testing.assert_allclose(result.per_seed, result.scores.mean(1))
+    assert result.mean == pytest.approx(result.scores.mean())
+    low, high = result.interval
+    assert low <= result.mean <= high
+    assert "2 seeds × 6 episodes" in str(result)
+
+
+def test_one_seed_has_an_interval_over_episodes() -> None:
+    scores = np.array([[1.0, 2.0, 4.0]])
+    result = evaluation.Evaluation(scores[..., None], np.ones((1, 3)), scores)
+    low, high = result.interval
+    half = 4.302653 * scores.std(ddof=1) / np.sqrt(3)  # Student's t with 2 degrees of freedom
+    np.testing.assert_allclose((low, high), (7 / 3 - half, 7 / 3 + half), rtol=1e-5)
+    assert "(95 % interval" in str(result) and "3 episodes" in str(result)
+
+
+@pytest.mark.parametrize("episodes", [0, -1])
+def test_no_episode_is_no_judgement(busy: Case, episodes: int) -> None:
+    with pytest.raises(InputError, match=f"episodes must be at least 1, not {episodes}"):
+        evaluation.evaluate(*busy, jax.random.key(0), episodes)
+    with pytest.raises(InputError, match=f"episodes must be at least 1, not {episodes}"):
+        evaluation.record(*busy, jax.random.key(0), episodes)
+
+
+@pytest.mark.parametrize("name", ["busy", "drift"])
+def test_recording_one_episode(name: str) -> None:
+    env, algorithm, learner = case(getattr(toys, name)(), output_gain=3.0, log_std=2.0)
+    learner = jax.tree.map(lambda x: x[1], learner)
+    episodes = evaluation.record(env, algorithm, learner, jax.random.key(2), 3, greedy=False)
+    assert len(episodes) == 3
+    for episode in episodes:
+        length = len(episode.rewards)
+        assert 1 <= length <= env.spec.horizon
+        assert len(episode.states) == length + 1 and len(episode.actions) == length
+        assert [int(state.t) for state in episode.states] == list(range(length + 1))
+        assert episode.rewards.shape == (length, env.spec.num_agents)
+        assert episode.rewards.min() > -500.0
+        if name == "drift":
+            assert episode.actions.min() >= -1.0 and episode.actions.max() <= 3.0  # as they were sent
+            np.testing.assert_array_equal(episode.actions[-1], episode.states[-1].sent)

@@ -1,0 +1,283 @@
+"""A run that was stopped, killed or damaged ends where the undisturbed one does, to the bit."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shoal
+import trained
+from shoal import api
+from shoal.errors import CheckpointError, InputError
+from shoal.records import log
+from shoal.records.checkpoint import Checkpoints
+from shoal.training.trainer import NonFiniteError, Trainer
+
+TIMING = ("seconds", "steps_per_second")
+
+
+class Whole(NamedTuple):
+    folder: Path
+    trainer: Trainer
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """The run that nothing disturbed; it keeps a checkpoint after every call."""
+    made, folder = [], tmp_path_factory.mktemp("whole") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "Trainer", lambda *args: made.append(Trainer(*args)) or made[-1])
+        run = shoal.train(
+            "mappo",
+            "toys:busy",
+            folder=folder,
+            progress=False,
+            checkpoint_seconds=0.0,
+            keep=100,
+            **trained.RECURRENT,
+        )
+    assert run.finished
+    return Whole(folder, made[0])
+
+
+@pytest.fixture
+def copy(whole: Whole, tmp_path: Path) -> Path:
+    """A copy of its folder, to damage."""
+    return Path(shutil.copytree(whole.folder, tmp_path / "run"))
+
+
+def arrays(folder: Path, step: int | None = None) -> dict[str, bytes]:
+    """Every leaf of a checkpoint (by default the newest) as bytes."""
+    template = shoal.open_run(folder)._trainer(False).program.template()
+    state, _, _ = Checkpoints(folder / "checkpoints").restore(template, step)
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    raw = [jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x for _, x in leaves]
+    return {jax.tree_util.keystr(path): np.asarray(x).tobytes() for (path, _), x in zip(leaves, raw, strict=True)}
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if k not in TIMING} for row in log.read(folder)]
+
+
+def assert_same_end(folder: Path, whole: Whole) -> None:
+    here, there = arrays(folder), arrays(whole.folder)
+    assert here.keys() == there.keys() and len(here) > 50
+    assert [name for name in here if here[name] != there[name]] == []
+    assert rows(folder) == rows(whole.folder)
+    policies = [Checkpoints(at / "policy").latest() for at in (folder, whole.folder)]
+    assert policies == [trained.UPDATES, trained.UPDATES]
+
+
+def test_the_undisturbed_run(whole: Whole) -> None:
+    """What the others are compared with is a real run: it learned something and wrote all its rows."""
+    assert Checkpoints(whole.folder / "checkpoints").latest() == trained.UPDATES
+    assert [row["update"] for row in rows(whole.folder)] == [*range(13, 400, 13), 400]
+    first, last = (np.frombuffer(b"".join(arrays(whole.folder, step).values()), np.uint8) for step in (0, 400))
+    assert (first != last).mean() > 0.3
+    assert all(np.isfinite(row["return"]).all() for row in rows(whole.folder) if None not in row["return"])
+
+
+def test_every_learner_leaf_is_the_same_on_all_shards(whole: Whole) -> None:
+    """Each device updates its own copy: one bit of difference would grow for the rest of the run."""
+    state = whole.trainer.state
+    assert state is not None and dict(whole.trainer.layout.mesh.shape) == {"seed_shards": 1, "devices": 2}
+    for path, leaf in jax.tree_util.tree_leaves_with_path((state.learner, jax.random.key_data(state.key))):
+        shards = [np.asarray(shard.data) for shard in leaf.addressable_shards]
+        assert len(shards) == 2 and shards[0].shape == leaf.shape
+        assert shards[0].tobytes() == shards[1].tobytes(), jax.tree_util.keystr(path)
+    luck = [np.asarray(shard.data) for shard in state.rollout.env.luck.addressable_shards]
+    assert (luck[0] != luck[1]).any()  # while their environments differ
+
+
+def test_seeds_trained_together_equal_each_alone(whole: Whole, tmp_path: Path) -> None:
+    """To 1e-5 after four updates: products over several seeds are rounded otherwise than over one."""
+    flags = trained.RECURRENT | {"seeds": 1, "seed": trained.RECURRENT["seed"] + 1}
+    shoal.train("mappo", "toys:busy", folder=tmp_path, progress=False, checkpoint_seconds=0.0, keep=100, **flags)
+    states = []
+    for folder in (whole.folder, tmp_path):
+        template = shoal.open_run(folder)._trainer(False).program.template()
+        states.append(Checkpoints(folder / "checkpoints").restore(template, 4)[0])
+    together, alone = (jax.tree.leaves(state._replace(key=jax.random.key_data(state.key))) for state in states)
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(states[0])]
+    for path, a, b in zip(paths, together, alone, strict=True):
+        if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
+        np.testing.assert_allclose(a[1], b[0], rtol=1e-4, atol=1e-5, err_msg=jax.tree_util.keystr(path))
+
+
+SCRIPT = """
+import sys
+import shoal
+from shoal.training import trainer
+trainer.CALL_SECONDS = 0.02
+what, folder, flags = sys.argv[1], sys.argv[2], eval(sys.argv[3])
+if what == "train":
+    run = shoal.train("mappo", "toys:busy", folder=folder, progress=False, checkpoint_seconds=0.0, **flags)
+else:
+    run = shoal.resume(folder, progress=False)
+print("finished", run.finished)
+"""
+
+
+def start(what: str, folder: Path) -> subprocess.Popen:
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, what, str(folder), repr(trained.RECURRENT)],
+        env=os.environ | trained.cache_environment() | {"PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(happened: Callable[[], bool], process: subprocess.Popen) -> None:
+    began = time.monotonic()
+    while not happened():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() - began < 120, "the subprocess does nothing"
+        time.sleep(0.01)
+    time.sleep(random.uniform(0.0, 0.3))  # any moment will do: in a call, in a save, between two
+
+
+def test_ctrl_c_then_kill_then_resume(whole: Whole, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    saved = Checkpoints(folder / "checkpoints")
+
+    process = start("train", folder)
+    wait_for(lambda: len(rows(folder)) >= 2, process)
+    process.send_signal(signal.SIGINT)
+    said, complaints = process.communicate(timeout=60)
+    assert process.returncode == 0, complaints
+    assert said.strip() == "finished False" and "Traceback" not in complaints
+    stopped = saved.latest()
+    assert stopped is not None and 26 <= stopped < trained.UPDATES
+    assert rows(folder)[-1]["update"] == stopped - stopped % 13
+
+    process = start("resume", folder)
+    wait_for(lambda: (saved.latest() or 0) > stopped, process)
+    process.kill()
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert stopped < (saved.latest() or 0) <= trained.UPDATES
+
+    assert shoal.resume(folder, progress=False).finished
+    assert_same_end(folder, whole)
+
+
+def damage(folder: Path) -> None:
+    """Cut the largest file of a checkpoint short."""
+    largest = max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    with largest.open("r+b") as file:
+        file.truncate(largest.stat().st_size // 2)
+
+
+def test_a_damaged_checkpoint_is_passed_over_aloud(
+    whole: Whole, copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(copy / "checkpoints" / str(trained.UPDATES))
+    with (copy / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 12')  # a line that a crash cut off
+    assert shoal.resume(copy, progress=True).finished
+    assert f"step {trained.UPDATES} is damaged" in capsys.readouterr().err
+    assert_same_end(copy, whole)
+
+
+def test_no_sound_checkpoint_is_an_error(copy: Path) -> None:
+    for path in (copy / "checkpoints").iterdir():
+        damage(path)
+    with pytest.raises(CheckpointError, match="not damaged"):
+        shoal.resume(copy, progress=False)
+
+
+def test_killed_before_the_first_checkpoint(whole: Whole, copy: Path) -> None:
+    for name in ("checkpoints", "policy", "metrics.jsonl"):
+        path = copy / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert shoal.resume(copy, progress=False).finished
+    assert_same_end(copy, whole)
+
+
+def test_killed_between_a_checkpoint_and_its_policy(whole: Whole, copy: Path) -> None:
+    newest = Checkpoints(copy / "policy").latest()
+    shutil.rmtree(copy / "policy" / str(newest))
+    assert shoal.resume(copy, progress=False).finished
+    assert_same_end(copy, whole)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"steps": 480}, "has done 19200 steps already"),
+        ({"seeds": 4}, "seeds cannot change"),
+        ({"learning_rate": 1e-3}, "learning_rate cannot change"),
+        ({"nonsense": 1}, "nonsense cannot change"),
+        ({"steps": -5}, "steps must be at least 1"),
+        ({"keep": 0}, "keep must be at least 1"),
+        ({"eval_episodes": -1}, "cannot be negative"),
+        ({"steps": "many"}, "steps cannot be 'many'"),
+    ],
+)
+def test_what_a_resumed_run_refuses(whole: Whole, flags: dict[str, Any], said: str) -> None:
+    before = (whole.folder / "run.json").read_bytes()
+    with pytest.raises(InputError, match=said):
+        shoal.resume(whole.folder, progress=False, **flags)
+    assert (whole.folder / "run.json").read_bytes() == before
+
+
+def test_fewer_devices_are_refused_in_one_sentence(whole: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
+    monkeypatch.setattr(jax, "local_device_count", lambda: 1)
+    with pytest.raises(
+        InputError, match=r"trained on 1 × 2 .* cannot continue bit-exactly on 1 × 1 .* it needs 2"
+    ) as caught:
+        shoal.resume(whole.folder, progress=False)
+    assert "\n" not in str(caught.value)
+
+
+def change(folder: Path, part: str, **values: Any) -> None:
+    said = json.loads((folder / "run.json").read_text())
+    said["config"][part] |= values
+    (folder / "run.json").write_text(json.dumps(said))
+
+
+def test_an_environment_that_changed_is_refused(copy: Path) -> None:
+    change(copy, "env", horizon=9)
+    for call in (shoal.open_run, shoal.resume):
+        with pytest.raises(InputError, match="toys:busy is not the environment it was"):
+            call(copy)
+
+
+def test_a_configuration_that_changed_is_refused(copy: Path) -> None:
+    change(copy, "config", hidden=[9])
+    with pytest.raises(CheckpointError, match="kernel"):
+        shoal.resume(copy, progress=False)
+    with pytest.raises(CheckpointError, match="kernel"):
+        shoal.load(copy)
+
+
+def test_a_broken_parameter_is_not_saved(copy: Path) -> None:
+    """The last gradient step of a call comes after the last metric: a checkpoint must not rely on metrics alone."""
+    trainer = shoal.open_run(copy)._trainer(False)
+    trainer.restore()
+    assert trainer.state is not None
+    leaves, tree = jax.tree.flatten(trainer.state.learner.critic)
+    leaves[0] = leaves[0].at[2].set(jnp.inf)
+    trainer.state = trainer.state._replace(
+        learner=trainer.state.learner._replace(critic=jax.tree.unflatten(tree, leaves))
+    )
+    trainer.update += 1
+    with pytest.raises(NonFiniteError, match=f"critic.* of seed 7 .* update {trained.UPDATES} is kept"):
+        trainer.save()
+    assert trainer.checkpoints.latest() == trainer.policies.latest() == trained.UPDATES

@@ -1,0 +1,89 @@
+"""An update over two devices is the update over one: gradients are averaged, nothing is counted twice."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+from numpy.typing import ArrayLike
+
+import toys
+import trained  # noqa: F401 (quick compilation)
+from shoal.algorithms import mappo
+from shoal.configs import override
+from shoal.equations.reduce import DEVICES
+from shoal.training import sharding
+from shoal.types import Algorithm, Scale, Step, Trajectory
+
+T, E = 4, 3
+"""Per device."""
+
+
+def algorithm(num_envs: int) -> Algorithm:
+    flags = {
+        "hidden": (8,),
+        "normalise_inputs": True,
+        "epochs": 2,
+        "max_grad_norm": 0.05,  # small enough to bite: a norm of half the gradient would show
+        "learning_rate": 0.05,
+        "value_norm": "popart",
+        "target_entropy": 0.5,
+        "kl_target": 0.01,
+        "kl_coef": 0.1,
+    }
+    return mappo.make(toys.busy().spec, override(mappo.Config(), flags), Scale(num_envs, T, 10))
+
+
+def noise(num_envs: int) -> Trajectory:
+    """A trajectory that nobody played."""
+    rng, spec = np.random.default_rng(0), toys.busy().spec
+
+    def array(x: ArrayLike, kind: Any = jnp.float32) -> Array:
+        return jnp.asarray(x, kind)
+
+    def step() -> Step:
+        legal = rng.random((T, num_envs, 3, 4)) < 0.7
+        legal[..., 0] = True
+        return Step(
+            obs=array(rng.normal(size=(T, num_envs, 3, 6))),
+            state=array(rng.normal(size=(T, num_envs, spec.state_dim))),
+            legal=array(legal & (np.arange(4) < np.array(spec.action_dims)[:, None]), bool),
+            alive=array(rng.random((T, num_envs, 3)) < 0.7, bool),
+            reward=array(rng.normal(size=(T, num_envs, 3))),
+            discount=array(rng.random((T, num_envs, 3)) < 0.8),
+            first=array(rng.random((T, num_envs)) < 0.2, bool),
+            last=array(rng.random((T, num_envs)) < 0.2, bool),
+        )
+
+    extras = {"log_prob": array(-rng.random((T, num_envs, 3)))}
+    action = jnp.zeros((T, num_envs, 3), jnp.int32)  # always legal
+    return Trajectory(step(), action, extras, step(), algorithm(num_envs).initial_carry(num_envs))
+
+
+@pytest.fixture(scope="module")
+def updated() -> dict[str, Any]:
+    """One update of one learner: with all environments on one device, and with half of them on each of two."""
+    whole, on_one, on_two = noise(2 * E), algorithm(2 * E), algorithm(E)
+    learner, key = on_one.init(jax.random.key(0)), jax.random.key(1)
+    cut = jax.P(None, DEVICES)
+    shard = partial(jax.shard_map, mesh=sharding.plan(1, 2 * E, 2).mesh, check_vma=False)
+    over_two = shard(on_two.update, in_specs=(jax.P(), cut, jax.P()), out_specs=jax.P())
+    one, two = (jax.jit(update)(learner, whole, key) for update in (on_one.update, over_two))
+    return {"before": learner, "one": one, "two": two}
+
+
+def test_two_devices_learn_what_one_learns(updated: dict[str, Any]) -> None:
+    one, two = updated["one"], updated["two"]
+    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(one), jax.tree.leaves(two), strict=True):
+        np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5, err_msg=jax.tree_util.keystr(path))
+    moved = jax.tree.map(lambda x, y: float(jnp.abs(x - y).max()), updated["before"].policy.actor, one[0].policy.actor)
+    assert min(jax.tree.leaves(moved)) > 1e-3
+
+
+def test_both_devices_hold_the_same_learner_to_the_bit(updated: dict[str, Any]) -> None:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(updated["two"]):
+        one, two = (np.asarray(shard.data).tobytes() for shard in leaf.addressable_shards)
+        assert one == two, jax.tree_util.keystr(path)

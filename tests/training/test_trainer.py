@@ -1,0 +1,216 @@
+"""The loop around the program: rows, signals, sizes, the live line; nothing here compiles a training program."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import toys
+from shoal import api
+from shoal.algorithms import mappo
+from shoal.configs import override
+from shoal.errors import InputError
+from shoal.records import log
+from shoal.training import sharding
+from shoal.training.progress import Progress, clock, readable
+from shoal.training.settings import Settings
+from shoal.training.trainer import NonFiniteError, Trainer
+from shoal.types import Environment, EpisodeStats
+
+SEEDS, UPDATES = 2, 30
+
+
+def trainer_in(folder: Path, env: Environment | None = None, **flags: Any) -> Trainer:
+    settings = override(Settings(seeds=SEEDS, num_envs=4, rollout_length=12, tensorboard=False), flags)
+    run = api.Run(folder, "mappo", "toys:busy", {}, settings, mappo.Config(), env or toys.busy())
+    return run._trainer(False)
+
+
+def reports(seed: int = 0) -> tuple[dict[str, np.ndarray], EpisodeStats]:
+    """What 30 updates say, in numbers of very different size: their float sum depends on the order."""
+    rng = np.random.default_rng(seed)
+
+    def wild(*shape: int) -> np.ndarray:
+        return rng.normal(size=(UPDATES, SEEDS, *shape)) * 10.0 ** rng.integers(-20, 20, (UPDATES, SEEDS, *shape))
+
+    episodes = rng.integers(0, 3, (UPDATES, SEEDS)).astype(float)
+    stats = EpisodeStats(episodes, wild(3) * (episodes[..., None] > 0), episodes * 5)  # type: ignore[arg-type]
+    return {"value_loss": wild(), "entropy": rng.random((UPDATES, SEEDS))}, stats
+
+
+def feed(trainer: Trainer, cuts: list[int], said: Any) -> list[dict[str, Any]]:
+    for start, stop in zip([0, *cuts], [*cuts, UPDATES], strict=True):
+        trainer._take(jax.tree.map(lambda x, a=start, b=stop: x[a:b], said), stop - start, 0.5)
+    trainer.log.close()
+    return log.read(trainer.log.folder)
+
+
+def test_rows_are_means_over_their_updates(tmp_path: Path) -> None:
+    metrics, stats = said = reports()
+    rows = feed(trainer_in(tmp_path, steps=UPDATES * 48, rows=4), [11], said)  # 30 // 4 = 7 updates in a row
+    assert [row["update"] for row in rows] == [7, 14, 21, 28, 30]
+    assert [row["step"] for row in rows] == [48 * row["update"] for row in rows]
+    for row, start in zip(rows, (0, 7, 14, 21, 28), strict=True):
+        part = slice(start, min(start + 7, UPDATES))
+        np.testing.assert_allclose(row["value_loss"], metrics["value_loss"][part].mean(0), rtol=1e-9)
+        np.testing.assert_allclose(row["entropy"], metrics["entropy"][part].mean(0))
+        for s in range(SEEDS):
+            count = stats.episodes[part, s].sum()
+            if count == 0:
+                assert row["return"][s] is None and row["episode_length"][s] is None
+                continue
+            each = stats.returns[part, s].sum(0) / count
+            np.testing.assert_allclose([row[f"return/agent_{i}"][s] for i in range(3)], each, rtol=1e-9)
+            np.testing.assert_allclose(row["return"][s], each.sum(), rtol=1e-9)  # the score of toys.busy is the sum
+            assert row["episode_length"][s] == 5.0
+
+
+def test_a_score_can_be_the_mean_over_agents(tmp_path: Path) -> None:
+    said = reports()
+    rows = feed(trainer_in(tmp_path, toys.tempting(), steps=UPDATES * 48, rows=1), [], said)
+    total = said[1].returns[..., :2].sum(0) / said[1].episodes.sum(0)[:, None]
+    np.testing.assert_allclose(rows[0]["return"], (said[1].returns.sum(0) / said[1].episodes.sum(0)[:, None]).mean(-1))
+    assert [rows[0][f"return/agent_{i}"] for i in range(2)] == total.T.tolist()
+
+
+def test_a_row_is_the_same_to_the_bit_however_calls_cut_it(tmp_path: Path) -> None:
+    """Calls are as long as the clock says, so rows may not depend on where one ends: a resumed run would differ."""
+    rng, said = np.random.default_rng(1), reports()
+    expected = None
+    for i in range(6):
+        cuts = sorted(rng.choice(np.arange(1, UPDATES), size=i, replace=False).tolist())
+        trainer = trainer_in(tmp_path / str(i), steps=UPDATES * 48, rows=4)
+        rows = [
+            {k: v for k, v in row.items() if "seconds" not in k and "second" not in k}
+            for row in feed(trainer, cuts, said)
+        ]
+        expected = expected or rows
+        assert rows == expected
+
+
+def test_a_shorter_row_after_resuming(tmp_path: Path) -> None:
+    """Fewer steps make shorter rows; the row under way may already be longer than that."""
+    trainer = trainer_in(tmp_path, steps=UPDATES * 48, rows=1)
+    said = reports()
+    trainer._take(jax.tree.map(lambda x: x[:20], said), 20, 0.5)
+    trainer.per_row = 5
+    trainer._take(jax.tree.map(lambda x: x[20:], said), 10, 0.5)
+    trainer.log.close()
+    assert trainer.update == UPDATES
+    assert [row["update"] for row in log.read(tmp_path)] == [21, 26, 30]
+
+
+def test_a_metric_that_is_not_finite_is_named(tmp_path: Path) -> None:
+    trainer = trainer_in(tmp_path, steps=UPDATES * 48, seed=3)
+    metrics, stats = reports()
+    metrics["value_loss"][8, 1] = np.inf
+    with pytest.raises(
+        NonFiniteError, match=r"^value_loss of seed 4 is inf after update 9; the checkpoint after update"
+    ):
+        trainer._take((metrics, stats), UPDATES, 0.5)
+    assert log.read(tmp_path) == []
+
+
+def test_signals(tmp_path: Path) -> None:
+    trainer = trainer_in(tmp_path)
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with trainer._interruptible():
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert trainer._stop.is_set()  # the call under way ends first
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_training_in_a_thread_leaves_signals_alone(tmp_path: Path) -> None:
+    trainer, failed = trainer_in(tmp_path), []
+
+    def work() -> None:
+        try:
+            with trainer._interruptible():
+                pass
+        except ValueError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert not failed
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"steps": 0}, "steps must be at least 1, not 0"),
+        ({"steps": float("nan")}, "steps must be at least 1, not nan"),
+        ({"steps": float("inf")}, "steps must be finite"),
+        ({"seeds": 0}, "seeds must be at least 1"),
+        ({"num_envs": 0}, "num_envs must be at least 1"),
+        ({"rollout_length": 0}, "rollout_length must be at least 1"),
+        ({"rows": 0}, "rows must be at least 1"),
+        ({"keep": 0}, "keep must be at least 1"),
+        ({"seed": -1}, "seed must be between"),
+        ({"seed": 2**31}, "seed must be between"),
+        ({"devices": 0}, "devices must be at least 1"),
+        ({"eval_episodes": -1}, "cannot be negative"),
+        ({"checkpoint_seconds": -0.1}, "cannot be negative"),
+        ({"devices": 3}, "devices is 3, but there are only 2"),
+        ({"devices": 2, "num_envs": 3, "seeds": 1}, "num_envs 3 does not divide over 2 devices"),
+    ],
+)
+def test_sizes_that_mean_nothing(tmp_path: Path, flags: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        trainer_in(tmp_path / "run", **flags)
+    assert not (tmp_path / "run").exists()
+
+
+def test_updates_are_rounded_up() -> None:
+    assert Settings(steps=1.0, num_envs=4, rollout_length=12).num_updates == 1
+    assert Settings(steps=48.0, num_envs=4, rollout_length=12).num_updates == 1
+    assert Settings(steps=49.0, num_envs=4, rollout_length=12).num_updates == 2
+
+
+@pytest.mark.parametrize(
+    ("seeds", "num_envs", "devices", "shards"),
+    [
+        (1, 4, None, (1, 2)),  # environments are cut where seeds cannot be
+        (2, 4, None, (2, 1)),  # seeds first: they never talk
+        (3, 4, None, (1, 2)),
+        (4, 3, None, (2, 1)),
+        (1, 3, None, (1, 1)),  # an odd E uses one device rather than none
+        (3, 4, 1, (1, 1)),
+        (1, 4, 2, (1, 2)),
+    ],
+)
+def test_where_the_work_goes(seeds: int, num_envs: int, devices: int | None, shards: tuple[int, int]) -> None:
+    layout = sharding.plan(seeds, num_envs, devices)
+    assert tuple(layout.mesh.shape.values()) == shards
+    assert (layout.seeds * shards[0], layout.num_envs * shards[1]) == (seeds, num_envs)
+
+
+def test_the_live_line(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(2_000_000, seeds=2, shown=True, quiet=0.0)
+    progress.update(500_000, None, 1e5)
+    progress.update(1_000_000, -12.345, 1e5)
+    progress.update(2_000_000, None, 1e5)  # no episode ended: the last known return stands
+    progress.close()
+    assert capsys.readouterr().err.splitlines() == [
+        "500k/2M steps × 2 seeds · 100k steps/s · return – · 0:30 left",
+        "1M/2M steps × 2 seeds · 100k steps/s · return -12.35 · 0:20 left",
+        "2M/2M steps × 2 seeds · 100k steps/s · return -12.35 · 0:00 left",
+    ]
+    hidden = Progress(10, seeds=1, shown=False)
+    hidden.update(10, 1.0, 1.0)
+    hidden.say("nothing")
+    hidden.close()
+    assert capsys.readouterr().err == ""
+
+
+def test_numbers_for_people() -> None:
+    assert [readable(x) for x in (0, 12.3456, 999, 1234, 5e6, 2.5e9)] == ["0", "12.3", "999", "1.23k", "5M", "2.5G"]
+    assert [clock(x) for x in (0, 59.9, 75, 3725)] == ["0:00", "0:59", "1:15", "1:02:05"]
