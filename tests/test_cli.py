@@ -15,7 +15,7 @@ from shoal.cli_flags import argument_docs, attribute_docs
 from shoal.networks.body import Body
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
-from shoal.training.trainer import NonFiniteError
+from shoal.training.trainer import NonFiniteError, Trainer
 from shoal.types import EnvSpec
 
 SPREAD = ["train", "mappo", "mpe/simple_spread"]
@@ -242,6 +242,7 @@ def test_argument_docs() -> None:
 )
 def test_bad_input(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, said: str) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Trainer, "run", lambda _: pytest.fail("training began"))
     code, out, err = shoal(*words.split())
     assert (code, out) == (2, "")
     assert said in err

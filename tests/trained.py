@@ -47,6 +47,22 @@ RECURRENT: dict[str, Any] = {
 """Three seeds, E cut over two devices, and every kind of thing that has to be saved."""
 
 
+QUICK: dict[str, Any] = {
+    "num_envs": 16,
+    "rollout_length": 8,
+    "steps": 25 * 16 * 8,
+    "hidden": (16,),
+    "learning_rate": 1e-2,
+    "epochs": 4,
+    "seeds": 2,
+    "rows": 1000,
+    "eval_episodes": 0,
+    "tensorboard": False,
+    "progress": False,
+}
+"""25 updates, enough for a small game; a seed per device."""
+
+
 def cache_environment() -> dict[str, str]:
     """Environment variables with which a subprocess finds the compiled programs."""
     return {

@@ -1,6 +1,5 @@
 """The public face: train, resume, load, and a run to look at."""
 
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from shoal.errors import CheckpointError, InputError
 from shoal.presets import preset
 from shoal.records import curves, manifest, replay, report
 from shoal.records.checkpoint import Checkpoints
+from shoal.records.files import dumps, write_text
 from shoal.training import evaluation, sharding
 from shoal.training.evaluation import Evaluation
 from shoal.training.settings import Settings
@@ -235,7 +235,7 @@ class Run:
             low, high = result.interval
             said = {"mean": result.mean, "low": low, "high": high, "per_seed": result.per_seed.tolist()}
             said |= {"episodes": self.settings.eval_episodes, "greedy": True, "step": trainer.step}
-            (self.folder / "evaluation.json").write_text(json.dumps(said, indent=1), encoding="utf-8")
+            write_text(self.folder / "evaluation.json", dumps(said, "evaluation", indent=1) + "\n")
         return self
 
     def _as_json(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from shoal.errors import InputError
 from shoal.types import Algorithm, Discrete, EnvSpec, Learner, PyTree, Step
 
-Observations = Mapping[str, Any] | Sequence[Any] | np.ndarray
+Observations = Mapping[str, Any] | Sequence[Any] | np.ndarray | jax.Array
 
 
 class Policies:

@@ -70,9 +70,14 @@ SQUASHED = replace(
     value_norm="popart",
     value_clip=0.02,
 )
-AGAIN = replace(CENTRAL, recompute_advantages=True, value_norm="none", epochs=3)
 RECURRENT = replace(
-    BASE, network=Body((4,), recurrent=4, orthogonal=False), chunk_length=T, sharing="role", value_clip=0.02, gamma=0.8
+    BASE,
+    network=Body((4,), recurrent=4, orthogonal=False),
+    chunk_length=T,
+    critic_input="local",
+    sharing="role",
+    value_clip=0.02,
+    gamma=0.8,
 )
 BOX = make_spec(action=Box(2, -2.0, 1.0), shared_reward=True)
 
@@ -83,10 +88,8 @@ CASES: dict[str, tuple[EnvSpec, mappo.Config, tuple[str, ...]]] = {
     "alone": (make_spec(), ALONE, ("upper", "lower", "linear")),
     "gaussian": (replace(BOX, shared_reward=False), GAUSSIAN, ("upper", "lower", "clipped")),
     "squashed": (BOX, SQUASHED, ("upper", "lower", "clipped")),
-    "recurrent": (make_spec(), replace(RECURRENT, critic_input="local"), ("upper", "lower", "clipped")),
-    "recurrent, central": (make_spec(), replace(RECURRENT, epochs=1), ("upper", "lower")),
-    "recomputed": (make_spec(), AGAIN, ("upper",)),
-    "recomputed, normalised": (make_spec(), replace(AGAIN, value_norm="running", epochs=2), ("upper",)),
+    "recurrent": (make_spec(), RECURRENT, ("upper", "lower", "clipped")),
+    "recomputed": (make_spec(), replace(CENTRAL, recompute_advantages=True, epochs=3), ("upper",)),
 }
 
 

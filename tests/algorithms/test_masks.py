@@ -11,7 +11,7 @@ from cases import BASE, CASES, data, seasoned
 from trajectories import E, T, acted, assert_trees_close, assert_trees_equal, make_spec, make_trajectory, program
 
 from shoal.networks.body import Body
-from shoal.types import Box, Discrete, Scale
+from shoal.types import Scale
 
 KEY = jax.random.key(1)
 RNG = np.random.default_rng(0)
@@ -102,9 +102,8 @@ PADDED = replace(
 )
 
 
-@pytest.mark.parametrize("action", [Discrete(4), Box(2)], ids=["discrete", "box"])
-def test_an_agent_that_is_never_alive_changes_nothing(action):
-    spec, wide = make_spec(3, action), make_spec(4, action)
+def test_an_agent_that_is_never_alive_changes_nothing():
+    spec, wide = make_spec(3), make_spec(4)
     small, large = program(spec, PADDED), program(wide, PADDED)
     traj, noise = make_trajectory(spec), make_trajectory(wide, 9)
 

@@ -84,6 +84,25 @@ def test_the_states_matter_so_that_wrong_ones_would_show():
             assert abs(metrics["value_loss"] - right) > 1e-3
 
 
+@pytest.mark.parametrize("kind", ["local", "concat"])
+def test_acting_carries_actor_and_critic_into_the_next_roll_out(kind):
+    prog, traj = chunked(LENGTH, kind), recorded(kind)
+    act = compiled(prog.algorithm.act, static_argnums=4)
+    carry, critic, actor = traj.carry, naive.to_numpy(prog.learner.critic), naive.to_numpy(prog.learner.policy.actor)
+    for t in range(LENGTH):
+        carry, _, _ = act(prog.learner, carry, jax.tree.map(lambda x, t=t: x[t], traj.step), jax.random.key(t), False)
+    steps = naive.to_numpy(traj.step)
+    critic_reads = naive.features(SPEC, steps, kind, True)
+    for i, x in enumerate(naive.features(SPEC, steps, "local", True)):
+        for params, own, got in ((actor, x, carry.actor), (critic, critic_reads[i], carry.critic)):
+            team = got.ndim == 2
+            before = np.asarray(traj.carry.critic if team else traj.carry[params is critic][:, i], np.float64)
+            params = naive.of_policy(params, 0)
+            linear = {**params, "head": {"kernel": np.eye(4), "bias": np.zeros(4)}}
+            want = naive.forward(linear, own, before, steps.first)[-1]
+            np.testing.assert_allclose(got if team else got[:, i], want, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("length", [1, 2, 3, 6])
 def test_chunks_are_cut_from_one_environment_in_order_of_time(length):
     """The number 10·t + e marks each moment; the state after it carries the same number."""

@@ -93,16 +93,28 @@ def make_trajectory(
 class Program(NamedTuple):
     algorithm: Algorithm
     learner: Learner
-    """As initialised from seed 0."""
     update: Callable[..., Any]
     """Compiled."""
 
 
 @cache
 def program(spec: EnvSpec, config: mappo.Config, scale: Scale | None = None) -> Program:
-    """Compiled once per configuration, whatever data it is run on."""
+    """Compiled once per configuration, whatever data it is run on; parameters are noise, all else as initialised."""
     algorithm = mappo.make(spec, config, scale or Scale(E, T, NUM_UPDATES))
-    return Program(algorithm, compiled(algorithm.init)(jax.random.key(0)), compiled(algorithm.update))
+    rng = np.random.default_rng(0)
+
+    def noise(x: jax.ShapeDtypeStruct) -> jax.Array:
+        return jnp.array(rng.normal(size=x.shape) / np.sqrt(x.shape[-2] if x.ndim > 2 else 25.0), jnp.float32)
+
+    def without_parameters(key: jax.Array) -> Learner:
+        learner = algorithm.init(key)  # drawing parameters takes as long to compile as an update
+        return learner._replace(policy=learner.policy._replace(actor=()), critic=())
+
+    rest = compiled(without_parameters)(jax.random.key(0))
+    shapes = jax.eval_shape(algorithm.init, jax.random.key(0))
+    actor, critic = jax.tree.map(noise, (shapes.policy.actor, shapes.critic))
+    learner = rest._replace(policy=rest.policy._replace(actor=actor), critic=critic)
+    return Program(algorithm, learner, compiled(algorithm.update))
 
 
 def acted(prog: Program, learner: Learner, traj: Trajectory, seed: int = 0, greedy: bool = False) -> Trajectory:

@@ -32,7 +32,7 @@ def total(tree: Tree) -> Tree:
 
     Do not differentiate through it inside ``shard_map``: every device would count every other device's gradient.
     """
-    if DEVICES in jax.sharding.get_abstract_mesh().manual_axes:
+    if DEVICES in jax.sharding.get_abstract_mesh().manual_axes and jax.lax.axis_size(DEVICES) > 1:
         return jax.lax.psum(tree, DEVICES)
     return tree
 

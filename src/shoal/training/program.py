@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 from shoal.equations.reduce import DEVICES, total
 from shoal.rollouts import fused
 from shoal.training.sharding import Layout
-from shoal.types import Algorithm, Environment, EpisodeStats, Learner, Metrics, PyTree
+from shoal.types import Algorithm, Environment, EpisodeStats, Learner, PyTree, Trajectory
 
 
 class TrainState(NamedTuple):
@@ -44,16 +44,29 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
         carry = algorithm.initial_carry(layout.num_envs)
         return TrainState(algorithm.init(key_learner), rollout.init(key_rollout, carry), key)
 
-    def iteration(state: TrainState) -> tuple[TrainState, tuple[Metrics, EpisodeStats]]:
-        """One update of one seed, the same for every algorithm."""
+    def collect(state: TrainState) -> tuple[TrainState, Trajectory, EpisodeStats, Array]:
         key, key_rollout, key_update = jax.random.split(state.key, 3)
         key_rollout = jax.random.fold_in(key_rollout, jax.lax.axis_index(DEVICES))
         rolled, trajectory, stats = rollout.collect(algorithm.act, state.learner, state.rollout, key_rollout)
-        learner, metrics = algorithm.update(state.learner, trajectory, key_update)
-        return TrainState(learner, rolled, key), (metrics, total(stats))
+        return TrainState(state.learner, rolled, key), trajectory, stats, key_update
+
+    # Acting is many small steps, and seeds side by side share the cost of each. An update is a few large products: on a
+    # CPU one seed's after another's, since a batch of them is slower there and falls out of the cache.
+    together = partial(jax.vmap, axis_name=fused.SEEDS)
+    on_cpu = layout.mesh.devices.flat[0].platform == "cpu"
+    update = (
+        (lambda *seeds: jax.lax.map(lambda one: algorithm.update(*one), seeds))
+        if on_cpu
+        else together(algorithm.update)
+    )
+
+    def every_seed(state: TrainState) -> tuple[TrainState, Any]:
+        """One update of each seed, the same for every algorithm."""
+        state, trajectory, stats, keys = together(collect)(state)
+        learner, metrics = update(state.learner, trajectory, keys)
+        return state._replace(learner=learner), (metrics, total(stats))
 
     def advance(state: TrainState, n: Array) -> tuple[TrainState, Any]:
-        every_seed = jax.vmap(iteration, axis_name=fused.SEEDS)
         shapes = jax.eval_shape(every_seed, state)[1]
         rows = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)
 
@@ -74,7 +87,14 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
         seeds = layout.mesh.shape["seed_shards"] * layout.seeds
         return jax.eval_shape(init, jax.random.split(jax.random.key(0), seeds))
 
-    return Program(jax.jit(init), jax.jit(many, donate_argnums=0), template, capacity)
+    # Named, since arrays without elements would otherwise leave the program with another sharding than they came with.
+    named = jax.tree.map(layout.named, state_spec), layout.named(layout.rows)
+    return Program(
+        jax.jit(init, out_shardings=named[0]),
+        jax.jit(many, donate_argnums=0, out_shardings=named),
+        template,
+        capacity,
+    )
 
 
 def place(state: TrainState, layout: Layout) -> TrainState:

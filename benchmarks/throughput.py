@@ -1,0 +1,182 @@
+"""Training throughput: environment steps per second, everything included, beside what the machine could do.
+
+    python benchmarks/throughput.py                  # every row
+    python benchmarks/throughput.py 16x128 seeds8    # some
+    python benchmarks/throughput.py --device gpu     # on an accelerator
+
+MAPPO on mpe/simple_spread (3 agents, 25-step episodes), actors and critic 2 × 64 tanh, 4 epochs × 4 minibatches. Each
+row is a process of its own: start-up, compilation and peak memory are that row's. A repetition is one call of the
+compiled program of about a second; the median is given with the lowest and the highest. ``share`` is the arithmetic of
+the networks' matrix products in one second over the rate of a 2048³ float32 product on the same machine, measured just
+before. FLOP counts products only: the roll-out's actor pass, two critic passes for the targets, and three passes (one
+forward, two backward) for each epoch.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+
+BEGAN = time.monotonic()
+
+ROWS = {
+    "16x128": {"num_envs": 16, "rollout_length": 128},
+    "128x128": {"num_envs": 128, "rollout_length": 128},
+    "1024x25": {"num_envs": 1024, "rollout_length": 25},
+    "gru64": {"num_envs": 128, "rollout_length": 100, "recurrent": 64, "chunk_length": 10},
+    "seeds8": {"num_envs": 16, "rollout_length": 128, "seeds": 8},
+}
+ACCELERATOR_ROWS = {"8192x25": {"num_envs": 8192, "rollout_length": 25}}
+EPOCHS = MINIBATCHES = 4
+
+
+def matrix_product_rate() -> float:
+    """FLOP/s of a 2048³ float32 product, median of nine, with one JAX device and all of XLA's threads."""
+    import jax
+    import jax.numpy as jnp
+
+    a = jax.random.normal(jax.random.key(0), (2048, 2048), jnp.float32)
+    product = jax.jit(lambda a: jnp.matmul(a, a, precision="highest"))
+    jax.block_until_ready(product(a))
+    times = []
+    for _ in range(9):
+        began = time.perf_counter()
+        jax.block_until_ready(product(a))
+        times.append(time.perf_counter() - began)
+    return 2 * 2048**3 / sorted(times)[4]
+
+
+def flop_per_step(state: object, spec: object, epochs: int) -> float:
+    """Arithmetic of all matrix products per environment step of one seed."""
+    import jax
+
+    def products(params: object) -> int:
+        leaves = jax.tree_util.tree_leaves_with_path(params)
+        return sum(x.shape[-2] * x.shape[-1] for path, x in leaves if "kernel" in jax.tree_util.keystr(path))
+
+    learner = state.learner  # type: ignore[attr-defined]
+    actor = products(learner.policy.actor) * spec.num_agents  # type: ignore[attr-defined]
+    return 2 * (actor * (1 + 3 * epochs) + products(learner.critic) * (2 + 3 * epochs))
+
+
+def measure(row: str, repetitions: int) -> dict:
+    """One row, in this process."""
+    import resource
+
+    import jax
+    import numpy as np
+
+    import shoal
+    from shoal import algorithms
+    from shoal.configs import override
+    from shoal.training import sharding
+    from shoal.training.program import compile_program
+    from shoal.types import Scale
+
+    flags = {**ROWS, **ACCELERATOR_ROWS}[row]
+    seeds, num_envs, length = flags.get("seeds", 1), flags["num_envs"], flags["rollout_length"]
+    sharding.one_device_per_core()
+    layout = sharding.plan(seeds, num_envs, None)
+    env = shoal.make("mpe/simple_spread")
+    module = algorithms.get("mappo")
+    config = override(module.Config(), flags | {"epochs": EPOCHS, "minibatches": MINIBATCHES})
+    algorithm = module.make(env.spec, config, Scale(layout.num_envs, length, 1_000_000))
+    program = compile_program(env, algorithm, layout, length, capacity=256)
+    ready = time.monotonic()
+    keys = jax.device_put(jax.random.split(jax.random.key(0), seeds), layout.named(layout.learner))
+    state = program.init(keys)
+    advance = program.advance.lower(state, np.int32(1)).compile()
+    jax.block_until_ready(state)
+    compiled = time.monotonic()
+    flop = flop_per_step(state, env.spec, EPOCHS)
+
+    def call(n: int) -> float:
+        nonlocal state
+        began = time.perf_counter()
+        state, rows = advance(state, np.int32(n))
+        jax.block_until_ready((state, rows))
+        return time.perf_counter() - began
+
+    call(1)
+    n = max(1, min(256, int(1.0 / (call(4) / 4))))
+    speeds = sorted(n * num_envs * length * seeds / call(n) for _ in range(repetitions))
+    return {
+        "row": row,
+        "steps_per_second": speeds[len(speeds) // 2],
+        "lowest": speeds[0],
+        "highest": speeds[-1],
+        "start_up": ready - BEGAN,
+        "compile": compiled - ready,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "flop_per_step": flop,
+        "devices": f"{layout.mesh.size} × {jax.devices()[0].platform}",
+    }
+
+
+def run_worker(*arguments: str) -> dict:
+    """A fresh process, so that every row pays its own start-up."""
+    done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "rows", nargs="*", help=f"of {', '.join([*ROWS, *ACCELERATOR_ROWS])}; default: all of the first"
+    )
+    parser.add_argument("--repetitions", type=int, default=9)
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    os.environ.setdefault("JAX_PLATFORMS", "cpu" if arguments.device == "cpu" else "cuda,cpu")
+    if arguments.worker == "product":
+        print(json.dumps({"rate": matrix_product_rate()}))
+        return
+    if arguments.worker:
+        print(json.dumps(measure(arguments.worker, arguments.repetitions)))
+        return
+
+    from shoal.records.manifest import describe
+    from shoal.records.report import markdown_table
+
+    chosen = arguments.rows or [*ROWS, *(ACCELERATOR_ROWS if arguments.device == "gpu" else ())]
+    common = ("--repetitions", str(arguments.repetitions), "--device", arguments.device)
+    table, measured = [], {}
+    for row in chosen:
+        rate = run_worker("--worker", "product", *common)["rate"]
+        result = measured[row] = run_worker("--worker", row, *common)
+        share = result["steps_per_second"] * result["flop_per_step"] / rate
+        table.append(
+            {
+                "environments × steps": row,
+                "env-steps/s": f"{result['steps_per_second']:,.0f}",
+                "lowest … highest": f"{result['lowest']:,.0f} … {result['highest']:,.0f}",
+                "start-up s": f"{result['start_up']:.1f}",
+                "compile s": f"{result['compile']:.1f}",
+                "peak MiB": f"{result['peak_mib']:,.0f}",
+                "MFLOP/step": f"{result['flop_per_step'] / 1e6:.2f}",
+                "GFLOP/s of products": f"{rate / 1e9:.0f}",
+                "share": f"{share:.0%}",
+                "devices": result["devices"],
+            }
+        )
+        print(f"{row}: {result['steps_per_second']:,.0f} env-steps/s", file=sys.stderr)
+    made_with = describe()
+    print(f"\n{json.dumps(made_with, indent=1)}\n\n{markdown_table(table)}")
+    if {"16x128", "seeds8"} <= measured.keys():
+        one, eight = measured["16x128"], measured["seeds8"]
+        for steps in (1e6, 5e6):
+            separate = 8 * (one["start_up"] + one["compile"] + steps / one["steps_per_second"])
+            together = eight["start_up"] + eight["compile"] + 8 * steps / eight["steps_per_second"]
+            print(
+                f"Eight seeds at once take {together / separate:.2f} of eight runs' time at {steps / 1e6:.0f}M steps each."
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""The public face: one's own environment from end to end, what is refused before anything happens, what is kept."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import shoal
+import toys
+import trained
+from shoal import api
+from shoal.errors import CheckpointError, InputError
+from shoal.records import log
+from shoal.records.files import from_json
+
+OWN = '''
+"""A user's environment: two agents on a line, who like to be at 0; no global state."""
+import jax
+import jax.numpy as jnp
+import shoal
+
+
+def walk(horizon: int = 8, width: float = 2.0):
+    spec = shoal.EnvSpec(
+        name="myteam/walk", agents=("left", "right"), obs_dims=(1, 1), state_dim=0,
+        action=shoal.Box(1, -0.5, 0.5), action_dims=(1, 1), roles=(0, 0), horizon=horizon, shared_reward=True,
+    )
+
+    def look(state, first):
+        place, t = state
+        return shoal.Step(
+            obs=place[:, None], state=jnp.zeros(0), legal=jnp.ones((2, 1), bool), alive=jnp.ones(2, bool),
+            reward=jnp.full(2, 0.0 if first else -jnp.abs(place).sum()), discount=jnp.ones(2),
+            first=jnp.asarray(first), last=t >= horizon,
+        )
+
+    def reset(key):
+        state = jax.random.uniform(key, (2,), minval=-width, maxval=width), jnp.int32(0)
+        return state, look(state, True)
+
+    def step(key, state, action):
+        after = state[0] + action[:, 0], state[1] + 1
+        return after, look(after, False)
+
+    return shoal.Environment(spec, reset, step)
+'''
+
+
+class Own(NamedTuple):
+    folder: Path
+    package: Path
+    before: list[dict[str, Any]]
+    """Rows of the log before it was resumed."""
+    run: shoal.Run
+    """After."""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Own:
+    """Trained in ``myteam.games:walk``, then for longer."""
+    root, folder = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("own") / "run"
+    (root / "myteam").mkdir()
+    (root / "myteam" / "games.py").write_text(OWN)
+    flags = trained.QUICK | {"eval_episodes": 8, "learning_rate": 3e-3, "tensorboard": True, "seed": 1}
+    sys.path.insert(0, str(root))
+    shoal.train("ippo", "myteam.games:walk", env={"width": 1.5}, folder=folder, **flags)
+    before = log.read(folder)
+    run = shoal.resume(folder, progress=False, steps=60 * 128)
+    return Own(folder, root, before, run)
+
+
+def test_ones_own_environment_trains_and_goes_on(own: Own) -> None:
+    rows = log.read(own.folder)
+    assert own.run.finished and rows[:25] == own.before and [row["update"] for row in rows] == list(range(1, 61))
+    assert np.mean(rows[-1]["return"]) > np.mean(rows[0]["return"]) + 2.0  # 35 updates more have taught it something
+    assert own.run.env_options == {"width": 1.5} and own.run.settings.steps == 60 * 128
+
+
+def test_what_a_run_leaves_behind(own: Own) -> None:
+    said = json.loads((own.folder / "run.json").read_text())
+    assert said["config"]["algorithm"] == "ippo" and said["config"]["environment"] == "myteam.games:walk"
+    assert said["config"]["config"]["critic_input"] == "local" and said["config"]["settings"]["seeds"] == 2
+    assert said["config"]["spec"]["agents"] == ["left", "right"]
+    assert {"python", "jax", "shoal"} <= said["made_with"]["versions"].keys()
+    judged = from_json(json.loads((own.folder / "evaluation.json").read_text()))
+    assert judged["step"] == 60 * 128 and judged["episodes"] == 8 and len(judged["per_seed"]) == 2
+    assert judged["mean"] == pytest.approx(own.run.evaluate(8).mean)
+    assert judged["low"] <= judged["mean"] <= judged["high"]
+    assert len(list((own.folder / "tensorboard").iterdir())) == 2  # one of the first part, one of the second
+
+
+def test_pictures_and_words(own: Own, tmp_path: Path) -> None:
+    with Image.open(own.run.replay(tmp_path / "walk.gif", episodes=2)) as picture:
+        assert getattr(picture, "n_frames", 1) >= 8
+    with Image.open(own.run.curves(tmp_path / "curves.png")) as picture:
+        assert picture.width > 200
+    with Image.open(shoal.compare([own.run, own.folder], tmp_path / "both.png")) as picture:
+        assert picture.width > 200
+    assert "final return" in own.run.summary() and "ippo" in repr(own.run) and "myteam.games:walk" in repr(own.run)
+
+
+def test_policies_need_no_environment(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_it = own.run.policies(seed=2).act({"left": [0.7], "right": [-0.2]})
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(own.package)])
+    for module in [name for name in sys.modules if name.split(".")[0] == "myteam"]:
+        monkeypatch.delitem(sys.modules, module)
+    with pytest.raises(InputError, match="There is no module 'myteam'"):
+        shoal.open_run(own.folder)
+    policies = shoal.load(own.folder, seed=2)
+    without = policies.act({"left": [0.7], "right": [-0.2]})
+    assert {name: value.tolist() for name, value in without.items()} == {k: v.tolist() for k, v in with_it.items()}
+    assert policies.agent("right").act([-0.2]) == without["right"]
+    assert shoal.load(own.folder, seed=1).act({"left": [0.7], "right": [-0.2]}) != without
+
+
+@pytest.mark.parametrize("seed", [0, 3, -1])
+def test_a_seed_that_the_run_does_not_have(own: Own, seed: int) -> None:
+    with pytest.raises(InputError, match=f"no seed {seed}; its seeds are 1 to 2"):
+        shoal.load(own.folder, seed=seed)
+    with pytest.raises(InputError, match=f"no seed {seed}"):
+        own.run.replay(seed=seed)
+
+
+def test_a_policy_that_is_damaged_or_not_there(own: Own, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(own.folder, tmp_path / "run"))
+    for path in (copy / "policy").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"")
+    with pytest.raises(CheckpointError, match="not damaged"):
+        shoal.load(copy)
+    shutil.rmtree(copy / "policy")
+    with pytest.raises(CheckpointError, match="holds no trained policy yet"):
+        shoal.load(copy)
+    with pytest.raises(InputError, match=r"There is no run.json in .*nowhere"):
+        shoal.load(tmp_path / "nowhere")
+
+
+def test_a_folder_holds_one_run(own: Own) -> None:
+    before = (own.folder / "run.json").read_bytes()
+    with pytest.raises(InputError, match="already holds a run"):
+        shoal.train("mappo", "toys:coordination", folder=own.folder, **trained.QUICK)
+    assert (own.folder / "run.json").read_bytes() == before
+
+
+def test_an_environment_that_is_an_object(tmp_path: Path) -> None:
+    """A name would build another one: its options are not known."""
+    env = toys.coordination()
+    run = shoal.train("mappo", env, folder=tmp_path, **trained.QUICK)
+    assert run.finished and run.environment == "toys/coordination"
+    for call in (shoal.open_run, shoal.resume):
+        with pytest.raises(InputError, match="trained in an Environment object"):
+            call(tmp_path)
+        with pytest.raises(InputError, match="is not the environment it was"):
+            call(tmp_path, environment=toys.memory())
+    assert shoal.open_run(tmp_path, environment=env).evaluate(16).per_seed.tolist() == [2.0, 2.0]
+    assert shoal.resume(tmp_path, environment=env, progress=False).finished
+    assert shoal.load(tmp_path).act(np.ones((2, 1))).tolist() == [2, 2]
+
+
+WRONG: list[tuple[str, str, dict[str, Any], str]] = [
+    ("mapo", "toys:busy", {}, "no algorithm 'mapo'; did you mean 'mappo'"),
+    ("mappo", "mpe/simple_spred", {}, "no environment 'mpe/simple_spred'; did you mean 'mpe/simple_spread'"),
+    ("mappo", "toys:bussy", {}, "has no attribute 'bussy'"),
+    ("mappo", "no_such_module:env", {}, "no module 'no_such_module'"),
+    ("mappo", "toys:busy", {"lerning_rate": 1.0}, "no setting 'lerning_rate'; did you mean 'learning_rate'"),
+    ("mappo", "toys:busy", {"env": {"horizn": 3}}, "takes no option 'horizn'; it accepts 'horizon'"),
+    ("mappo", "toys:busy", {"learning_rate": "fast"}, "learning_rate cannot be 'fast'; it is a number"),
+    ("mappo", "toys:busy", {"steps": 0}, "steps must be at least 1"),
+    ("mappo", "toys:busy", {"steps": float("inf")}, "steps must be finite"),
+    ("mappo", "toys:busy", {"minibatches": 7}, "do not divide into 7 minibatches; 8 would"),
+    ("mappo", "toys:busy", {"recurrent": 4, "chunk_length": 3}, "chunk_length 3 does not divide the roll-out of 8"),
+    ("mappo", "toys:coordination", {"critic_input": "state"}, "has no global state"),
+    ("mappo", "toys:busy", {"sharing": (0, 1)}, "must give each of the 3 agents a policy"),
+    ("mappo", "toys:busy", {"devices": 3}, "devices is 3, but there are only 2 here"),
+    ("mappo", "toys:busy", {"devices": 2, "seeds": 1, "num_envs": 15}, "num_envs 15 does not divide over 2 devices"),
+    ("mappo", "toys:busy", {"seed": -1}, "seed must be between 0 and"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "environment", "flags", "said"), WRONG)
+def test_refused_before_anything_happens(
+    tmp_path: Path, algorithm: str, environment: str, flags: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        shoal.train(algorithm, environment, folder=tmp_path / "run", **(trained.QUICK | flags))
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_new_folders_do_not_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(api.time, "strftime", lambda form: "20250101-000000")
+    names = []
+    for _ in range(3):
+        folder = api.new_folder("mappo", "myteam.games:walk")
+        assert not folder.exists()
+        folder.mkdir(parents=True)
+        names.append(str(folder))
+    first = str(Path("runs") / "mappo-myteam.games-walk-20250101-000000")
+    assert names == [first, f"{first}-2", f"{first}-3"]
