@@ -10,8 +10,10 @@ BIN := $(VENV)/bin
 # STEPS, or any flags of `shoal train`, for example: make train FLAGS="--steps 1e6 --seeds 4"
 STEPS ?=
 FLAGS ?=
-# Processes that share the tests; each compiles on a core of its own.
+# Processes that share the tests, a file at a time: each compiles on a core of its own.
 WORKERS ?= 2
+# Some of the tests, for example: make test TESTS="tests/equations -k gae"
+TESTS ?=
 
 .DEFAULT_GOAL := train
 .PHONY: train test lint format types walls clean
@@ -20,7 +22,7 @@ train: $(VENV)/.run
 	$(BIN)/shoal train mappo mpe/simple_spread $(if $(STEPS),--steps $(STEPS)) $(FLAGS)
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check

@@ -173,9 +173,8 @@ def main() -> None:
         for steps in (1e6, 5e6):
             separate = 8 * (one["start_up"] + one["compile"] + steps / one["steps_per_second"])
             together = eight["start_up"] + eight["compile"] + 8 * steps / eight["steps_per_second"]
-            print(
-                f"Eight seeds at once take {together / separate:.2f} of eight runs' time at {steps / 1e6:.0f}M steps each."
-            )
+            share = together / separate
+            print(f"Eight seeds at once take {share:.2f} of eight runs' time at {steps / 1e6:.0f}M steps each.")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What tests that train share: quick compilation, and programs kept on the disk for this session and its subprocesses.
 
-Import it before JAX starts its devices, that is at the top of a test file.
+Compilation is quick where this is imported before JAX starts its devices, that is at the top of the first test files.
 """
 
 import atexit
@@ -18,9 +18,21 @@ if not jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeA
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
+
+def _started() -> bool:
+    """Whether JAX has started its devices, after which neither their number nor XLA's flags can change."""
+    devices = jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        jax.config.update("jax_num_cpu_devices", devices + 1)
+    except RuntimeError:
+        return True
+    jax.config.update("jax_num_cpu_devices", devices)
+    return False
+
+
 # What is compiled here runs for milliseconds, and compiling without optimisation takes half the time.
 _FAST = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-if _FAST not in os.environ.get("XLA_FLAGS", ""):
+if not _started():
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FAST}".strip()
 
 UPDATES = 400
@@ -70,5 +82,4 @@ def cache_environment() -> dict[str, str]:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "JAX_NUM_CPU_DEVICES": "2",
-        "XLA_FLAGS": os.environ["XLA_FLAGS"],
     }

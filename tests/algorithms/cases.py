@@ -68,6 +68,7 @@ SQUASHED = replace(
     normalise_inputs=True,
     entropy_coef=0.0,
     value_norm="popart",
+    value_norm_beta=0.7,
     value_clip=0.02,
 )
 RECURRENT = replace(

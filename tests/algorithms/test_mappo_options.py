@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -26,17 +27,44 @@ def steps_taken(learner):
     return {int(n) for x in jax.tree.leaves(learner.optimiser) if x.dtype == jnp.int32 for n in x.ravel()}
 
 
-def test_rates_reach_nothing_at_the_end_of_the_run_after_epochs_times_minibatches_steps_per_update():
+@pytest.fixture(scope="module")
+def short_run():
+    """Two updates and two more after the end: the learners, and the order of rows in each epoch."""
+    orders, shuffle = [], _ppo.shuffle
+
+    def spy(key, n):
+        order = shuffle(key, n)
+        jax.debug.callback(lambda x: orders.append(np.asarray(x)), order)
+        return order
+
     spec = make_spec()
-    config = replace(BASE, epochs=3, minibatches=2, lr_final=0.0)
-    prog = program(spec, config, Scale(E, T, 2))
-    learner, traj, sizes = prog.learner, make_trajectory(spec), []
-    for i in range(4):
-        before = learner
-        learner, _ = prog.update(learner, traj, jax.random.fold_in(KEY, i))
-        assert steps_taken(learner) == {6 * (i + 1)}
-        sizes.append([distance(learner.policy.actor, before.policy.actor), distance(learner.critic, before.critic)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_ppo, "shuffle", spy)
+        prog = program(spec, replace(BASE, epochs=3, minibatches=2, lr_final=0.0), Scale(E, T, 2))
+        learners = [prog.learner]
+        for i in range(4):
+            learners.append(prog.update(learners[-1], make_trajectory(spec), jax.random.fold_in(KEY, i))[0])
+        jax.effects_barrier()
+    return learners, orders
+
+
+def test_rates_reach_nothing_at_the_end_of_the_run(short_run):
+    learners, _ = short_run
+    pairs = list(pairwise(learners))
+    sizes = [(distance(a.policy.actor, b.policy.actor), distance(a.critic, b.critic)) for a, b in pairs]
     assert np.min(sizes[:2]) > 1e-4 and np.max(sizes[2:]) == 0
+
+
+def test_an_update_takes_epochs_times_minibatches_steps(short_run):
+    for i, learner in enumerate(short_run[0]):
+        assert steps_taken(learner) == {6 * i}
+
+
+def test_every_epoch_goes_through_all_rows_once_in_an_order_of_its_own(short_run):
+    _, orders = short_run
+    assert len(orders) == 4 * 3 and len({tuple(order) for order in orders}) == 12
+    for order in orders:
+        np.testing.assert_array_equal(np.sort(order), np.arange(E * T))
 
 
 def test_entropy_coefficient_is_constant_or_goes_linearly_to_its_end():

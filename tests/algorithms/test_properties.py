@@ -161,10 +161,11 @@ def test_nothing_passes_from_an_episode_to_the_one_before_it():
 def test_an_update_returns_a_learner_of_the_same_types(name):
     """So that a loop can be compiled around it and a checkpoint be restored into it."""
     spec, config, _ = CASES[name]
-    prog = program(spec, config)
-    learner, metrics = jax.eval_shape(prog.algorithm.update, prog.learner, data(name), KEY)
-    assert jax.tree.structure(learner) == jax.tree.structure(prog.learner)
-    for (path, x), y in zip(jax.tree.leaves_with_path(learner), jax.tree.leaves(prog.learner), strict=True):
+    algorithm = program(spec, config).algorithm
+    before = jax.eval_shape(algorithm.init, KEY)
+    after, metrics = jax.eval_shape(algorithm.update, before, data(name), KEY)
+    assert jax.tree.structure(after) == jax.tree.structure(before)
+    for (path, x), y in zip(jax.tree.leaves_with_path(after), jax.tree.leaves(before), strict=True):
         assert (x.shape, x.dtype, x.weak_type) == (y.shape, y.dtype, y.weak_type), jax.tree_util.keystr(path)
     assert all(x.shape == () for x in metrics.values())
 

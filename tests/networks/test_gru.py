@@ -61,6 +61,11 @@ def test_step_by_step_is_the_same_as_the_whole_sequence(sequence):
     np.testing.assert_allclose(jnp.stack(outputs), sequence[1], rtol=1e-5, atol=1e-6)
 
 
+def test_the_last_carry_is_that_of_the_last_moment(sequence):
+    np.testing.assert_array_equal(last_carry({"h": sequence[0]})["h"], sequence[0][-1])
+    assert last_carry(()) == ()
+
+
 def test_nothing_before_a_reset_matters(sequence):
     """Environment 0 starts anew at moment 3, environment 1 never after moment 0."""
     after, _ = apply(NET, PARAMS, CARRY + 1, X.at[:3].add(1.0), FIRST)

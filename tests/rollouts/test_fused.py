@@ -9,9 +9,12 @@ import pytest
 from jaxtyping import Array
 
 import toys
+import trained  # noqa: F401 (quick compilation)
+from shoal.algorithms import mappo
+from shoal.configs import override
 from shoal.rollouts import fused
 from shoal.rollouts.fused import SEEDS
-from shoal.types import Box, Environment, EpisodeStats, Step, Trajectory
+from shoal.types import Box, Environment, EpisodeStats, Scale, Step, Trajectory
 
 S, E, T, ROUNDS = 2, 5, 12, 2
 
@@ -170,3 +173,32 @@ def test_anywhere_asks_every_seed() -> None:
     assert jax.vmap(fused.anywhere, axis_name=SEEDS)(ended).tolist() == [True, True]
     assert jax.vmap(fused.anywhere, axis_name=SEEDS)(ended[:1]).tolist() == [False]
     assert [bool(fused.anywhere(row)) for row in ended] == [False, True]
+
+
+def test_a_recurrent_policy_starts_every_episode_anew() -> None:
+    """Compared with one that is handed a fresh recurrent state wherever an episode starts."""
+    env, length = toys.busy(), 16
+    config = override(mappo.Config(), {"hidden": (8,), "recurrent": 4, "chunk_length": 1, "output_gain": 3.0})
+    algorithm = mappo.make(env.spec, config, Scale(E, length, 1))
+    learner = algorithm.init(jax.random.key(1))
+    rollout = fused.make(env, E, length, greedy=True)
+
+    def play(key: Array) -> Trajectory:
+        state = rollout.init(key, algorithm.initial_carry(E))
+        return rollout.collect(algorithm.act, learner, state, key)[1]
+
+    def replay(carry: Any, step: Step) -> tuple[Any, Array]:
+        """One moment of one environment, never told that an episode starts."""
+        carry, action, _ = algorithm.act(learner, carry, step._replace(first=jnp.zeros(1, bool)), key, True)
+        return carry, action
+
+    key = jax.random.key(2)
+    trajectory, one = jax.jit(play)(key), jax.jit(replay)
+    assert np.asarray(trajectory.step.first)[1:].sum() > 3
+    for e in range(2):
+        carry = algorithm.initial_carry(1)
+        for t in range(length):
+            step = jax.tree.map(lambda x, t=t, e=e: x[t, e : e + 1], trajectory.step)
+            carry = algorithm.initial_carry(1) if step.first[0] else carry
+            carry, action = one(carry, step)
+            np.testing.assert_array_equal(action[0], trajectory.action[t, e], err_msg=f"step {t}")

@@ -79,7 +79,7 @@ def test_a_time_limit_bootstraps_and_an_end_does_not(stayed: shoal.Run) -> None:
 
 def test_values_at_a_time_limit_and_at_an_end(stayed: shoal.Run) -> None:
     """V(good) = r / (1 − γ) = 10, as if the episode went on for ever; V(bad) = −1.5, what quitting earns."""
-    trainer = stayed._trainer(False)
+    trainer = stayed.trainer(False)
     trainer.restore()
     assert trainer.state is not None
     learner = jax.device_get(trainer.state.learner)

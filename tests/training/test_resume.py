@@ -60,7 +60,7 @@ def copy(whole: Whole, tmp_path: Path) -> Path:
 
 def arrays(folder: Path, step: int | None = None) -> dict[str, bytes]:
     """Every leaf of a checkpoint (by default the newest) as bytes."""
-    template = shoal.open_run(folder)._trainer(False).program.template()
+    template = shoal.open_run(folder).trainer(False).program.template()
     state, _, _ = Checkpoints(folder / "checkpoints").restore(template, step)
     leaves = jax.tree_util.tree_leaves_with_path(state)
     raw = [jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x for _, x in leaves]
@@ -107,7 +107,7 @@ def test_seeds_trained_together_equal_each_alone(whole: Whole, tmp_path: Path) -
     shoal.train("mappo", "toys:busy", folder=tmp_path, progress=False, checkpoint_seconds=0.0, keep=100, **flags)
     states = []
     for folder in (whole.folder, tmp_path):
-        template = shoal.open_run(folder)._trainer(False).program.template()
+        template = shoal.open_run(folder).trainer(False).program.template()
         states.append(Checkpoints(folder / "checkpoints").restore(template, 4)[0])
     together, alone = (jax.tree.leaves(state._replace(key=jax.random.key_data(state.key))) for state in states)
     paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(states[0])]
@@ -269,7 +269,7 @@ def test_a_configuration_that_changed_is_refused(copy: Path) -> None:
 
 def test_a_broken_parameter_is_not_saved(copy: Path) -> None:
     """The last gradient step of a call comes after the last metric: a checkpoint must not rely on metrics alone."""
-    trainer = shoal.open_run(copy)._trainer(False)
+    trainer = shoal.open_run(copy).trainer(False)
     trainer.restore()
     assert trainer.state is not None
     leaves, tree = jax.tree.flatten(trainer.state.learner.critic)

@@ -28,7 +28,7 @@ SEEDS, UPDATES = 2, 30
 def trainer_in(folder: Path, env: Environment | None = None, **flags: Any) -> Trainer:
     settings = override(Settings(seeds=SEEDS, num_envs=4, rollout_length=12, tensorboard=False), flags)
     run = api.Run(folder, "mappo", "toys:busy", {}, settings, mappo.Config(), env or toys.busy())
-    return run._trainer(False)
+    return run.trainer(False)
 
 
 def reports(seed: int = 0) -> tuple[dict[str, np.ndarray], EpisodeStats]:
