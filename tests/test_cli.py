@@ -13,12 +13,14 @@ import trained  # noqa: F401  (compiled programs are kept for the session)
 from shoal import cli
 from shoal.cli_flags import argument_docs, attribute_docs
 from shoal.networks.body import Body
+from shoal.presets import preset
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
 from shoal.training.trainer import NonFiniteError, Trainer
 from shoal.types import EnvSpec
 
 SPREAD = ["train", "mappo", "mpe/simple_spread"]
+TUNED = preset("mappo", "mpe/simple_spread")
 # Ten updates, in which episodes end. Nearly every test says the same, so that the program is compiled once.
 TINY = ["--num-envs", "2", "--rollout-length", "8", "--steps", "1.6e2", "--seeds", "2", "--env.horizon", "4"]
 TINY += ["--hidden", "8", "--epochs", "1", "--minibatches", "2", "--eval-episodes", "3", "--no-tensorboard"]
@@ -54,7 +56,7 @@ def test_flags_reach_settings_config_network_and_environment(run: Path) -> None:
     assert (said["algorithm"], said["environment"], said["env"]) == ("mappo", "mpe/simple_spread", {"horizon": 4})
     assert (said["settings"]["steps"], said["settings"]["seeds"], said["settings"]["tensorboard"]) == (160, 2, False)
     assert (said["config"]["minibatches"], said["config"]["hidden"]) == (2, [8])
-    assert said["config"]["gamma"] == 0.9, "what is not said comes from the preset"
+    assert said["config"]["gamma"] == TUNED["gamma"], "what is not said comes from the preset"
 
 
 def test_a_finished_run_has_its_pictures(run: Path) -> None:
@@ -184,7 +186,10 @@ def test_help_of_training_grows_with_what_is_named(shoal: Callable) -> None:
     code, out, _ = shoal("train", "mappo", "--help")
     assert code == 0 and "--gamma NUMBER" in out and "(default: 0.99)" in out and "--env." not in out
     code, out, _ = shoal(*SPREAD, "--help")
-    assert code == 0 and "(default: 0.9)" in out, "the preset's value is the default shown"
+    plain = " ".join(out.replace("│", " ").split())
+    assert code == 0 and f"Paper: 0.99. (default: {TUNED['gamma']:g})" in plain, (
+        "the preset's value is the default shown"
+    )
     assert "--env.convention mpe2|openai" in out and "--hidden INT..." in out and "``" not in out
 
 

@@ -101,11 +101,11 @@ def open_run(folder: str | Path, environment: Environment | None = None) -> Run:
     said = manifest.read(Path(folder))["config"]
     module = algorithms.get(said["algorithm"])
     settings, config = override(Settings(), said["settings"]), override(module.Config(), said["config"])
-    if environment is None and not said["by_name"]:
+    if environment is None and not said.get("by_name", True):
         raise InputError(f"{folder} was trained in an Environment object, not in a name: give that environment again.")
     env = environment or registry.make(said["environment"], **said["env"])
     run = Run(Path(folder), said["algorithm"], said["environment"], said["env"], settings, config, env)
-    run.by_name = said["by_name"]
+    run.by_name = said.get("by_name", True)
     if spec_to_json(env.spec) != said["spec"]:
         raise InputError(f"{said['environment']} is not the environment it was when {folder} was trained.")
     return run

@@ -8,21 +8,37 @@ from typing import Any
 
 Flags = dict[str, Any]
 
-_PPO_SPREAD: Flags = {
-    "gamma": 0.9,
+# Tuned for Shoal on two cores (docs/algorithms/mappo.md has the runs). MPE's episodes last 25 steps and pay at once, so a
+# short horizon learns several times faster than the paper's γ = 0.99; small batches with a large, annealed step beat the
+# paper's 128 × 25 with 10 epochs in steps and in time.
+_MPE: Flags = {
+    "gamma": 0.95,
     "learning_rate": 2e-3,
     "lr_final": 0.0,
-    "epochs": 4,
+    "epochs": 8,
     "minibatches": 4,
-    "entropy_coef": 0.01,
     "num_envs": 16,
     "rollout_length": 128,
+    "activation": "relu",  # messages need it; the paper's choice outside spread
 }
+_SPREAD: Flags = _MPE | {"gamma": 0.9, "epochs": 4, "activation": "tanh", "learning_rate": 3e-3, "steps": 5e6}
+_SPEAKER: Flags = _MPE | {"sharing": "independent", "steps": 2e6}  # a speaker and a listener have nothing to share
+_REFERENCE: Flags = _MPE | {"steps": 3e6}
 
-PRESETS: dict[str, list[tuple[str, Flags]]] = {
-    "mappo": [("mpe/simple_spread", _PPO_SPREAD)],
-    "ippo": [("mpe/simple_spread", _PPO_SPREAD)],
-}
+_PPO: list[tuple[str, Flags]] = [
+    ("mpe/simple_spread", _SPREAD),
+    ("mpe/simple_speaker_listener", _SPEAKER),
+    ("mpe/simple_reference", _REFERENCE),
+    # Rivals' returns lie on different scales, and hunters and hunted have nothing to share.
+    ("mpe/simple_adversary", _MPE | {"sharing": "role", "normalise_advantage": "agent"}),
+    ("mpe/simple_push", _MPE | {"sharing": "role", "normalise_advantage": "agent"}),
+    ("mpe/simple_crypto", _MPE | {"sharing": "role", "normalise_advantage": "agent"}),
+    ("mpe/simple_tag", _MPE | {"sharing": "role", "normalise_advantage": "agent"}),
+    ("mpe/simple_world_comm", _MPE | {"sharing": "role", "normalise_advantage": "agent"}),
+    ("mpe/*", _MPE),
+]
+
+PRESETS: dict[str, list[tuple[str, Flags]]] = {"mappo": _PPO, "ippo": _PPO}
 
 
 def preset(algorithm: str, environment: str) -> Flags:

@@ -189,16 +189,17 @@ def test_a_recurrent_policy_starts_every_episode_anew() -> None:
 
     def replay(carry: Any, step: Step) -> tuple[Any, Array]:
         """One moment of one environment, never told that an episode starts."""
-        carry, action, _ = algorithm.act(learner, carry, step._replace(first=jnp.zeros(1, bool)), key, True)
-        return carry, action
+        carry, action, extras = algorithm.act(learner, carry, step._replace(first=jnp.zeros(1, bool)), key, True)
+        return carry, (action[0], extras["log_prob"][0])
 
     key = jax.random.key(2)
     trajectory, one = jax.jit(play)(key), jax.jit(replay)
     assert np.asarray(trajectory.step.first)[1:].sum() > 3
-    for e in range(2):
+    for e in range(E):
         carry = algorithm.initial_carry(1)
         for t in range(length):
             step = jax.tree.map(lambda x, t=t, e=e: x[t, e : e + 1], trajectory.step)
             carry = algorithm.initial_carry(1) if step.first[0] else carry
-            carry, action = one(carry, step)
-            np.testing.assert_array_equal(action[0], trajectory.action[t, e], err_msg=f"step {t}")
+            carry, (action, log_prob) = one(carry, step)
+            np.testing.assert_array_equal(action, trajectory.action[t, e], err_msg=f"step {t}")
+            np.testing.assert_allclose(log_prob, trajectory.extras["log_prob"][t, e], rtol=1e-4, atol=1e-5)

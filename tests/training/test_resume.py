@@ -19,7 +19,7 @@ import pytest
 
 import shoal
 import trained
-from shoal import api
+from shoal import run as running
 from shoal.errors import CheckpointError, InputError
 from shoal.records import log
 from shoal.records.checkpoint import Checkpoints
@@ -38,7 +38,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """The run that nothing disturbed; it keeps a checkpoint after every call."""
     made, folder = [], tmp_path_factory.mktemp("whole") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(api, "Trainer", lambda *args: made.append(Trainer(*args)) or made[-1])
+        patch.setattr(running, "Trainer", lambda *args: made.append(Trainer(*args)) or made[-1])
         run = shoal.train(
             "mappo",
             "toys:busy",

@@ -1,6 +1,5 @@
 """The loop around the program: rows, signals, sizes, the live line; nothing here compiles a training program."""
 
-import os
 import signal
 import threading
 from pathlib import Path
@@ -120,10 +119,10 @@ def test_signals(tmp_path: Path) -> None:
     trainer = trainer_in(tmp_path)
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with trainer._interruptible():
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         assert trainer._stop.is_set()  # the call under way ends first
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 

@@ -156,7 +156,7 @@ def optimiser(
         flat, _ = ravel_pytree(gradient)
         weights, unravel = ravel_pytree(params)
         updates, state = tx.update(flat, state, weights)
-        return unravel(optax.apply_updates(weights, updates)), state, jnp.linalg.norm(flat)
+        return unravel(jax.tree.map(jnp.add, weights, updates)), state, jnp.linalg.norm(flat)
 
     def init(params: PyTree) -> PyTree:
         return jax.vmap(lambda p: tx.init(ravel_pytree(p)[0]))(params)
