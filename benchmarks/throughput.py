@@ -25,7 +25,7 @@ ROWS = {
     "16x128": {"num_envs": 16, "rollout_length": 128},
     "128x128": {"num_envs": 128, "rollout_length": 128},
     "1024x25": {"num_envs": 1024, "rollout_length": 25},
-    "gru64": {"num_envs": 128, "rollout_length": 100, "recurrent": 64, "chunk_length": 10},
+    "gru64": {"num_envs": 128, "rollout_length": 128, "recurrent": 64},
     "seeds8": {"num_envs": 16, "rollout_length": 128, "seeds": 8},
 }
 ACCELERATOR_ROWS = {"8192x25": {"num_envs": 8192, "rollout_length": 25}}

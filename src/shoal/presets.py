@@ -8,9 +8,9 @@ from typing import Any
 
 Flags = dict[str, Any]
 
-# Tuned for Shoal on two cores (docs/algorithms/mappo.md has the runs). MPE's episodes last 25 steps and pay at once, so a
-# short horizon learns several times faster than the paper's γ = 0.99; small batches with a large, annealed step beat the
-# paper's 128 × 25 with 10 epochs in steps and in time.
+# Tuned for Shoal on two cores (docs/algorithms/mappo.md has the runs). MPE's episodes last 25 steps and pay at once, so
+# a short horizon learns several times faster than the paper's γ = 0.99; small batches with a large, annealed step beat
+# the paper's 128 × 25 with 10 epochs in steps and in time.
 _MPE: Flags = {
     "gamma": 0.95,
     "learning_rate": 2e-3,

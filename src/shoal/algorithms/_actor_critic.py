@@ -1,5 +1,6 @@
 """Actors and critics as every policy-gradient family builds them: the input, the net, the distribution."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -9,11 +10,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal.equations import normalise
 from shoal.equations.distributions import Categorical, DiagGaussian, Distribution, TanhGaussian
+from shoal.errors import InputError
 from shoal.networks.body import Body, build
 from shoal.networks.inputs import CriticInput, actor_input, critic_input
 from shoal.networks.net import last_carry
 from shoal.networks.sharing import for_team, per_agent
-from shoal.types import Discrete, EnvSpec, Learner, PyTree, Step, Trajectory
+from shoal.types import Box, Discrete, EnvSpec, Learner, PyTree, Step, Trajectory
 
 
 class Inputs(NamedTuple):
@@ -37,13 +39,14 @@ def init_inputs(spec: EnvSpec, normalise_inputs: bool) -> Inputs:
     return Inputs(normalise.init((spec.obs_dim,)), normalise.init((spec.state_dim,))) if normalise_inputs else Inputs()
 
 
-def update_inputs(inputs: Inputs, step: Step) -> Inputs:
-    """Count a batch of steps [T E ...] in; dead agents' observations do not count."""
+def update_inputs(spec: EnvSpec, inputs: Inputs, step: Step) -> Inputs:
+    """Count a batch of steps [T E ...] in; dead agents' observations and padding do not count."""
+    real = jnp.arange(spec.obs_dim) < jnp.array(spec.obs_dims)[:, None]
 
     def count(stats: normalise.Running | tuple[()], x: Array, weight: Array | None) -> normalise.Running | tuple[()]:
         return normalise.update(stats, x, weight, beta=None) if isinstance(stats, normalise.Running) else ()
 
-    return Inputs(count(inputs.obs, step.obs, step.alive[..., None]), count(inputs.state, step.state, None))
+    return Inputs(count(inputs.obs, step.obs, step.alive[..., None] & real), count(inputs.state, step.state, None))
 
 
 class Policy(NamedTuple):
@@ -75,6 +78,10 @@ def make_actor(
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
     space = spec.action
     discrete = isinstance(space, Discrete)
+    if isinstance(space, Box) and not (math.isfinite(space.low) and math.isfinite(space.high)):
+        raise InputError(f"{spec.name} has an action box without bounds; a Gaussian policy is scaled to finite ones.")
+    if discrete and squash:
+        raise InputError(f"squash is for continuous actions; {spec.name} has discrete ones.")
     net = per_agent(
         build(body, source.width, space.width, output_gain=output_gain, log_std=None if discrete else log_std), index
     )

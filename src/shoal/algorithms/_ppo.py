@@ -76,16 +76,36 @@ def check_items(scale: Scale, minibatches: int, chunk: int | None) -> None:
     T, E = scale.rollout_length, scale.num_envs
     length = chunk or 1
     if T % length:
-        raise InputError(f"chunk_length {length} does not divide the roll-out of {T} steps.")
+        near = _nearest_divisor(T, length)
+        raise InputError(f"chunk_length {length} does not divide the roll-out of {T} steps; {near} would.")
     count = T // length * E
     if count % minibatches:
-        near = min((m for m in range(1, count + 1) if count % m == 0), key=lambda m: abs(m - minibatches))
+        near = _nearest_divisor(count, minibatches)
         what = "chunks" if chunk else "moments"
         raise InputError(
             f"{count} {what} per device ({T} steps × {E} environments"
             + (f", chunks of {length}" if chunk else "")
             + f") do not divide into {minibatches} minibatches; {near} would."
         )
+
+
+def _nearest_divisor(n: int, wanted: int) -> int:
+    return min((m for m in range(1, n + 1) if n % m == 0), key=lambda m: abs(m - wanted))
+
+
+def check_options(config: Any) -> None:
+    """Refuse numbers that mean nothing.
+
+    Raises:
+        InputError: naming the option and its range.
+    """
+    for name in ("epochs", "minibatches", "chunk_length", "block"):
+        if getattr(config, name) < 1:
+            raise InputError(f"{name} must be at least 1, not {getattr(config, name)}.")
+    if config.dual_clip is not None and config.dual_clip <= 1:
+        raise InputError(f"dual_clip must exceed 1, not {config.dual_clip:g}.")
+    if config.kl_target is not None and config.kl_coef <= 0:
+        raise InputError("kl_target doubles and halves kl_coef, which must therefore start above 0.")
 
 
 def shuffle(key: PRNGKeyArray, n: int) -> UInt32[Array, " n"]:
@@ -120,7 +140,10 @@ def gradient(loss: Loss, params: PyTree, batch: Batch, block: int) -> tuple[PyTr
     Blocks of at most ``block`` rows (items × moments × agents) keep activations in the processor's cache.
     """
     count, rows = batch.weight.shape[0], batch.weight.size
-    pieces = next(k for k in range(max(1, -(-rows // block)), count + 1) if count % k == 0)
+    needed = min(count, -(-rows // block))
+    pieces = next(k for k in range(needed, count + 1) if count % k == 0)
+    if pieces > 4 * needed:  # a count with few divisors: crumbs would cost more than the cache saves
+        pieces = 1
     grad = jax.grad(loss, has_aux=True)
     if pieces == 1:
         sums = grad(params, batch)

@@ -109,10 +109,11 @@ class Config:
     """Passes over each batch. Paper: 5 to 15."""
     minibatches: int = 1
     """Minibatches per pass. Paper: 1."""
-    chunk_length: int = 10
-    """L: recurrent nets are trained on chunks of this many steps. Paper: 10."""
+    chunk_length: int = 16
+    """L: recurrent nets are trained on chunks of this many steps; it must divide the roll-out. Paper: 10."""
     recompute_advantages: bool = False
-    """Recompute values and advantages with the current critic before every epoch (Andrychowicz et al. 2021)."""
+    """Recompute values and advantages with the current critic before every epoch but the first (Andrychowicz et al.
+    2021); the value clip then holds each epoch near where it began."""
     block: int = 6144
     """Most rows (moments × agents) whose activations are held at once; bounds memory, changes no result."""
 
@@ -147,9 +148,11 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """MAPPO for an environment.
 
     Raises:
-        InputError: minibatches or chunks do not divide the roll-out, or the critic input does not exist.
+        InputError: minibatches or chunks do not divide the roll-out, the critic input does not exist, or an option is
+            out of its range.
     """
     c, index = config, policy_of(spec, config.sharing)
+    _ppo.check_options(c)
     chunk = c.chunk_length if c.network.recurrent else 1
     _ppo.check_items(scale, c.minibatches, c.chunk_length if c.network.recurrent else None)
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
@@ -165,7 +168,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         key_actor, key_critic = jax.random.split(key)
         policy = Policy(actor.init(key_actor), init_inputs(spec, c.normalise_inputs))
         params = critic.init(key_critic)
-        statistics = Statistics(values.init(), jnp.log(c.entropy_coef + 1e-8), jnp.float32(c.kl_coef))
+        statistics = Statistics(values.init(), jnp.log(jnp.float32(c.entropy_coef + 1e-8)), jnp.float32(c.kl_coef))
         optimisers = actor_adam.init(policy.actor), critic_adam.init(params)
         return Learner(policy, params, optimisers, statistics, jnp.int32(0))
 
@@ -224,17 +227,19 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         learner = learner._replace(critic=params, statistics=learner.statistics._replace(value=stats))
         batch = to_batch(learner, traj, now, value, advantage, target)
 
-        def epoch(learner: Learner, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
-            fresh = to_batch(learner, traj, *targets(learner, traj)) if c.recompute_advantages else batch
+        def epoch(learner: Learner, turn: tuple[Array, PRNGKeyArray]) -> tuple[Learner, dict[str, Array]]:
+            fresh, (index, key) = batch, turn
+            if c.recompute_advantages:  # before the first epoch nothing has changed but the unit of value
+                fresh = jax.lax.cond(index > 0, lambda: to_batch(learner, traj, *targets(learner, traj)), lambda: batch)
             return jax.lax.scan(descend, learner, _ppo.minibatches(key, fresh, c.minibatches))
 
         sigma = entropy_coef(learner)
-        learner, metrics = jax.lax.scan(epoch, learner, jax.random.split(key, c.epochs))
+        learner, metrics = jax.lax.scan(epoch, learner, (jnp.arange(c.epochs), jax.random.split(key, c.epochs)))
         metrics = jax.tree.map(jnp.mean, metrics)
         residual, spread = mean_and_std(advantage, alive)[1], mean_and_std(target, alive)[1]
         metrics |= {"entropy_coef": sigma, "explained_variance": 1 - (residual / jnp.maximum(spread, 1e-6)) ** 2}
         statistics = _ppo.adapt_coefficients(learner.statistics, metrics, c)
-        inputs = update_inputs(learner.policy.inputs, traj.step)
+        inputs = update_inputs(spec, learner.policy.inputs, traj.step)
         policy = learner.policy._replace(inputs=inputs)
         return learner._replace(policy=policy, statistics=statistics, updates=learner.updates + 1), metrics
 

@@ -25,6 +25,7 @@ class Body:
     hidden: tuple[int, ...] = (64, 64)
     """Width of each fully connected layer."""
     activation: Activation = "tanh"
+    """Nonlinearity after each fully connected layer. Paper (MAPPO): tanh in spread, relu elsewhere."""
     recurrent: int | None = None
     """Width H of a GRU between the last layer and the head; None for a feed-forward net."""
     layer_norm: bool = False
