@@ -27,7 +27,9 @@ class Case(NamedTuple):
 
 
 def case(env: Environment, **flags: Any) -> Case:
-    algorithm = mappo.make(env.spec, override(mappo.Config(), {"hidden": (8,)} | flags), Scale(1, 10, 1))
+    algorithm = mappo.make(
+        env.spec, override(mappo.Config(), {"hidden": (8,), "chunk_length": 1} | flags), Scale(1, 1, 1)
+    )
     policy = jax.vmap(algorithm.init)(jax.random.split(jax.random.key(4), SEEDS)).policy
     return Case(env, algorithm, Learner(policy, (), (), (), jnp.zeros(SEEDS, jnp.int32)))
 

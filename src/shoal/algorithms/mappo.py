@@ -114,8 +114,8 @@ class Config:
     recompute_advantages: bool = False
     """Recompute values and advantages with the current critic before every epoch but the first (Andrychowicz et al.
     2021); the value clip then holds each epoch near where it began."""
-    block: int = 6144
-    """Most rows (moments × agents) whose activations are held at once; bounds memory, changes no result."""
+    block: int = 1024
+    """Most rows (moments × agents) whose activations are held at once, to fit the processor's cache; changes no result."""
 
 
 class Statistics(NamedTuple):
