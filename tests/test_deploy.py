@@ -202,6 +202,12 @@ def test_what_is_refused(case: Case) -> None:
     for given, said in wrong:
         with pytest.raises(InputError, match=said):
             policies.act(given)
+    for legal in (
+        np.zeros((spec.num_agents, spec.action.width)),
+        [np.arange(d) < (i != 1) for i, d in enumerate(spec.action_dims)],
+    ):
+        with pytest.raises(InputError, match=r"agent_[01] has no legal action"):
+            policies.act(rows, legal)
     for name in ("agent_9", 9, -1):
         with pytest.raises(InputError, match="the agents are agent_0, agent_1"):
             policies.agent(name)

@@ -47,12 +47,14 @@ class Policies:
             padding.
 
         Raises:
-            InputError: a row is missing or has the wrong width.
+            InputError: a row is missing or has the wrong width, or an agent has no legal action.
         """
         obs = self._rows(observations, self.spec.obs_dims, self.spec.obs_dim, "observation")
         own = np.arange(self.spec.action.width) < np.array(self.spec.action_dims)[:, None]
         if legal is not None:
             own &= self._rows(legal, self.spec.action_dims, self.spec.action.width, "legal actions").astype(bool)
+            if not own.any(-1).all():
+                raise InputError(f"{self.agents[own.any(-1).argmin()]} has no legal action.")
         n = self.spec.num_agents
         step = Step(
             obs=obs[None].astype(np.float32),  # type: ignore[arg-type]

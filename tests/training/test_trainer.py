@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,10 +17,11 @@ from shoal.configs import override
 from shoal.errors import InputError
 from shoal.records import log
 from shoal.training import sharding
+from shoal.training.program import TrainState
 from shoal.training.progress import Progress, clock, readable
 from shoal.training.settings import Settings
 from shoal.training.trainer import NonFiniteError, Trainer
-from shoal.types import Environment, EpisodeStats
+from shoal.types import Environment, EpisodeStats, Learner
 
 SEEDS, UPDATES = 2, 30
 
@@ -107,10 +109,9 @@ def test_a_shorter_row_after_resuming(tmp_path: Path) -> None:
 def test_a_metric_that_is_not_finite_is_named(tmp_path: Path) -> None:
     trainer = trainer_in(tmp_path, steps=UPDATES * 48, seed=3)
     metrics, stats = reports()
-    metrics["value_loss"][8, 1] = np.inf
-    with pytest.raises(
-        NonFiniteError, match=r"^value_loss of seed 4 is inf after update 9; the checkpoint after update"
-    ):
+    metrics["value_loss"][12:, 0] = np.nan  # what it leads to
+    metrics["entropy"][8, 1] = np.inf
+    with pytest.raises(NonFiniteError, match=r"^entropy of seed 4 is inf after update 9; the checkpoint after update"):
         trainer._take((metrics, stats), UPDATES, 0.5)
     assert log.read(tmp_path) == []
 
@@ -124,6 +125,25 @@ def test_signals(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_ctrl_c_while_compiling(tmp_path: Path) -> None:
+    """Compiling takes seconds, in which people change their minds: nothing has been learned, and it can go on later."""
+
+    class Compiling:
+        def lower(self, *arguments: Any) -> "Compiling":
+            signal.raise_signal(signal.SIGINT)
+            return self
+
+        def compile(self) -> None:
+            return None
+
+    trainer = trainer_in(tmp_path)
+    learner = Learner({"w": jnp.ones(SEEDS)}, (), (), (), jnp.zeros(SEEDS, int))
+    start = TrainState(learner, (), jax.random.split(jax.random.key(0), SEEDS))
+    trainer.program = trainer.program._replace(init=lambda keys: start, advance=Compiling())  # type: ignore[arg-type]
+    assert trainer.run() is False
+    assert trainer.checkpoints.latest() == trainer.policies.latest() == 0
 
 
 def test_training_in_a_thread_leaves_signals_alone(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ class Config:
     """Recompute values and advantages with the current critic before every epoch but the first (Andrychowicz et al.
     2021); the value clip then holds each epoch near where it began."""
     block: int = 1024
-    """Most rows (moments × agents) whose activations are held at once, to fit the processor's cache; changes no result."""
+    """Most rows (moments × agents) whose activations are held at once, to fit a core's cache; changes no result."""
 
 
 class Statistics(NamedTuple):

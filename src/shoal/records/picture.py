@@ -1,7 +1,7 @@
 """One moment as a picture: a :class:`~shoal.types.Scene` or an RGB array, drawn with Pillow."""
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -104,6 +104,8 @@ def _scene(scene: Scene, size: int, past: Sequence[Scene], extent: float) -> Ima
         _trail(pen, track, max(0.35 * scene.radii[k] * scale, 2.0 * OVERSAMPLING), rgb(scene.colours[k]))
     for k in solid:
         _disc(pen, at(scene.centres[k]), scene.radii[k] * scale, rgb(scene.colours[k]), hollow=False)
+    for k in rings:  # once more, in white where discs hide them: a covered landmark is what many replays are about
+        _covered_ring(pen, at, scene, k, scale, solid)
     image = image.reduce(OVERSAMPLING)
     pen = ImageDraw.Draw(image)
     discs = {}
@@ -127,6 +129,22 @@ def _disc(pen: ImageDraw.ImageDraw, centre: tuple[float, float], radius: float, 
         pen.ellipse(box, fill=mix(colour, PAPER, 0.85), outline=colour, width=width)
     else:
         pen.ellipse(box, fill=colour, outline=mix(colour, (0, 0, 0), 0.3), width=OVERSAMPLING)
+
+
+def _covered_ring(
+    pen: ImageDraw.ImageDraw,
+    at: Callable[..., tuple[float, float]],
+    scene: Scene,
+    k: int,
+    scale: float,
+    solid: list[int],
+) -> None:
+    """The outline of a ring whose centre lies under a disc, in white on that disc."""
+    gap = np.linalg.norm(scene.centres[solid] - scene.centres[k], axis=-1) if solid else np.array([np.inf])
+    if gap.min() > scene.radii[solid[int(gap.argmin())]]:
+        return
+    (x, y), radius = at(scene.centres[k]), max(scene.radii[k] * scale, _SMALLEST * OVERSAMPLING)
+    pen.ellipse((x - radius, y - radius, x + radius, y + radius), outline=WHITE, width=OVERSAMPLING * 2)
 
 
 def _trail(pen: ImageDraw.ImageDraw, track: list[tuple[float, float]], width: float, colour: Colour) -> None:

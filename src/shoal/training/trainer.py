@@ -147,10 +147,10 @@ class Trainer:
     def _take(self, rows: Any, n: int, spent: float) -> None:
         """Add n updates' metrics to the row under way; write it when it is full."""
         metrics, stats = rows
-        for name, values in metrics.items():
-            if not np.isfinite(values).all():
-                i, seed = map(int, np.argwhere(~np.isfinite(values))[0])
-                self._refuse(name, seed, values[i, seed], self.update + i + 1)
+        broken = [(*where, name) for name, values in metrics.items() for where in np.argwhere(~np.isfinite(values))]
+        if broken:
+            i, seed, name = min(broken, key=lambda found: found[0])  # the update in which it began
+            self._refuse(name, int(seed), metrics[name][i, seed], int(self.update + i + 1))
         columns = {**metrics, "episodes": stats.episodes, "returns": stats.returns, "lengths": stats.lengths}
         start, written = 0, {}
         while start < n:  # a call may fill several rows, or a part of one
