@@ -11,7 +11,7 @@ from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.presets import preset
 from shoal.records import curves, manifest
-from shoal.run import Run, load
+from shoal.run import Run, load, read_configuration
 from shoal.training.settings import Settings
 from shoal.types import Environment
 
@@ -98,9 +98,7 @@ def open_run(folder: str | Path, environment: Environment | None = None) -> Run:
     Raises:
         InputError: the folder holds no run, or its environment cannot be built or is not what it was.
     """
-    said = manifest.read(Path(folder))["config"]
-    module = algorithms.get(said["algorithm"])
-    settings, config = override(Settings(), said["settings"]), override(module.Config(), said["config"])
+    said, settings, config = read_configuration(Path(folder))
     if environment is None and not said.get("by_name", True):
         raise InputError(f"{folder} was trained in an Environment object, not in a name: give that environment again.")
     env = environment or registry.make(said["environment"], **said["env"])

@@ -21,7 +21,7 @@ _MPE: Flags = {
     "rollout_length": 128,
     "activation": "relu",  # messages need it; the paper's choice outside spread
 }
-_SPREAD: Flags = _MPE | {"gamma": 0.9, "epochs": 4, "activation": "tanh", "learning_rate": 3e-3, "steps": 5e6}
+_SPREAD: Flags = _MPE | {"gamma": 0.9, "epochs": 4, "activation": "tanh", "learning_rate": 3e-3, "steps": 1e7}
 _SPEAKER: Flags = _MPE | {"sharing": "independent", "steps": 2e6}  # a speaker and a listener have nothing to share
 _REFERENCE: Flags = _MPE | {"steps": 3e6}
 

@@ -55,6 +55,8 @@ class Run:
         self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool = True, seed: int | None = None
     ) -> Path:
         """Write an animated picture of ``episodes`` episodes; ``seed`` is one of the run's (None: the best)."""
+        path = Path(path or self.folder / "replay.gif")
+        replay.check_format(path)  # before anything is played
         choose = seed is None and self.settings.seeds > 1
         judged = (self.evaluation or self.evaluate(64)) if choose else None
         index = int(judged.per_seed.argmax()) if judged else _seed_index(self.settings, seed)
@@ -67,7 +69,7 @@ class Run:
         return replay.animate(
             frames,
             np.concatenate(rewards),
-            path or self.folder / "replay.gif",
+            path,
             title=f"{self.algorithm} · {self.environment}",
             actions=np.concatenate([e.actions for e in played]),
             first=first,
@@ -134,6 +136,20 @@ class Run:
         }
 
 
+def read_configuration(folder: Path) -> tuple[dict[str, Any], Settings, Any]:
+    """What ``run.json`` says of a run: all of it, the settings, and the algorithm's ``Config``.
+
+    Raises:
+        InputError: the folder holds no run, or its ``run.json`` lacks something.
+    """
+    said = manifest.read(folder)["config"]
+    missing = [key for key in ("algorithm", "environment", "env", "settings", "config", "spec") if key not in said]
+    if missing:
+        raise InputError(f"{folder / 'run.json'} does not describe a run: it lacks {', '.join(missing)}.")
+    config = override(algorithms.get(said["algorithm"]).Config(), said["config"])
+    return said, override(Settings(), said["settings"]), config
+
+
 def load(folder: str | Path, *, seed: int | None = None, greedy: bool = True) -> Policies:
     """The trained policies of a run, to act with; the environment itself is not needed.
 
@@ -146,10 +162,8 @@ def load(folder: str | Path, *, seed: int | None = None, greedy: bool = True) ->
         InputError: the folder holds no run or the run has no such seed.
         CheckpointError: no saved policy is sound.
     """
-    said = manifest.read(Path(folder))["config"]
-    module = algorithms.get(said["algorithm"])
-    settings, config = override(Settings(), said["settings"]), override(module.Config(), said["config"])
-    spec = spec_from_json(said["spec"])
+    said, settings, config = read_configuration(Path(folder))
+    module, spec = algorithms.get(said["algorithm"]), spec_from_json(said["spec"])
     algorithm = _acting(module, spec, config, settings)
     policy = _saved_policy(Path(folder), algorithm, settings.seeds)
     return Policies(spec, algorithm, jax.tree.map(lambda x: x[_seed_index(settings, seed)], policy), greedy=greedy)
