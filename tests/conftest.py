@@ -1,8 +1,23 @@
-"""Two CPU devices for every test, so that sharding is exercised; shape annotations are checked at run time."""
+"""Two CPU devices for every test, so that sharding is exercised; quick compilation; shapes are checked at run time."""
 
-import jax
-from jaxtyping import install_import_hook
+import atexit
+import os
+import tempfile
+
+# What is compiled here runs for milliseconds, and compiling without optimisation takes half the time.
+_FAST = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FAST}".strip()
+
+import jax  # noqa: E402
+from jaxtyping import install_import_hook  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 2)
+
+# Programs are kept on the disk for this session and its subprocesses, which are given the folder.
+_FOLDER = tempfile.TemporaryDirectory(prefix="shoal-tests-")
+atexit.register(_FOLDER.cleanup)
+jax.config.update("jax_compilation_cache_dir", _FOLDER.name)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 install_import_hook("shoal", "beartype.beartype")

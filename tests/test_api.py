@@ -147,6 +147,12 @@ def test_a_folder_holds_one_run(own: Own) -> None:
     assert (own.folder / "run.json").read_bytes() == before
 
 
+def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("something else")
+    with pytest.raises(InputError, match="is a file, not a folder"):
+        shoal.train("mappo", "toys:coordination", folder=tmp_path / "run", **trained.QUICK)
+
+
 def test_an_environment_that_is_an_object(tmp_path: Path) -> None:
     """A name would build another one: its options are not known."""
     env = toys.coordination()

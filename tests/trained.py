@@ -1,39 +1,9 @@
-"""What tests that train share: quick compilation, and programs kept on the disk for this session and its subprocesses.
+"""What tests that train share."""
 
-Compilation is quick where this is imported before JAX starts its devices, that is at the top of the first test files.
-"""
-
-import atexit
-import os
-import tempfile
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
-
-_FOLDER = tempfile.TemporaryDirectory(prefix="shoal-tests-")
-atexit.register(_FOLDER.cleanup)
-
-if not jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]
-    jax.config.update("jax_compilation_cache_dir", _FOLDER.name)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-
-
-def _started() -> bool:
-    """Whether JAX has started its devices, after which neither their number nor XLA's flags can change."""
-    devices = jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
-    try:
-        jax.config.update("jax_num_cpu_devices", devices + 1)
-    except RuntimeError:
-        return True
-    jax.config.update("jax_num_cpu_devices", devices)
-    return False
-
-
-# What is compiled here runs for milliseconds, and compiling without optimisation takes half the time.
-_FAST = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-if not _started():
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FAST}".strip()
 
 UPDATES = 400
 """Of the run that is interrupted in many ways."""
@@ -83,3 +53,18 @@ def cache_environment() -> dict[str, str]:
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "JAX_NUM_CPU_DEVICES": "2",
     }
+
+
+class Whole(NamedTuple):
+    """A run of :data:`RECURRENT` that nothing disturbed."""
+
+    folder: Path
+    trainer: Any
+    """As training left it."""
+
+
+def damage(folder: Path) -> None:
+    """Cut the largest file of a checkpoint short."""
+    largest = max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    with largest.open("r+b") as file:
+        file.truncate(largest.stat().st_size // 2)

@@ -50,6 +50,8 @@ def train(
     flags = preset(algorithm, name) | flags
     settings, config = override(settings, flags), override(config, flags)
     where = Path(folder) if folder else new_folder(algorithm, name)
+    if where.exists() and not where.is_dir():
+        raise InputError(f"{where} is a file, not a folder for a run.")
     if (where / "run.json").exists():
         raise InputError(f"{where} already holds a run; resume that one, or choose another folder.")
     run = Run(where, algorithm, name, env or {}, settings, config, registry.make(environment, **(env or {})))

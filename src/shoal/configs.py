@@ -1,6 +1,7 @@
 """Flat flags to nested frozen dataclasses and back: what the user types, what ``run.json`` holds."""
 
 import dataclasses
+import math
 import numbers
 import types
 import typing
@@ -99,7 +100,9 @@ def _fitted(value: Any, option: Any) -> Any:
             number = float(value)
         except OverflowError:
             return _UNFIT
-        return number if option is float else int(number) if number.is_integer() else _UNFIT
+        if option is float:
+            return _UNFIT if math.isnan(number) else number
+        return int(number) if number.is_integer() else _UNFIT
     return _UNFIT
 
 

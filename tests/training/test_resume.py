@@ -1,6 +1,5 @@
 """A run that was stopped, killed or damaged ends where the undisturbed one does, to the bit."""
 
-import json
 import os
 import random
 import shutil
@@ -10,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,43 +18,11 @@ import pytest
 
 import shoal
 import trained
-from shoal import run as running
-from shoal.errors import CheckpointError, InputError
 from shoal.records import log
 from shoal.records.checkpoint import Checkpoints
-from shoal.training.trainer import NonFiniteError, Trainer
+from trained import Whole, damage
 
 TIMING = ("seconds", "steps_per_second")
-
-
-class Whole(NamedTuple):
-    folder: Path
-    trainer: Trainer
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    """The run that nothing disturbed; it keeps a checkpoint after every call."""
-    made, folder = [], tmp_path_factory.mktemp("whole") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "Trainer", lambda *args: made.append(Trainer(*args)) or made[-1])
-        run = shoal.train(
-            "mappo",
-            "toys:busy",
-            folder=folder,
-            progress=False,
-            checkpoint_seconds=0.0,
-            keep=100,
-            **trained.RECURRENT,
-        )
-    assert run.finished
-    return Whole(folder, made[0])
-
-
-@pytest.fixture
-def copy(whole: Whole, tmp_path: Path) -> Path:
-    """A copy of its folder, to damage."""
-    return Path(shutil.copytree(whole.folder, tmp_path / "run"))
 
 
 def arrays(folder: Path, step: int | None = None) -> dict[str, bytes]:
@@ -179,13 +146,6 @@ def test_ctrl_c_then_kill_then_resume(whole: Whole, tmp_path: Path) -> None:
     assert_same_end(folder, whole)
 
 
-def damage(folder: Path) -> None:
-    """Cut the largest file of a checkpoint short."""
-    largest = max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
-    with largest.open("r+b") as file:
-        file.truncate(largest.stat().st_size // 2)
-
-
 def test_a_damaged_checkpoint_is_passed_over_aloud(
     whole: Whole, copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,13 +155,6 @@ def test_a_damaged_checkpoint_is_passed_over_aloud(
     assert shoal.resume(copy, progress=True).finished
     assert f"step {trained.UPDATES} is damaged" in capsys.readouterr().err
     assert_same_end(copy, whole)
-
-
-def test_no_sound_checkpoint_is_an_error(copy: Path) -> None:
-    for path in (copy / "checkpoints").iterdir():
-        damage(path)
-    with pytest.raises(CheckpointError, match="not damaged"):
-        shoal.resume(copy, progress=False)
 
 
 def test_killed_before_the_first_checkpoint(whole: Whole, copy: Path) -> None:
@@ -217,70 +170,3 @@ def test_killed_between_a_checkpoint_and_its_policy(whole: Whole, copy: Path) ->
     shutil.rmtree(copy / "policy" / str(newest))
     assert shoal.resume(copy, progress=False).finished
     assert_same_end(copy, whole)
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ({"steps": 480}, "has done 19200 steps already"),
-        ({"seeds": 4}, "seeds cannot change"),
-        ({"learning_rate": 1e-3}, "learning_rate cannot change"),
-        ({"nonsense": 1}, "nonsense cannot change"),
-        ({"steps": -5}, "steps must be at least 1"),
-        ({"keep": 0}, "keep must be at least 1"),
-        ({"eval_episodes": -1}, "cannot be negative"),
-        ({"steps": "many"}, "steps cannot be 'many'"),
-    ],
-)
-def test_what_a_resumed_run_refuses(whole: Whole, flags: dict[str, Any], said: str) -> None:
-    before = (whole.folder / "run.json").read_bytes()
-    with pytest.raises(InputError, match=said):
-        shoal.resume(whole.folder, progress=False, **flags)
-    assert (whole.folder / "run.json").read_bytes() == before
-
-
-def test_fewer_devices_are_refused_in_one_sentence(whole: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
-    monkeypatch.setattr(jax, "local_device_count", lambda: 1)
-    with pytest.raises(
-        InputError, match=r"trained on 1 × 2 .* cannot continue bit-exactly on 1 × 1 .* it needs 2"
-    ) as caught:
-        shoal.resume(whole.folder, progress=False)
-    assert "\n" not in str(caught.value)
-
-
-def change(folder: Path, part: str, **values: Any) -> None:
-    said = json.loads((folder / "run.json").read_text())
-    said["config"][part] |= values
-    (folder / "run.json").write_text(json.dumps(said))
-
-
-def test_an_environment_that_changed_is_refused(copy: Path) -> None:
-    change(copy, "env", horizon=9)
-    for call in (shoal.open_run, shoal.resume):
-        with pytest.raises(InputError, match="toys:busy is not the environment it was"):
-            call(copy)
-
-
-def test_a_configuration_that_changed_is_refused(copy: Path) -> None:
-    change(copy, "config", hidden=[9])
-    with pytest.raises(CheckpointError, match="kernel"):
-        shoal.resume(copy, progress=False)
-    with pytest.raises(CheckpointError, match="kernel"):
-        shoal.load(copy)
-
-
-def test_a_broken_parameter_is_not_saved(copy: Path) -> None:
-    """The last gradient step of a call comes after the last metric: a checkpoint must not rely on metrics alone."""
-    trainer = shoal.open_run(copy).trainer(False)
-    trainer.restore()
-    assert trainer.state is not None
-    leaves, tree = jax.tree.flatten(trainer.state.learner.critic)
-    leaves[0] = leaves[0].at[2].set(jnp.inf)
-    trainer.state = trainer.state._replace(
-        learner=trainer.state.learner._replace(critic=jax.tree.unflatten(tree, leaves))
-    )
-    trainer.update += 1
-    with pytest.raises(NonFiniteError, match=f"critic.* of seed 7 .* update {trained.UPDATES} is kept"):
-        trainer.save()
-    assert trainer.checkpoints.latest() == trainer.policies.latest() == trained.UPDATES

@@ -166,7 +166,7 @@ def test_training_in_a_thread_leaves_signals_alone(tmp_path: Path) -> None:
     ("flags", "said"),
     [
         ({"steps": 0}, "steps must be at least 1, not 0"),
-        ({"steps": float("nan")}, "steps must be at least 1, not nan"),
+        ({"steps": float("nan")}, "steps cannot be nan"),
         ({"steps": float("inf")}, "steps must be finite"),
         ({"seeds": 0}, "seeds must be at least 1"),
         ({"num_envs": 0}, "num_envs must be at least 1"),

@@ -78,8 +78,10 @@ def make_actor(
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
     space = spec.action
     discrete = isinstance(space, Discrete)
-    if isinstance(space, Box) and not (math.isfinite(space.low) and math.isfinite(space.high)):
-        raise InputError(f"{spec.name} has an action box without bounds; a Gaussian policy is scaled to finite ones.")
+    if isinstance(space, Box) and not -math.inf < space.low < space.high < math.inf:
+        raise InputError(
+            f"{spec.name} has the action box [{space.low:g}, {space.high:g}]; a Gaussian needs a finite one."
+        )
     if discrete and squash:
         raise InputError(f"squash is for continuous actions; {spec.name} has discrete ones.")
     net = per_agent(

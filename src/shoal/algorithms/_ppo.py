@@ -102,6 +102,16 @@ def check_options(config: Any) -> None:
     for name in ("epochs", "minibatches", "chunk_length", "block"):
         if getattr(config, name) < 1:
             raise InputError(f"{name} must be at least 1, not {getattr(config, name)}.")
+    for name, low, high in (("gamma", 0, 1), ("lam", 0, 1), ("lr_final", 0, 1)):
+        if not low <= getattr(config, name) <= high:
+            raise InputError(f"{name} must lie between {low} and {high}, not at {getattr(config, name):g}.")
+    for name in ("clip", "value_clip", "huber", "learning_rate", "critic_learning_rate", "max_grad_norm", "adam_eps"):
+        value = getattr(config, name)
+        if value is not None and not value > 0:
+            raise InputError(f"{name} must be above 0, not {value:g}.")
+    for name in ("entropy_coef", "kl_coef", "value_coef"):
+        if not 0 <= getattr(config, name) < float("inf"):
+            raise InputError(f"{name} must be finite and not negative, not {getattr(config, name):g}.")
     if config.dual_clip is not None and config.dual_clip <= 1:
         raise InputError(f"dual_clip must exceed 1, not {config.dual_clip:g}.")
     if config.kl_target is not None and config.kl_coef <= 0:
@@ -125,7 +135,7 @@ def minibatches(key: PRNGKeyArray, batch: Batch, count: int) -> Batch:
 
     def cut(x: Array) -> Array:
         x = x.at[order].get(mode="promise_in_bounds", unique_indices=True)
-        return x.reshape(count, -1, *x.shape[1:])
+        return x.reshape(count, x.shape[0] // count, *x.shape[1:])
 
     batch = jax.tree.map(cut, batch)
     weight = batch.weight
@@ -148,7 +158,7 @@ def gradient(loss: Loss, params: PyTree, batch: Batch, block: int) -> tuple[PyTr
     if pieces == 1:
         sums = grad(params, batch)
     else:
-        cut = jax.tree.map(lambda x: x.reshape(pieces, -1, *x.shape[1:]), batch)
+        cut = jax.tree.map(lambda x: x.reshape(pieces, x.shape[0] // pieces, *x.shape[1:]), batch)
         zeros = jax.tree.map(
             lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(grad, params, jax.tree.map(lambda x: x[0], cut))
         )
@@ -170,7 +180,7 @@ def optimiser(
     learning_rate: float, final_fraction: float, steps: int, max_grad_norm: float | None, eps: float
 ) -> Optimiser:
     """Adam (Kingma & Ba 2015); its rate goes linearly to ``final_fraction`` of itself over ``steps`` gradient steps."""
-    rate = optax.linear_schedule(learning_rate, learning_rate * final_fraction, steps)
+    rate = optax.linear_schedule(learning_rate, learning_rate * final_fraction, min(steps, 2**31 - 1))
     clip = optax.identity() if max_grad_norm is None else optax.clip_by_global_norm(max_grad_norm)
     tx = optax.chain(clip, optax.scale_by_adam(eps=eps), optax.scale_by_learning_rate(rate))
 

@@ -1,0 +1,89 @@
+"""What a run is not resumed for, and what is never saved: one sentence, and nothing changes on the disk."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import shoal
+import trained
+from shoal.errors import CheckpointError, InputError
+from shoal.training.trainer import NonFiniteError
+from trained import Whole, damage
+
+
+def test_no_sound_checkpoint_is_an_error(copy: Path) -> None:
+    for path in (copy / "checkpoints").iterdir():
+        damage(path)
+    with pytest.raises(CheckpointError, match="not damaged"):
+        shoal.resume(copy, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"steps": 480}, "has done 19200 steps already"),
+        ({"seeds": 4}, "seeds cannot change"),
+        ({"learning_rate": 1e-3}, "learning_rate cannot change"),
+        ({"nonsense": 1}, "nonsense cannot change"),
+        ({"steps": -5}, "steps must be at least 1"),
+        ({"keep": 0}, "keep must be at least 1"),
+        ({"eval_episodes": -1}, "cannot be negative"),
+        ({"steps": "many"}, "steps cannot be 'many'"),
+    ],
+)
+def test_what_a_resumed_run_refuses(whole: Whole, flags: dict[str, Any], said: str) -> None:
+    before = (whole.folder / "run.json").read_bytes()
+    with pytest.raises(InputError, match=said):
+        shoal.resume(whole.folder, progress=False, **flags)
+    assert (whole.folder / "run.json").read_bytes() == before
+
+
+def test_fewer_devices_are_refused_in_one_sentence(whole: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
+    monkeypatch.setattr(jax, "local_device_count", lambda: 1)
+    with pytest.raises(
+        InputError, match=r"trained on 1 × 2 .* cannot continue bit-exactly on 1 × 1 .* it needs 2"
+    ) as caught:
+        shoal.resume(whole.folder, progress=False)
+    assert "\n" not in str(caught.value)
+
+
+def change(folder: Path, part: str, **values: Any) -> None:
+    said = json.loads((folder / "run.json").read_text())
+    said["config"][part] |= values
+    (folder / "run.json").write_text(json.dumps(said))
+
+
+def test_an_environment_that_changed_is_refused(copy: Path) -> None:
+    change(copy, "env", horizon=9)
+    for call in (shoal.open_run, shoal.resume):
+        with pytest.raises(InputError, match="toys:busy is not the environment it was"):
+            call(copy)
+
+
+def test_a_configuration_that_changed_is_refused(copy: Path) -> None:
+    change(copy, "config", hidden=[9])
+    with pytest.raises(CheckpointError, match="kernel"):
+        shoal.resume(copy, progress=False)
+    with pytest.raises(CheckpointError, match="kernel"):
+        shoal.load(copy)
+
+
+def test_a_broken_parameter_is_not_saved(copy: Path) -> None:
+    """The last gradient step of a call comes after the last metric: a checkpoint must not rely on metrics alone."""
+    trainer = shoal.open_run(copy).trainer(False)
+    trainer.restore()
+    assert trainer.state is not None
+    leaves, tree = jax.tree.flatten(trainer.state.learner.critic)
+    leaves[0] = leaves[0].at[2].set(jnp.inf)
+    trainer.state = trainer.state._replace(
+        learner=trainer.state.learner._replace(critic=jax.tree.unflatten(tree, leaves))
+    )
+    trainer.update += 1
+    with pytest.raises(NonFiniteError, match=f"critic.* of seed 7 .* update {trained.UPDATES} is kept"):
+        trainer.save()
+    assert trainer.checkpoints.latest() == trainer.policies.latest() == trained.UPDATES
