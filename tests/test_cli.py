@@ -285,4 +285,4 @@ def test_a_file_where_a_folder_should_be(shoal: Callable, tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     code, _, err = shoal(*SPREAD, *TINY, "--folder", tmp_path / "file")
     assert code == 2
-    assert err == f"shoal: {tmp_path / 'file'} cannot be used: File exists.\n"
+    assert err == f"shoal: {tmp_path / 'file'} is a file, not a folder for a run.\n"

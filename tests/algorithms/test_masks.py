@@ -103,7 +103,8 @@ PADDED = replace(
 
 
 def test_an_agent_that_is_never_alive_changes_nothing():
-    spec, wide = make_spec(3), make_spec(4)
+    spec = make_spec(3)
+    wide = replace(make_spec(4), obs_dims=(*spec.obs_dims, spec.obs_dim))
     small, large = program(spec, PADDED), program(wide, PADDED)
     traj, noise = make_trajectory(spec), make_trajectory(wide, 9)
 
