@@ -4,6 +4,8 @@ import json
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -286,3 +288,10 @@ def test_a_file_where_a_folder_should_be(shoal: Callable, tmp_path: Path) -> Non
     code, _, err = shoal(*SPREAD, *TINY, "--folder", tmp_path / "file")
     assert code == 2
     assert err == f"shoal: {tmp_path / 'file'} is a file, not a folder for a run.\n"
+
+
+def test_a_reader_who_has_seen_enough_is_no_error() -> None:
+    closed = "import os; r, w = os.pipe(); os.close(r); os.dup2(w, 1)\n"
+    call = "from shoal.cli import main; main(['list', 'environments'])"
+    done = subprocess.run([sys.executable, "-c", closed + call], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr == ""

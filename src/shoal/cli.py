@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import difflib
 import io
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -33,11 +34,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if here not in sys.path:  # environments named package.module:factory stand where one works
         sys.path.insert(0, here)
     try:
-        return _dispatch(args)
+        code = _dispatch(args)
+        sys.stdout.flush()
+        return code
     except InputError as error:
         return _say(str(error), REFUSED)
     except NonFiniteError as error:
         return _say(str(error), BROKEN)
+    except BrokenPipeError:  # the reader, `head` for example, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN
     except OSError as error:
         if error.filename is None:
             raise
