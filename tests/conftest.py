@@ -3,12 +3,15 @@
 import atexit
 import os
 import tempfile
+from collections.abc import Callable
+from pathlib import Path
 
 # What is compiled here runs for milliseconds, and compiling without optimisation takes half the time.
 _FAST = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FAST}".strip()
 
 import jax  # noqa: E402
+import pytest  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 2)
@@ -21,3 +24,16 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 install_import_hook("shoal", "beartype.beartype")
+
+
+@pytest.fixture
+def shoal(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """(words) -> (exit code, stdout, stderr)."""
+
+    from shoal import cli
+
+    def call(*words: str | Path) -> tuple[int, str, str]:
+        code = cli.main([str(word) for word in words])
+        return code, *capsys.readouterr()
+
+    return call

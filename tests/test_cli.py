@@ -4,8 +4,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,30 +11,15 @@ import pytest
 
 import trained  # noqa: F401  (compiled programs are kept for the session)
 from shoal import cli
-from shoal.cli_flags import argument_docs, attribute_docs
-from shoal.networks.body import Body
 from shoal.presets import preset
 from shoal.training.progress import Progress
-from shoal.training.settings import Settings
 from shoal.training.trainer import NonFiniteError, Trainer
-from shoal.types import EnvSpec
 
 SPREAD = ["train", "mappo", "mpe/simple_spread"]
 TUNED = preset("mappo", "mpe/simple_spread")
 # Ten updates, in which episodes end. Nearly every test says the same, so that the program is compiled once.
 TINY = ["--num-envs", "2", "--rollout-length", "8", "--steps", "1.6e2", "--seeds", "2", "--env.horizon", "4"]
 TINY += ["--hidden", "8", "--epochs", "1", "--minibatches", "2", "--eval-episodes", "3", "--no-tensorboard"]
-
-
-@pytest.fixture
-def shoal(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """(words) -> (exit code, stdout, stderr)."""
-
-    def call(*words: str | Path) -> tuple[int, str, str]:
-        code = cli.main([str(word) for word in words])
-        return code, *capsys.readouterr()
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -159,60 +142,6 @@ def test_curves_of_one_run_and_of_several(shoal: Callable, run: Path, tmp_path: 
     assert one.exists() and two.exists()
 
 
-def test_lists(shoal: Callable) -> None:
-    code, out, _ = shoal("list", "algorithms")
-    assert code == 0 and [line.split()[0] for line in out.splitlines()] == ["ippo", "mappo"]
-    code, out, _ = shoal("list", "environments")
-    assert code == 0 and "mpe/simple_spread            Cooperative navigation (Lowe et al. 2017).\n" in out
-    assert all(len(line.split(maxsplit=1)) == 2 for line in out.splitlines()), "every environment says what it is"
-
-
-# Help
-
-
-@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
-def test_help_names_every_command(shoal: Callable, words: list[str]) -> None:
-    code, out, _ = shoal(*words)
-    assert code == 0
-    assert all(f"  {name} " in out for name in ("train", "evaluate", "replay", "curves", "list"))
-
-
-def test_version(shoal: Callable) -> None:
-    code, out, _ = shoal("--version")
-    assert code == 0 and out.startswith("shoal ")
-
-
-def test_help_of_training_grows_with_what_is_named(shoal: Callable) -> None:
-    code, out, _ = shoal("train", "--help")
-    assert code == 0 and "--num-envs" in out and "--gamma" not in out
-    code, out, _ = shoal("train", "mappo", "--help")
-    assert code == 0 and "--gamma NUMBER" in out and "(default: 0.99)" in out and "--env." not in out
-    code, out, _ = shoal(*SPREAD, "--help")
-    plain = " ".join(out.replace("│", " ").split())
-    assert code == 0 and f"Paper: 0.99. (default: {TUNED['gamma']:g})" in plain, (
-        "the preset's value is the default shown"
-    )
-    assert "--env.convention mpe2|openai" in out and "--hidden INT..." in out and "``" not in out
-
-
-def test_every_hyper_parameter_has_help() -> None:
-    from shoal.algorithms import ippo, mappo
-
-    for kind in (Settings, Body, mappo.Config, ippo.Config):
-        assert set(kind.__dataclass_fields__) == set(attribute_docs(kind))
-    assert "local" in attribute_docs(ippo.Config)["critic_input"]
-    assert attribute_docs(EnvSpec)["name"].startswith("How shoal.make calls it")
-
-
-def test_argument_docs() -> None:
-    doc = "What.\n\nArgs:\n    one: 1,\n        more.\n    two: ``x`` of :func:`~a.b`.\n\nRaises:\n    Error: 0."
-    assert argument_docs(doc) == {"one": "1, more.", "two": "x of a.b."}
-    assert argument_docs("Nothing.") == {}
-
-
-# Bad input: one sentence, exit code 2, and no run folder.
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -288,10 +217,3 @@ def test_a_file_where_a_folder_should_be(shoal: Callable, tmp_path: Path) -> Non
     code, _, err = shoal(*SPREAD, *TINY, "--folder", tmp_path / "file")
     assert code == 2
     assert err == f"shoal: {tmp_path / 'file'} is a file, not a folder for a run.\n"
-
-
-def test_a_reader_who_has_seen_enough_is_no_error() -> None:
-    closed = "import os; r, w = os.pipe(); os.close(r); os.dup2(w, 1)\n"
-    call = "from shoal.cli import main; main(['list', 'environments'])"
-    done = subprocess.run([sys.executable, "-c", closed + call], stderr=subprocess.PIPE, text=True, check=False)
-    assert done.stderr == ""
