@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import trained  # noqa: F401  (compiled programs are kept for the session)
 from shoal import cli
 from shoal.presets import preset
 from shoal.training.progress import Progress

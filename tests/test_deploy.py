@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import toys
-import trained  # noqa: F401 (quick compilation)
 from shoal.algorithms import mappo
 from shoal.configs import override
 from shoal.deploy import Policies

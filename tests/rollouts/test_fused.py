@@ -9,7 +9,6 @@ import pytest
 from jaxtyping import Array
 
 import toys
-import trained  # noqa: F401 (quick compilation)
 from shoal.algorithms import mappo
 from shoal.configs import override
 from shoal.rollouts import fused

@@ -11,7 +11,6 @@ from jaxtyping import Array
 from numpy.typing import ArrayLike
 
 import toys
-import trained  # noqa: F401 (quick compilation)
 from shoal.algorithms import mappo
 from shoal.configs import override
 from shoal.equations.reduce import DEVICES
