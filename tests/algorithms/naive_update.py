@@ -122,8 +122,8 @@ def update(spec: Any, c: Any, num_updates: int, learner: Any, traj: Any) -> Expe
     if c.entropy_final is not None:
         sigma += (c.entropy_final - c.entropy_coef) * int(learner.updates) / num_updates
     if c.target_entropy is not None:
-        sigma = math.exp(learner.statistics.log_entropy_coef)
-    kappa = float(learner.statistics.kl_coef)
+        sigma = math.exp(learner.statistics.coefficients.log_entropy)
+    kappa = float(learner.statistics.coefficients.kl)
     critic_rate = c.learning_rate if c.critic_learning_rate is None else c.critic_learning_rate
     actor_adam = Adam(actor, c.learning_rate, c, num_updates * c.epochs)
     critic_adam = Adam(critic, critic_rate, c, num_updates * c.epochs)

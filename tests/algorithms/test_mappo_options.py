@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trajectories import NUM_UPDATES, E, T, acted, assert_trees_equal, distance, make_spec, make_trajectory, program
 
-from shoal.algorithms import _ppo, mappo
+from shoal.algorithms import _batches, _ppo, mappo
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.types import Scale
@@ -30,7 +30,7 @@ def steps_taken(learner):
 @pytest.fixture(scope="module")
 def short_run():
     """Two updates and two more after the end: the learners, and the order of rows in each epoch."""
-    orders, shuffle = [], _ppo.shuffle
+    orders, shuffle = [], _batches.shuffle
 
     def spy(key, n):
         order = shuffle(key, n)
@@ -39,7 +39,7 @@ def short_run():
 
     spec = make_spec()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_ppo, "shuffle", spy)
+        patch.setattr(_batches, "shuffle", spy)
         prog = program(spec, replace(BASE, epochs=3, minibatches=2, lr_final=0.0), Scale(E, T, 2))
         learners = [prog.learner]
         for i in range(4):
@@ -91,10 +91,10 @@ def test_entropy_coefficient_moves_towards_its_target_entropy(sharpness, directi
     np.testing.assert_allclose(metrics["entropy_coef"], config.entropy_coef, rtol=1e-5)
     error = np.clip(config.target_entropy - metrics["entropy"], -1, 1)
     assert np.sign(error) == direction
-    moved = after.statistics.log_entropy_coef - learner.statistics.log_entropy_coef
+    moved = after.statistics.coefficients.log_entropy - learner.statistics.coefficients.log_entropy
     np.testing.assert_allclose(moved, config.target_entropy_rate * error, rtol=1e-4)
     _, later = prog.update(after, make_trajectory(spec), KEY)
-    np.testing.assert_allclose(later["entropy_coef"], jnp.exp(after.statistics.log_entropy_coef), rtol=1e-5)
+    np.testing.assert_allclose(later["entropy_coef"], jnp.exp(after.statistics.coefficients.log_entropy), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("share_of_target", "factor"), [(0.5, 0.5), (0.8, 1.0), (1.25, 1.0), (2.0, 2.0)])
@@ -110,7 +110,7 @@ def test_kl_coefficient_doubles_and_halves_outside_its_band(share_of_target, fac
     traj = traj._replace(extras={"log_prob": traj.extras["log_prob"] - shift})
     learner, metrics = prog.update(prog.learner, traj, KEY)
     np.testing.assert_allclose(metrics["kl"], kl, rtol=1e-3)
-    np.testing.assert_allclose(learner.statistics.kl_coef, config.kl_coef * factor, rtol=1e-6)
+    np.testing.assert_allclose(learner.statistics.coefficients.kl, config.kl_coef * factor, rtol=1e-6)
 
 
 def test_coefficients_without_a_target_stay():
@@ -123,12 +123,12 @@ def test_coefficients_without_a_target_stay():
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**31 - 1), st.sampled_from([1, 2, 3, 8, 33, 64]))
 def test_shuffle_is_a_permutation(seed, n):
-    np.testing.assert_array_equal(np.sort(_ppo.shuffle(jax.random.key(seed), n)), np.arange(n))
+    np.testing.assert_array_equal(np.sort(_batches.shuffle(jax.random.key(seed), n)), np.arange(n))
 
 
 def test_shuffle_puts_everything_everywhere():
     """Over 600 draws of 6 items, each stands 100 ± 9 times in each place."""
-    orders = jax.vmap(lambda key: _ppo.shuffle(key, 6))(jax.random.split(KEY, 600))
+    orders = jax.vmap(lambda key: _batches.shuffle(key, 6))(jax.random.split(KEY, 600))
     counts = np.stack([(np.asarray(orders) == item).sum(0) for item in range(6)])
     assert np.abs(counts - 100).max() < 45
 
@@ -139,8 +139,8 @@ def test_minibatches_hold_each_row_once_and_weigh_one():
     number = jnp.arange(items)
     rows = jnp.broadcast_to(number[:, None, None], (items, length, 3)).astype(jnp.float32)
     alive = jnp.array(np.random.default_rng(0).random((items, length, 3)) > 0.3, jnp.float32)
-    fields = dict.fromkeys(_ppo.Batch._fields, rows) | {"weight": alive, "actor_carry": rows[:, 0], "step": rows}
-    batch = _ppo.minibatches(KEY, _ppo.Batch(**fields), 4)
+    fields = dict.fromkeys(_ppo.Batch._fields, rows) | {"weight": alive, "carry": rows[:, 0], "step": rows}
+    batch = _batches.minibatches(KEY, _ppo.Batch(**fields), 4)
     order = np.asarray(batch.action[:, :, 0, 0], int)
     assert order.shape == (4, 3) and sorted(order.ravel()) == list(range(items))
     for name in _ppo.Batch._fields:
@@ -149,7 +149,7 @@ def test_minibatches_hold_each_row_once_and_weigh_one():
             np.testing.assert_array_equal(leaf, np.broadcast_to(order[..., None], leaf.shape))
     kept = np.asarray(alive)[order]
     np.testing.assert_allclose(batch.weight, kept / kept.sum((1, 2, 3))[:, None, None, None], rtol=1e-6)
-    other = _ppo.minibatches(jax.random.key(2), _ppo.Batch(**fields), 4)
+    other = _batches.minibatches(jax.random.key(2), _ppo.Batch(**fields), 4)
     assert (np.asarray(other.action[:, :, 0, 0], int) != order).any()
 
 
@@ -163,7 +163,7 @@ def test_blocks_of_any_size_add_up_to_the_same_gradient(block):
         value = jnp.sum(part.weight * params["w"] * jnp.square(part.action))
         return value, {"value": value}
 
-    grad, metrics = _ppo.gradient(loss, {"w": jnp.float32(2.0)}, batch, block)
+    grad, metrics = _batches.gradient(loss, {"w": jnp.float32(2.0)}, batch, block)
     np.testing.assert_allclose(grad["w"], (x**3).sum(), rtol=1e-5)
     np.testing.assert_allclose(metrics["value"], 2 * (x**3).sum(), rtol=1e-5)
 
@@ -174,14 +174,14 @@ def test_what_does_not_divide_is_refused_with_a_number_that_works(length, envs, 
     scale = Scale(envs, length, NUM_UPDATES)
     if length % (chunk or 1):
         with pytest.raises(InputError, match=f"chunk_length {chunk} does not divide") as error:
-            _ppo.check_items(scale, minibatches, chunk)
+            _batches.check_items(scale, minibatches, chunk)
         chunk = int(re.search(r"(\d+) would", str(error.value))[1])
     items = length // (chunk or 1) * envs
     if items % minibatches:
         with pytest.raises(InputError, match=f"do not divide into {minibatches} minibatches") as error:
-            _ppo.check_items(scale, minibatches, chunk)
+            _batches.check_items(scale, minibatches, chunk)
         minibatches = int(re.search(r"(\d+) would", str(error.value))[1])
-    _ppo.check_items(scale, minibatches, chunk)
+    _batches.check_items(scale, minibatches, chunk)
     assert items % minibatches == 0
 
 

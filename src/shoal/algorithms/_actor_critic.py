@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -59,12 +59,24 @@ class Policy(NamedTuple):
 class Actor(NamedTuple):
     """A decentralised stochastic policy for every agent of the team."""
 
+    policy_of: tuple[int, ...]
+    """Which of the P policies each agent follows."""
     init: Callable[[PRNGKeyArray], PyTree]
     initial_carry: Callable[[int], PyTree]
     distribution: Callable[[Policy, PyTree, Step], tuple[PyTree, Distribution]]
     """(policy, carry before, step [T E ...]) -> (carry after each moment, distribution [T E N ...])."""
     act: Callable[[Policy, PyTree, Step, PRNGKeyArray, bool], tuple[PyTree, Array, dict[str, Array]]]
     """(policy, carry, step [E ...], key, greedy) -> (carry, action, extras); notes ``log_prob`` [E N]."""
+    features: Callable[[Step], Array]
+    """Normalised step [*b ...] -> what each agent's net reads, [*b N F]."""
+    alone: Callable[[PyTree, PyTree, Array, Array, Array], Distribution]
+    """One agent by itself: (its policy's parameters without the axis P, carry [b H], features [T b F], legal [T b A],
+    first [T b]) -> distribution [T b ...]."""
+
+    @property
+    def num_policies(self) -> int:
+        """P."""
+        return max(self.policy_of) + 1
 
 
 def make_actor(
@@ -84,9 +96,8 @@ def make_actor(
         )
     if discrete and squash:
         raise InputError(f"squash is for continuous actions; {spec.name} has discrete ones.")
-    net = per_agent(
-        build(body, source.width, space.width, output_gain=output_gain, log_std=None if discrete else log_std), index
-    )
+    one = build(body, source.width, space.width, output_gain=output_gain, log_std=None if discrete else log_std)
+    net = per_agent(one, index)
 
     def to_distribution(output: Array, legal: Array) -> Distribution:
         if isinstance(space, Discrete):
@@ -104,6 +115,9 @@ def make_actor(
         carry, x = output(policy, carry, step)
         return carry, to_distribution(x, step.legal)
 
+    def alone(params: PyTree, carry: PyTree, x: Array, legal: Array, first: Array) -> Distribution:
+        return to_distribution(one.apply(params, carry, x, first)[1], legal)
+
     def act(
         policy: Policy, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool
     ) -> tuple[PyTree, Array, dict[str, Array]]:
@@ -112,7 +126,10 @@ def make_actor(
         action = dist.mode() if greedy else dist.sample(key)
         return last_carry(carry), action, {"log_prob": dist.log_prob(action)}
 
-    return Actor(net.init, lambda num_envs: net.initial_carry((num_envs,)), distribution, act)
+    def initial_carry(num_envs: int) -> PyTree:
+        return net.initial_carry((num_envs,))
+
+    return Actor(index, net.init, initial_carry, distribution, act, source.features, alone)
 
 
 class Critic(NamedTuple):
@@ -124,6 +141,8 @@ class Critic(NamedTuple):
     """(params, carry before, normalised step [T E ...]) -> (carry after each moment, value)."""
     group_of: tuple[int, ...]
     """Agents whose values share one scale, that is one output of one net, have the same number."""
+    num_nets: int
+    """P of the parameters: 1 for a team's critic."""
 
 
 def make_critic(spec: EnvSpec, body: Body, kind: CriticInput, index: tuple[int, ...], agent_id: bool) -> Critic:
@@ -135,18 +154,18 @@ def make_critic(spec: EnvSpec, body: Body, kind: CriticInput, index: tuple[int, 
     source = critic_input(spec, kind, agent_id and max(index) + 1 < spec.num_agents)
     if source.per_agent:
         net = per_agent(build(body, source.width, 1), index)
-        group_of = index
+        group_of, num_nets = index, max(index) + 1
     else:
         outputs = 1 if spec.shared_reward else spec.num_agents
         net = for_team(build(body, source.width, outputs))
-        group_of = (0,) * spec.num_agents if spec.shared_reward else tuple(range(spec.num_agents))
+        group_of, num_nets = (0,) * spec.num_agents if spec.shared_reward else tuple(range(spec.num_agents)), 1
 
     def values(params: PyTree, carry: PyTree, step: Step) -> tuple[PyTree, Array]:
         carry, x = net.apply(params, carry, source.features(step), step.first)
         value = x[..., 0] if source.per_agent else jnp.broadcast_to(x, (*x.shape[:-1], spec.num_agents))
         return carry, value
 
-    return Critic(net.init, lambda num_envs: net.initial_carry((num_envs,)), values, group_of)
+    return Critic(net.init, lambda num_envs: net.initial_carry((num_envs,)), values, group_of, num_nets)
 
 
 class Carry(NamedTuple):
@@ -203,3 +222,10 @@ def make_actor_critic(actor: Actor, critic: Critic) -> ActorCritic:
         return Evaluation(value, next_value[0], Carry(actor_after, critic_after))
 
     return ActorCritic(actor, critic, initial_carry, act, evaluate)
+
+
+def make_nets(spec: EnvSpec, config: Any, index: tuple[int, ...]) -> ActorCritic:
+    """Actors and critics as a :class:`shoal.algorithms._config.ValueConfig` describes them."""
+    c = config
+    actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
+    return make_actor_critic(actor, make_critic(spec, c.network, c.critic_input, index, c.agent_id))

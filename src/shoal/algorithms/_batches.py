@@ -1,0 +1,124 @@
+"""Minibatches and gradients, as every on-policy algorithm takes them.
+
+A batch is a NamedTuple whose leaves are [items, ...]: an item is one moment of one environment, or for recurrent nets
+one chunk of L moments. Its ``weight`` marks the rows that count; :func:`minibatches` makes the weights of a minibatch
+add up to one over all devices, and losses are sums over rows times weight. Minibatches may therefore be cut into
+blocks, and environments into shards, without changing a number.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+
+from shoal.equations.reduce import DEVICES, total
+from shoal.errors import InputError
+from shoal.types import Metrics, PyTree, Scale
+
+Batch = TypeVar("Batch", bound=Any)
+Loss = Callable[[PyTree, Any], tuple[Float[Array, ""], Metrics]]
+
+
+def items(tree: PyTree, length: int) -> PyTree:
+    """Cut [T, E, ...] into chunks: [T/L · E, L, ...], an item per chunk."""
+
+    def cut(x: Array) -> Array:
+        T, E = x.shape[:2]
+        chunks = x.reshape(T // length, length, E, *x.shape[2:])
+        return jnp.swapaxes(chunks, 1, 2).reshape(T // length * E, length, *x.shape[2:])
+
+    return jax.tree.map(cut, tree)
+
+
+def time_major(rows: PyTree) -> PyTree:
+    """Items as environments: [items, L, ...] to [L, items, ...], as networks read them."""
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows)
+
+
+def chunk_starts(carry: PyTree, after: PyTree, length: int) -> PyTree:
+    """The recurrent state before each chunk [items, ...], from the first and those after each moment [T, E, ...]."""
+
+    def starts(first: Array, later: Array) -> Array:
+        before = jnp.concatenate([first[None], later[length - 1 : later.shape[0] - 1 : length]])
+        return before.reshape(-1, *first.shape[1:])
+
+    return jax.tree.map(starts, carry, after)
+
+
+def check_items(scale: Scale, minibatches: int, chunk: int | None) -> None:
+    """Refuse a roll-out that does not divide into chunks and minibatches, naming numbers that would.
+
+    Raises:
+        InputError: it does not divide.
+    """
+    T, E = scale.rollout_length, scale.num_envs
+    length = chunk or 1
+    if T % length:
+        near = _nearest_divisor(T, length)
+        raise InputError(f"chunk_length {length} does not divide the roll-out of {T} steps; {near} would.")
+    count = T // length * E
+    if count % minibatches:
+        near = _nearest_divisor(count, minibatches)
+        what = "chunks" if chunk else "moments"
+        raise InputError(
+            f"{count} {what} per device ({T} steps × {E} environments"
+            + (f", chunks of {length}" if chunk else "")
+            + f") do not divide into {minibatches} minibatches; {near} would."
+        )
+
+
+def _nearest_divisor(n: int, wanted: int) -> int:
+    return min((m for m in range(1, n + 1) if n % m == 0), key=lambda m: abs(m - wanted))
+
+
+def shuffle(key: PRNGKeyArray, n: int) -> UInt32[Array, " n"]:
+    """A random order of 0..n−1, another one on every device.
+
+    One sort of random numbers that carry their index in the low bits: four times faster than ``permutation`` on a CPU.
+    """
+    if DEVICES in jax.sharding.get_abstract_mesh().manual_axes:
+        key = jax.random.fold_in(key, jax.lax.axis_index(DEVICES))
+    mask = jnp.uint32((1 << (n - 1).bit_length()) - 1)
+    return jax.lax.sort((jax.random.bits(key, (n,)) & ~mask) | jnp.arange(n, dtype=jnp.uint32), is_stable=False) & mask
+
+
+def minibatches(key: PRNGKeyArray, batch: Batch, count: int) -> Batch:
+    """The batch in random order, cut in ``count``: leaves [count, items/count, ...], weights adding up to one each."""
+    order = shuffle(key, batch.weight.shape[0])
+
+    def cut(x: Array) -> Array:
+        x = x.at[order].get(mode="promise_in_bounds", unique_indices=True)
+        return x.reshape(count, x.shape[0] // count, *x.shape[1:])
+
+    batch = jax.tree.map(cut, batch)
+    weight = batch.weight
+    sums = total(weight.reshape(count, -1).sum(1))
+    scale = 1 / jnp.maximum(sums, 1.0)
+    return batch._replace(weight=weight * scale.reshape(-1, *(1,) * (weight.ndim - 1)))
+
+
+def gradient(loss: Loss, params: PyTree, batch: Any, block: int) -> tuple[PyTree, Metrics]:
+    """The gradient of a sum over items and its metrics, added up over blocks and devices.
+
+    Blocks of at most ``block`` rows (items × moments × agents) keep activations in the processor's cache.
+    """
+    count, rows = batch.weight.shape[0], batch.weight.size
+    needed = min(count, -(-rows // block))
+    pieces = next(k for k in range(needed, count + 1) if count % k == 0)
+    if pieces > 4 * needed:  # a count with few divisors: crumbs would cost more than the cache saves
+        pieces = 1
+    grad = jax.grad(loss, has_aux=True)
+    if pieces == 1:
+        sums = grad(params, batch)
+    else:
+        cut = jax.tree.map(lambda x: x.reshape(pieces, x.shape[0] // pieces, *x.shape[1:]), batch)
+        zeros = jax.tree.map(
+            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(grad, params, jax.tree.map(lambda x: x[0], cut))
+        )
+        sums, _ = jax.lax.scan(lambda acc, piece: (jax.tree.map(jnp.add, acc, grad(params, piece)), None), zeros, cut)
+    # One message between devices, not one per parameter: the latency of each is that of a small matrix product.
+    flat, unravel = ravel_pytree(sums)
+    return unravel(total(flat))

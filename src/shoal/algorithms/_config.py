@@ -1,0 +1,158 @@
+"""Hyper-parameters that the policy-gradient families have in common, and the check of all of them.
+
+"Paper" is Yu et al. 2022, Tables 7–15, for MPE, and "code" its authors' repository, unless a subclass says otherwise:
+an algorithm whose paper has another value repeats the field.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from shoal.algorithms._values import ValueNorm
+from shoal.errors import InputError
+from shoal.networks.body import Body
+from shoal.networks.inputs import CriticInput
+from shoal.networks.sharing import Sharing
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """What every decentralised stochastic policy needs to be built and trained."""
+
+    sharing: Sharing | tuple[int, ...] = "shared"
+    """Which agents share parameters: ``shared``, ``role``, ``independent``, or an index vector such as (0, 0, 1)."""
+    agent_id: bool = True
+    """Append a one-hot id to what agents with shared parameters read."""
+    network: Body = field(default_factory=Body)
+    """Layers of actors and critics. Paper: 64 wide."""
+    output_gain: float = 0.01
+    """Gain of the actor's orthogonal output layer. Paper: 0.01."""
+    log_std: float = -0.5
+    """Initial log standard deviation of a Gaussian policy, in units of half the action box."""
+    squash: bool = False
+    """Squash Gaussian actions into their box with tanh instead of clipping them on their way out."""
+    normalise_inputs: bool = False
+    """Bring observations and state to zero mean and unit variance with running statistics."""
+
+    gamma: float = 0.99
+    """Discount γ per step. Paper: 0.99."""
+    lam: float = 0.95
+    """GAE's λ. Paper: 0.95."""
+    entropy_coef: float = 0.01
+    """Weight σ of the entropy bonus. Paper: 0.01."""
+    entropy_final: float | None = None
+    """If given, σ goes linearly from entropy_coef to this over the run."""
+    target_entropy: float | None = None
+    """If given (nats per agent), σ is adapted so that the policies' entropy approaches it, starting at entropy_coef."""
+    target_entropy_rate: float = 0.05
+    """Step of log σ per update and nat when target_entropy is given."""
+
+    learning_rate: float = 7e-4
+    """Adam's step size for actors. Paper: 7e-4."""
+    critic_learning_rate: float | None = None
+    """Adam's step size for critics; None for the actors'."""
+    lr_final: float = 1.0
+    """Both rates go linearly to this fraction of themselves over the run: 1 constant, 0 annealed away. Paper: 1."""
+    adam_eps: float = 1e-5
+    """Adam's ε. Paper: 1e-5."""
+    max_grad_norm: float | None = 10.0
+    """Largest gradient norm of one policy or critic; None for no clip. Paper: 10."""
+    chunk_length: int = 16
+    """L: recurrent nets are trained on chunks of this many steps; it must divide the roll-out. Paper: 10."""
+    block: int = 1024
+    """Most rows (moments × agents) whose activations are held at once, to fit a core's cache; changes no result."""
+
+    @property
+    def chunk(self) -> int | None:
+        """Length of a recurrent net's chunks, None for a feed-forward net."""
+        return self.chunk_length if self.network.recurrent else None
+
+    @property
+    def critic_rate(self) -> float:
+        """The critics' step size."""
+        return self.learning_rate if self.critic_learning_rate is None else self.critic_learning_rate
+
+
+@dataclass(frozen=True)
+class ValueConfig(PolicyConfig):
+    """And a state-value critic with an advantage from it."""
+
+    critic_input: CriticInput = "concat"
+    """What V reads: ``local`` (IPPO), ``concat`` (CL), ``state`` (EP), ``agent`` (AS) or ``pruned`` (FP). Paper: AS/FP
+    in SMAC, CL in MPE."""
+    value_norm: ValueNorm = "running"
+    """Scale of the value targets: ``running`` statistics, ``popart`` or ``none``. Paper: running."""
+    value_norm_beta: float = 0.99999
+    """Decay per update of the value statistics. Code: 0.99999."""
+    huber: float | None = 10.0
+    """Width δ of the Huber value loss, in normalised units; None for ½e². Paper: 10."""
+    value_coef: float = 1.0
+    """Weight of the value loss (it matters only through the gradient-norm clip and Adam's ε). Paper: 1."""
+    normalise_advantage: Literal["batch", "agent", "none"] = "batch"
+    """Standardise advantages over the whole batch, or for each agent by itself (rivals on different scales)."""
+
+
+@dataclass(frozen=True)
+class EpochsConfig(ValueConfig):
+    """And several passes over each batch."""
+
+    value_clip: float | None = 0.2
+    """ε of the clipped value loss, in normalised units; None for the plain loss. Paper: equal to clip."""
+    epochs: int = 10
+    """Passes over each batch. Paper: 5 to 15."""
+    minibatches: int = 1
+    """Minibatches per pass. Paper: 1."""
+
+
+@dataclass(frozen=True)
+class PpoConfig(EpochsConfig):
+    """And the clipped ratio."""
+
+    clip: float = 0.2
+    """ε of the clipped policy loss. Paper: 0.2 (0.05 on hard SMAC maps)."""
+    dual_clip: float | None = None
+    """c > 1: bounds the objective from below by c·A where A < 0 (Ye et al. 2020, eq. 5)."""
+    kl_coef: float = 0.0
+    """Weight κ of the soft trust-region penalty KL(π_old ‖ π) (Hsu et al. 2020)."""
+    kl_target: float | None = None
+    """If given, κ is doubled or halved when KL leaves [target/1.5, 1.5·target] (Schulman et al. 2017, eq. 8)."""
+
+
+_COUNTS = ("epochs", "minibatches", "chunk_length", "block")
+_FRACTIONS = ("gamma", "lam", "lr_final")
+_POSITIVE = ("clip", "value_clip", "huber", "learning_rate", "critic_learning_rate", "max_grad_norm", "adam_eps")
+_WEIGHTS = ("entropy_coef", "kl_coef", "value_coef")
+
+
+def check_options(
+    config: Any,
+    *,
+    counts: tuple[str, ...] = (),
+    fractions: tuple[str, ...] = (),
+    positive: tuple[str, ...] = (),
+    weights: tuple[str, ...] = (),
+) -> None:
+    """Refuse numbers that mean nothing; an algorithm adds the names of its own options. None stands for "not used".
+
+    Raises:
+        InputError: naming the option and its range.
+    """
+
+    def given(names: tuple[str, ...]) -> list[tuple[str, Any]]:
+        return [(name, getattr(config, name)) for name in names if getattr(config, name, None) is not None]
+
+    for name, value in given(_COUNTS + counts):
+        if value < 1:
+            raise InputError(f"{name} must be at least 1, not {value}.")
+    for name, value in given(_FRACTIONS + fractions):
+        if not 0 <= value <= 1:
+            raise InputError(f"{name} must lie between 0 and 1, not at {value:g}.")
+    for name, value in given(_POSITIVE + positive):
+        if not value > 0:
+            raise InputError(f"{name} must be above 0, not {value:g}.")
+    for name, value in given(_WEIGHTS + weights):
+        if not 0 <= value < float("inf"):
+            raise InputError(f"{name} must be finite and not negative, not {value:g}.")
+    if getattr(config, "dual_clip", None) is not None and config.dual_clip <= 1:
+        raise InputError(f"dual_clip must exceed 1, not {config.dual_clip:g}.")
+    if getattr(config, "kl_target", None) is not None and config.kl_coef <= 0:
+        raise InputError("kl_target doubles and halves kl_coef, which must therefore start above 0.")
