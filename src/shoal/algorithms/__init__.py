@@ -5,7 +5,7 @@ from typing import Any
 
 from shoal.errors import unknown
 
-NAMES = ("ippo", "mappo")
+NAMES = ("happo", "ia2c", "ippo", "maa2c", "mappo")
 
 
 def get(name: str) -> Any:

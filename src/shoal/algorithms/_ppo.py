@@ -4,7 +4,7 @@ An algorithm asks :func:`make_team` for these stages and writes the stage that i
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,8 @@ from shoal.equations.reduce import mean_and_std
 from shoal.equations.surrogate import clipped_value_loss
 from shoal.types import EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
+Rows = TypeVar("Rows", bound=Any)
+
 
 class Batch(NamedTuple):
     """What is learned from; leaves are [items, L, N ...], carries [items, N, H]."""
@@ -49,9 +51,9 @@ class Batch(NamedTuple):
     """Recurrent states before each item."""
 
 
-def time_major(batch: Batch) -> Batch:
-    """Items as environments: leaves [L, items, ...], as networks read them; carries stay [items, ...]."""
-    return _batches.time_major(batch._replace(carry=Carry((), ())))._replace(carry=batch.carry)
+def time_major(batch: Rows) -> Rows:
+    """Items as environments: leaves [L, items, ...], as networks read them; ``carry`` stays [items, ...]."""
+    return _batches.time_major(batch._replace(carry=()))._replace(carry=batch.carry)
 
 
 class Statistics(NamedTuple):
@@ -85,6 +87,8 @@ class Team(NamedTuple):
     """(critic parameters, time-major part of a batch) -> its weighted sum."""
     apply: Callable[[Learner, tuple[PyTree, PyTree]], tuple[Learner, Metrics]]
     """One step of both optimisers along (actors' gradient, critics' gradient)."""
+    fit_critic: Callable[[Learner, Batch, PRNGKeyArray], tuple[Learner, Metrics]]
+    """All epochs of the critic by itself, for algorithms whose actors have had theirs."""
     finish: Callable[[Learner, Trajectory, Seen, Metrics], tuple[Learner, Metrics]]
     """Adapt coefficients, count inputs into their statistics, and complete the metrics."""
     actor_adam: Optimiser
@@ -171,6 +175,26 @@ def make_team(spec: EnvSpec, c: ValueConfig, scale: Scale, nets: ActorCritic, ac
             metrics["critic_grad_norm"] = norm
         return learner, metrics
 
+    def fit_critic(learner: Learner, batch: Batch, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
+        # Rows that the critic does not read need not be gathered for every epoch.
+        batch = batch._replace(action=(), extras={}, advantage=(), carry=batch.carry._replace(actor=()))
+
+        def loss(params: PyTree, part: Batch) -> tuple[Array, Metrics]:
+            loss = value_loss(params, time_major(part))
+            return c.value_coef * loss, {"value_loss": loss}
+
+        def descend(learner: Learner, part: Batch) -> tuple[Learner, Metrics]:
+            gradient, metrics = _batches.gradient(loss, learner.critic, part, c.block)
+            phi, state, norm = critic_adam.step(gradient, learner.optimiser[1], learner.critic)
+            learner = learner._replace(critic=phi, optimiser=(learner.optimiser[0], state))
+            return learner, metrics | {"critic_grad_norm": norm}
+
+        def epoch(learner: Learner, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
+            return jax.lax.scan(descend, learner, _batches.minibatches(key, batch, minibatches))
+
+        learner, metrics = jax.lax.scan(epoch, learner, jax.random.split(key, epochs))
+        return learner, jax.tree.map(jnp.mean, metrics)
+
     def finish(learner: Learner, traj: Trajectory, seen: Seen, metrics: Metrics) -> tuple[Learner, Metrics]:
         alive = traj.step.alive
         residual, spread = mean_and_std(seen.advantage, alive)[1], mean_and_std(seen.target, alive)[1]
@@ -187,4 +211,6 @@ def make_team(spec: EnvSpec, c: ValueConfig, scale: Scale, nets: ActorCritic, ac
         )
         return learner, metrics
 
-    return Team(init, entropy_coef, look, prepare, to_batch, value_loss, apply, finish, actor_adam, critic_adam)
+    return Team(
+        init, entropy_coef, look, prepare, to_batch, value_loss, apply, fit_critic, finish, actor_adam, critic_adam
+    )

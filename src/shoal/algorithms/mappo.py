@@ -10,6 +10,7 @@ Equations, options and results: docs/algorithms/mappo.md.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,9 +35,9 @@ class Config(PpoConfig):
 
 
 def policy_loss(
-    c: PpoConfig, dist: Distribution, batch: _ppo.Batch, entropy_coef: Array, kl_coef: Array
+    c: PpoConfig, dist: Distribution, batch: Any, entropy_coef: Array, kl_coef: Array
 ) -> tuple[Array, Metrics]:
-    """−L(θ) over one minibatch, and its metrics (Yu et al. 2022, appendix A)."""
+    """−L(θ) over one minibatch (of the team, or of one agent), and its metrics (Yu et al. 2022, appendix A)."""
     log_ratio = dist.log_prob(batch.action) - batch.extras["log_prob"]  # log r_{θ,i}
     surrogate = clipped_surrogate(log_ratio, batch.advantage, c.clip, c.dual_clip)
     entropy, kl = dist.entropy(), kl_penalty(log_ratio)

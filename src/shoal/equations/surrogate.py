@@ -13,7 +13,8 @@ MAX_LOG_RATIO = 20.0
 """Ratios are capped at e^20: beyond it exp overflows, and 0 · inf in a masked entry's gradient is NaN."""
 
 
-def _ratio(log_ratio: Array) -> Array:
+def importance_ratio(log_ratio: Float[Array, "*b"]) -> Float[Array, "*b"]:
+    """r = exp(log_ratio), capped at e^20."""
     return jnp.exp(jnp.minimum(log_ratio, MAX_LOG_RATIO))
 
 
@@ -40,7 +41,7 @@ def clipped_surrogate(
     """
     assert log_ratio.shape == advantage.shape, f"log_ratio {log_ratio.shape}, advantage {advantage.shape}"
     assert not isinstance(dual_clip, float | int) or dual_clip > 1, f"dual_clip must exceed 1, not {dual_clip}"
-    ratio = _ratio(log_ratio)
+    ratio = importance_ratio(log_ratio)
     objective = jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip, 1.0 + clip) * advantage)
     if dual_clip is None:
         return objective

@@ -1,0 +1,19 @@
+"""IA2C: every agent runs advantage actor-critic on what it sees itself (Papoudakis et al. 2021).
+
+MAA2C with a local critic; its file has the equations. Options and results: docs/algorithms/a2c.md.
+"""
+
+from dataclasses import dataclass
+
+from shoal.algorithms import maa2c
+from shoal.networks.inputs import CriticInput
+
+make = maa2c.make
+
+
+@dataclass(frozen=True)
+class Config(maa2c.Config):
+    """MAA2C's hyper-parameters with a local critic."""
+
+    critic_input: CriticInput = "local"
+    """What V reads; ``local`` is the agent's own observation."""
