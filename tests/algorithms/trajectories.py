@@ -1,5 +1,6 @@
 """Random specs and trajectories, and programs that compile fast: what the tests of algorithms have in common."""
 
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
@@ -8,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.algorithms import mappo
 from shoal.algorithms._actor_critic import Carry
 from shoal.types import Algorithm, Box, Discrete, EnvSpec, Learner, Scale, Step, Trajectory
 
@@ -98,9 +98,10 @@ class Program(NamedTuple):
 
 
 @cache
-def program(spec: EnvSpec, config: mappo.Config, scale: Scale | None = None) -> Program:
+def program(spec: EnvSpec, config: Any, scale: Scale | None = None) -> Program:
     """Compiled once per configuration, whatever data it is run on; parameters are noise, all else as initialised."""
-    algorithm = mappo.make(spec, config, scale or Scale(E, T, NUM_UPDATES))
+    make = sys.modules[type(config).__module__].make  # the algorithm that the configuration is of
+    algorithm = make(spec, config, scale or Scale(E, T, NUM_UPDATES))
     rng = np.random.default_rng(0)
 
     def noise(x: jax.ShapeDtypeStruct) -> jax.Array:

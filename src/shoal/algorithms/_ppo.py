@@ -189,7 +189,7 @@ def make_team(spec: EnvSpec, c: ValueConfig, scale: Scale, nets: ActorCritic, ac
             learner = learner._replace(critic=phi, optimiser=(learner.optimiser[0], state))
             return learner, metrics | {"critic_grad_norm": norm}
 
-        def epoch(learner: Learner, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
+        def epoch(learner: Learner, key: PRNGKeyArray) -> tuple[Learner, dict[str, Array]]:
             return jax.lax.scan(descend, learner, _batches.minibatches(key, batch, minibatches))
 
         learner, metrics = jax.lax.scan(epoch, learner, jax.random.split(key, epochs))

@@ -13,7 +13,7 @@ are trained on; advantages are standardised over the batch. Equations, options a
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -103,7 +103,7 @@ def sequential(
     """
     index = jnp.array(actor.policy_of)
 
-    def turn(loop: tuple[PyTree, PyTree, Array], agent: tuple[Array, PRNGKeyArray]) -> tuple[Any, Metrics]:
+    def turn(loop: tuple[PyTree, PyTree, Array], agent: tuple[Array, PRNGKeyArray]) -> tuple[tuple, Metrics]:
         theta, state, factor = loop
         i, key = agent
         p = index[i]
@@ -155,11 +155,11 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
                 params, state, norm = team.actor_adam.step_one(gradient, state, params, p)
                 return (params, state), metrics | {"actor_grad_norm": norm}
 
-            def epoch(loop: tuple[PyTree, PyTree], key: PRNGKeyArray) -> tuple[tuple[PyTree, PyTree], Metrics]:
+            def epoch(loop: tuple[PyTree, PyTree], key: PRNGKeyArray) -> tuple[tuple[PyTree, PyTree], dict[str, Array]]:
                 return jax.lax.scan(descend, loop, _batches.minibatches(key, own, c.minibatches))
 
             (params, state), metrics = jax.lax.scan(epoch, (params, state), jax.random.split(key, c.epochs))
-            return params, state, metrics
+            return params, state, jax.tree.map(jnp.mean, metrics)
 
         key_order, key_actors, key_critic = jax.random.split(key, 3)
         order, rows = order_of(c.order, spec.num_agents, key_order), rows_of_agents(actor, batch)

@@ -1,0 +1,158 @@
+"""What every algorithm of the registry must do, whatever its idea: masks, shards, types, chunks.
+
+An algorithm that cannot do something refuses it with a sentence; which ones do is written down here.
+"""
+
+from dataclasses import fields, replace
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from trajectories import E, T, acted, assert_trees_close, compiled, distance, make_spec, make_trajectory, program
+
+from shoal import algorithms
+from shoal.configs import override
+from shoal.equations.reduce import DEVICES
+from shoal.errors import InputError
+from shoal.training import sharding
+from shoal.types import Box, EnvSpec, Scale, Trajectory
+
+KEY = jax.random.key(1)
+SPECS = {
+    "discrete": make_spec(),
+    "box": make_spec(action=Box(2, -2.0, 1.0), shared_reward=True),
+}
+WITHOUT_BOX = {"coma", "lica"}
+WITHOUT_RECURRENCE = {"mat"}
+KINDS = ("discrete", "box", "recurrent")
+
+
+def config_of(name: str, kind: str, **flags: Any) -> Any:
+    """Tiny nets, one epoch over one minibatch; an ε of Adam that keeps its steps proportional to the gradient."""
+    config = algorithms.get(name).Config()
+    small = {
+        "hidden": (6,),
+        "orthogonal": False,
+        "epochs": 1,
+        "minibatches": 1,
+        "chunk_length": T,
+        "adam_eps": 0.5,
+        "learning_rate": 0.5,
+    }
+    return override(config, small | ({"recurrent": 4} if kind == "recurrent" else {}) | flags)
+
+
+def refused(name: str, kind: str) -> bool:
+    return (kind == "box" and name in WITHOUT_BOX) or (kind == "recurrent" and name in WITHOUT_RECURRENCE)
+
+
+CASES = [(name, kind) for name in algorithms.NAMES for kind in KINDS if not refused(name, kind)]
+REFUSED = [(name, kind) for name in algorithms.NAMES for kind in KINDS if refused(name, kind)]
+every_case = pytest.mark.parametrize(("name", "kind"), CASES, ids=[f"{n}-{k}" for n, k in CASES])
+
+
+def spec_of(kind: str) -> EnvSpec:
+    return SPECS["box" if kind == "box" else "discrete"]
+
+
+@cache
+def played(name: str, kind: str) -> tuple[Any, Trajectory]:
+    """The compiled algorithm, and a trajectory with the actions and extras of its own ``act``."""
+    prog = program(spec_of(kind), config_of(name, kind))
+    traj = make_trajectory(spec_of(kind), carry=prog.algorithm.initial_carry(E))
+    return prog, acted(prog, prog.learner, traj)
+
+
+@pytest.mark.parametrize(("name", "kind"), REFUSED, ids=[f"{n}-{k}" for n, k in REFUSED])
+def test_what_an_algorithm_cannot_do_it_says(name: str, kind: str) -> None:
+    with pytest.raises(InputError, match=r"^[^.]+[^ ]\.$|^[A-Z].+\.$"):
+        algorithms.get(name).make(spec_of(kind), config_of(name, kind), Scale(E, T, 10))
+
+
+@every_case
+def test_an_update_learns_and_keeps_its_types(name: str, kind: str) -> None:
+    """So that a loop can be compiled around it and a checkpoint be restored into it."""
+    prog, traj = played(name, kind)
+    learner, metrics = prog.update(prog.learner, traj, KEY)
+    before = jax.eval_shape(prog.algorithm.init, KEY)
+    after, _ = jax.eval_shape(prog.algorithm.update, before, traj, KEY)
+    assert jax.tree.structure(after) == jax.tree.structure(before)
+    for (path, x), y in zip(jax.tree.leaves_with_path(after), jax.tree.leaves(before), strict=True):
+        assert (x.shape, x.dtype, x.weak_type) == (y.shape, y.dtype, y.weak_type), jax.tree_util.keystr(path)
+    assert all(x.shape == () and jnp.isfinite(x) for x in metrics.values()), metrics
+    assert "entropy" in metrics
+    assert distance(learner.policy.actor, prog.learner.policy.actor) > 1e-5
+    assert int(learner.updates) == 1
+
+
+@every_case
+def test_dead_agents_and_what_they_see_and_do_change_nothing(name: str, kind: str) -> None:
+    """Neither what they saw (NaN), nor what they did, nor what was noted of it."""
+    prog, traj = played(name, kind)
+    dead = ~np.asarray(traj.step.alive)
+    assert 0.1 < dead.mean() < 0.6
+
+    def spoil(x: Any, where: np.ndarray, by: Any) -> Any:
+        return jnp.where(where.reshape(where.shape + (1,) * (x.ndim - 3)), by, x)
+
+    step = traj.step._replace(obs=spoil(traj.step.obs, dead, jnp.nan))
+    gone = ~np.asarray(traj.outcome.alive)
+    outcome = traj.outcome._replace(obs=spoil(traj.outcome.obs, gone, jnp.nan))
+    action = spoil(traj.action, dead, (traj.action + 1) % 4 if kind != "box" else 0.5)
+    extras = traj.extras | {"log_prob": spoil(traj.extras["log_prob"], dead, 7.0)}
+    spoiled = traj._replace(step=step, outcome=outcome, action=action.astype(traj.action.dtype), extras=extras)
+    assert_trees_close(prog.update(prog.learner, spoiled, KEY), prog.update(prog.learner, traj, KEY), 1e-4, 1e-5)
+
+
+@every_case
+def test_nobody_does_what_is_illegal(name: str, kind: str) -> None:
+    prog, _ = played(name, kind)
+    spec = spec_of(kind)
+    traj = make_trajectory(spec, length=2, envs=50, carry=prog.algorithm.initial_carry(50))
+    for greedy in (False, True):
+        traj = acted(prog, prog.learner, traj, greedy=greedy)
+        legal = np.asarray(traj.step.legal)
+        if kind == "box":
+            assert not np.asarray(traj.action)[~legal].any()
+        else:
+            chosen = np.take_along_axis(legal, np.asarray(traj.action)[..., None], -1)[..., 0]
+            assert chosen.all() and len(np.unique(traj.action)) >= (2 if greedy else 4)
+
+
+@every_case
+def test_acting_needs_the_policy_only(name: str, kind: str) -> None:
+    """A deployed learner holds nothing else; greedy action and log-probability are those of the whole learner."""
+    prog, traj = played(name, kind)
+    step = jax.tree.map(lambda x: x[0], traj.step)
+    act = compiled(prog.algorithm.act, static_argnums=4)
+    carry = prog.algorithm.initial_carry(E)
+    bare = prog.learner._replace(critic=(), optimiser=(), statistics=())
+    _, action, extras = act(prog.learner, carry, step, KEY, True)
+    _, same, noted = act(bare, carry, step, KEY, True)
+    np.testing.assert_array_equal(action, same)
+    np.testing.assert_allclose(noted["log_prob"], extras["log_prob"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", algorithms.NAMES)
+def test_two_devices_learn_what_one_learns(name: str) -> None:
+    """One update of one learner: all environments on one device, and half of them on each of two."""
+    prog, traj = played(name, "discrete")
+    config, module = config_of(name, "discrete"), algorithms.get(name)
+    half = module.make(spec_of("discrete"), config, Scale(E // 2, T, 10))
+    cut = jax.P(None, DEVICES)
+    shard = partial(jax.shard_map, mesh=sharding.plan(1, E, 2).mesh, check_vma=False)
+    over_two = compiled(shard(half.update, in_specs=(jax.P(), cut, jax.P()), out_specs=jax.P()))
+    one, two = prog.update(prog.learner, traj, KEY), over_two(prog.learner, traj, KEY)
+    assert_trees_close(two, one, 5e-4, 5e-5)
+
+
+@pytest.mark.parametrize("name", algorithms.NAMES)
+def test_blocks_change_nothing(name: str) -> None:
+    prog, traj = played(name, "discrete")
+    if "block" not in {field.name for field in fields(config_of(name, "discrete"))}:
+        pytest.skip(f"{name} takes no blocks")
+    cut = program(spec_of("discrete"), replace(config_of(name, "discrete"), block=12))
+    assert_trees_close(cut.update(prog.learner, traj, KEY), prog.update(prog.learner, traj, KEY), 1e-4, 1e-5)

@@ -1,0 +1,121 @@
+"""HAPPO against a plain loop over agents, against PPO where there is one agent, and its factor M."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from trajectories import E, T, assert_trees_close, compiled, distance, make_spec, make_trajectory, program
+
+from shoal.algorithms import happo, mappo
+from shoal.algorithms._config import PpoConfig
+from shoal.networks.body import Body
+from shoal.types import Learner, Scale, Trajectory
+
+KEY = jax.random.key(3)
+SPEC = make_spec()
+CONFIG = happo.Config(
+    network=Body((6,), orthogonal=False), adam_eps=0.5, learning_rate=1.0, epochs=3, entropy_coef=0.05, order="fixed"
+)
+
+
+def agents_one_by_one(c: happo.Config, learner: Learner, traj: Trajectory, order: tuple[int, ...]) -> Any:
+    """Algorithm 3, lines 8 to 13, for feed-forward nets: the actors' parameters as the pages of the paper say it."""
+    actor = happo.make_nets(SPEC, c, tuple(range(SPEC.num_agents))).actor
+    team_step = traj.step
+    advantage = critic_advantage(c, learner, traj)
+    alive = traj.step.alive
+    mean, std = advantage[alive].mean(), advantage[alive].std()
+    factor = jnp.ones(alive.shape[:2])
+    theta = learner.policy.actor
+    for i in order:
+        own, seen = jax.tree.map(lambda x, i=i: x[i], theta), alive[..., i]
+        m = factor * (advantage[..., i] - mean) / (std + 1e-5)
+        old = traj.extras["log_prob"][..., i]
+
+        def dist(params: Any, i: int = i) -> Any:
+            x = actor.features(team_step)[:, :, i]
+            return actor.alone(params, (), x, team_step.legal[:, :, i], team_step.first)
+
+        def objective(params: Any, m: Any = m, old: Any = old, dist: Any = dist, seen: Any = seen, i: int = i) -> Any:
+            d = dist(params)
+            r = jnp.exp(d.log_prob(traj.action[..., i]) - old)
+            surrogate = jnp.minimum(r * m, jnp.clip(r, 1 - c.clip, 1 + c.clip) * m)
+            return -jnp.where(seen, surrogate + c.entropy_coef * d.entropy(), 0).sum() / seen.sum()
+
+        adam = optax.chain(optax.clip_by_global_norm(c.max_grad_norm), optax.adam(c.learning_rate, eps=c.adam_eps))
+        state = adam.init(own)
+        for _ in range(c.epochs):
+            updates, state = adam.update(jax.grad(objective)(own), state)
+            own = optax.apply_updates(own, updates)
+        ratio = jnp.exp(dist(own).log_prob(traj.action[..., i]) - old)
+        factor = factor * jnp.where(seen, ratio, 1)
+        theta = jax.tree.map(lambda x, y, i=i: x.at[i].set(y), theta, own)
+    return theta, factor
+
+
+def critic_advantage(c: happo.Config, learner: Learner, traj: Trajectory) -> Any:
+    """Â as MAPPO's own update computes it: that part is tested with MAPPO."""
+    nets = happo.make_nets(SPEC, c, tuple(range(SPEC.num_agents)))
+    team = happo._ppo.make_team(SPEC, c, Scale(E, T, 10), nets, [1] * 3)
+    return compiled(team.look)(learner, traj).advantage
+
+
+@pytest.mark.parametrize("kind", ["fixed", "random"])
+def test_the_update_is_the_papers_loop_over_agents(kind: happo.Order) -> None:
+    config = replace(CONFIG, order=kind)
+    prog, traj = program(SPEC, config), make_trajectory(SPEC)
+    got, _ = prog.update(prog.learner, traj, KEY)
+    order = tuple(int(i) for i in happo.order_of(kind, 3, jax.random.split(KEY, 3)[0]))
+    assert (order == (0, 1, 2)) == (kind == "fixed")
+    theta, factor = agents_one_by_one(config, prog.learner, traj, order)
+    assert_trees_close(got.policy.actor, theta, 1e-4, 1e-5)
+    assert distance(theta, prog.learner.policy.actor) > 0.05
+    assert float(jnp.abs(factor - 1).max()) > 0.05  # or M would prove nothing
+
+
+def test_the_order_matters_and_is_drawn_anew() -> None:
+    traj, prog = make_trajectory(SPEC), program(SPEC, replace(CONFIG, order="random"))
+    keys = [jax.random.key(k) for k in range(6)]
+    actors = [prog.update(prog.learner, traj, key)[0].policy.actor for key in keys]
+    assert max(distance(actors[0], other) for other in actors[1:]) > 1e-3
+    orders = {tuple(np.asarray(happo.order_of("random", 3, key))) for key in jax.random.split(KEY, 60)}
+    assert len(orders) == 6
+    assert tuple(happo.order_of("fixed", 3, KEY)) == (0, 1, 2)
+
+
+def test_with_one_agent_it_is_ppo() -> None:
+    """Line 8 has one order, M is the advantage, and fitting the critic after the actor or beside it is the same."""
+    spec = make_spec(n=1, obs_dims=(5,), action_dims=(4,), roles=(0,))
+    shared = {field: getattr(CONFIG, field) for field in PpoConfig.__dataclass_fields__}
+    alone = program(spec, CONFIG)
+    ppo = program(spec, mappo.Config(**shared))
+    traj = make_trajectory(spec, dead=0.1)
+    (one, metrics), (other, expected) = (p.update(alone.learner, traj, KEY) for p in (alone, ppo))
+    assert_trees_close(one, other, 1e-4, 1e-5)
+    assert_trees_close(metrics, expected, 1e-4, 1e-5)
+
+
+def test_agents_that_share_a_policy_change_it_in_turn() -> None:
+    """P = 2 for three agents: each policy takes as many Adam steps as its agents have turns and epochs."""
+    prog = program(SPEC, replace(CONFIG, sharing=(0, 1, 0)))
+    learner, _ = prog.update(prog.learner, make_trajectory(SPEC), KEY)
+    actor_state, critic_state = learner.optimiser
+    counts = [x for x in jax.tree.leaves(actor_state) if x.dtype == jnp.int32]
+    assert [x.tolist() for x in counts] == [[2 * 3, 3]]
+    assert [x.tolist() for x in jax.tree.leaves(critic_state) if x.dtype == jnp.int32] == [[3]]
+
+
+def test_the_program_does_not_grow_with_the_team() -> None:
+    """As many equations for 27 agents as for 3; a few more for each would be an unrolled loop."""
+
+    def equations(n: int) -> int:
+        spec = make_spec(n=n)
+        algorithm = happo.make(spec, CONFIG, Scale(E, T, 10))
+        learner = jax.eval_shape(algorithm.init, KEY)
+        return str(jax.make_jaxpr(algorithm.update)(learner, make_trajectory(spec), KEY)).count("\n")
+
+    assert equations(27) < 1.02 * equations(3)
