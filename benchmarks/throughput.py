@@ -1,15 +1,17 @@
 """Training throughput: environment steps per second, everything included, beside what the machine could do.
 
-    python benchmarks/throughput.py                  # every row
+    python benchmarks/throughput.py                  # MAPPO's rows
     python benchmarks/throughput.py 16x128 seeds8    # some
+    python benchmarks/throughput.py algorithms       # a row for each algorithm
+    python benchmarks/throughput.py agents           # HAPPO and independent MAPPO with 3, 10 and 27 agents
     python benchmarks/throughput.py --device gpu     # on an accelerator
 
-MAPPO on mpe/simple_spread (3 agents, 25-step episodes), actors and critic 2 × 64 tanh, 4 epochs × 4 minibatches. Each
-row is a process of its own: start-up, compilation and peak memory are that row's. A repetition is one call of the
-compiled program of about a second; the median is given with the lowest and the highest. ``share`` is the arithmetic of
-the networks' matrix products in one second over the rate of a 2048³ float32 product on the same machine, measured just
-before. FLOP counts products only: the roll-out's actor pass, two critic passes for the targets, and three passes (one
-forward, two backward) for each epoch.
+mpe/simple_spread (3 agents or as the row says, 25-step episodes), actors and critic 2 × 64 tanh, 4 epochs × 4
+minibatches for algorithms that have them; algorithms' rows are 128 environments × 128 steps. Each row is a process of
+its own: start-up, compilation and peak memory are that row's. A repetition is one call of the compiled program of about
+a second; the median is given with the lowest and the highest. ``share`` is the arithmetic of MAPPO's matrix products in
+one second over the rate of a 2048³ float32 product on the same machine, measured just before. FLOP counts products only:
+the roll-out's actor pass, two critic passes for the targets, and three passes (one forward, two backward) per epoch.
 """
 
 import argparse
@@ -29,6 +31,28 @@ ROWS = {
     "seeds8": {"num_envs": 16, "rollout_length": 128, "seeds": 8},
 }
 ACCELERATOR_ROWS = {"8192x25": {"num_envs": 8192, "rollout_length": 25}}
+WIDE = {"num_envs": 128, "rollout_length": 128}
+ALGORITHM_ROWS = {
+    "mappo": WIDE,
+    "mappo-independent": WIDE | {"algorithm": "mappo", "sharing": "independent"},
+    **{
+        name: WIDE | {"algorithm": name}
+        for name in ("happo", "hatrpo", "mat", "mat_dec", "maa2c", "coma", "lica", "mapg")
+    },
+}
+AGENT_ROWS = {
+    f"{name}-{n}-agents": {
+        "num_envs": 32,
+        "rollout_length": 25,
+        "algorithm": name,
+        "sharing": "independent",
+        "num_agents": n,
+    }
+    for n in (3, 10, 27)
+    for name in ("mappo", "happo")
+}
+GROUPS = {"algorithms": ALGORITHM_ROWS, "agents": AGENT_ROWS}
+EVERY_ROW = {**ROWS, **ACCELERATOR_ROWS, **ALGORITHM_ROWS, **AGENT_ROWS}
 EPOCHS = MINIBATCHES = 4
 
 
@@ -75,12 +99,13 @@ def measure(row: str, repetitions: int) -> dict:
     from shoal.training.program import compile_program
     from shoal.types import Scale
 
-    flags = {**ROWS, **ACCELERATOR_ROWS}[row]
+    flags = EVERY_ROW[row]
+    name = flags.get("algorithm", "mappo")
     seeds, num_envs, length = flags.get("seeds", 1), flags["num_envs"], flags["rollout_length"]
     sharding.one_device_per_core()
     layout = sharding.plan(seeds, num_envs, None)
-    env = shoal.make("mpe/simple_spread")
-    module = algorithms.get("mappo")
+    env = shoal.make("mpe/simple_spread", num_agents=flags.get("num_agents", 3))
+    module = algorithms.get(name)
     config = override(module.Config(), flags | {"epochs": EPOCHS, "minibatches": MINIBATCHES})
     algorithm = module.make(env.spec, config, Scale(layout.num_envs, length, 1_000_000))
     program = compile_program(env, algorithm, layout, length, capacity=256)
@@ -90,7 +115,7 @@ def measure(row: str, repetitions: int) -> dict:
     advance = program.advance.lower(state, np.int32(1)).compile()
     jax.block_until_ready(state)
     compiled = time.monotonic()
-    flop = flop_per_step(state, env.spec, EPOCHS)
+    flop = flop_per_step(state, env.spec, EPOCHS) if name == "mappo" else None  # other updates take other passes
 
     def call(n: int) -> float:
         nonlocal state
@@ -126,9 +151,7 @@ def run_worker(*arguments: str) -> dict:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "rows", nargs="*", help=f"of {', '.join([*ROWS, *ACCELERATOR_ROWS])}; default: all of the first"
-    )
+    parser.add_argument("rows", nargs="*", help=f"of {', '.join([*EVERY_ROW, *GROUPS])}; default: {', '.join(ROWS)}")
     parser.add_argument("--repetitions", type=int, default=9)
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -144,24 +167,25 @@ def main() -> None:
     from shoal.records.manifest import describe
     from shoal.records.report import markdown_table
 
-    chosen = arguments.rows or [*ROWS, *(ACCELERATOR_ROWS if arguments.device == "gpu" else ())]
+    asked = arguments.rows or [*ROWS, *(ACCELERATOR_ROWS if arguments.device == "gpu" else ())]
+    chosen = [row for word in asked for row in GROUPS.get(word, [word])]
     common = ("--repetitions", str(arguments.repetitions), "--device", arguments.device)
     table, measured = [], {}
     for row in chosen:
         rate = run_worker("--worker", "product", *common)["rate"]
         result = measured[row] = run_worker("--worker", row, *common)
-        share = result["steps_per_second"] * result["flop_per_step"] / rate
+        flop = result["flop_per_step"]
         table.append(
             {
-                "environments × steps": row,
+                "row": row,
                 "env-steps/s": f"{result['steps_per_second']:,.0f}",
                 "lowest … highest": f"{result['lowest']:,.0f} … {result['highest']:,.0f}",
                 "start-up s": f"{result['start_up']:.1f}",
                 "compile s": f"{result['compile']:.1f}",
                 "peak MiB": f"{result['peak_mib']:,.0f}",
-                "MFLOP/step": f"{result['flop_per_step'] / 1e6:.2f}",
+                "MFLOP/step": f"{flop / 1e6:.2f}" if flop else "",
                 "GFLOP/s of products": f"{rate / 1e9:.0f}",
-                "share": f"{share:.0%}",
+                "share": f"{result['steps_per_second'] * flop / rate:.0%}" if flop else "",
                 "devices": result["devices"],
             }
         )

@@ -1,0 +1,75 @@
+"""Every algorithm of the registry trains, is stopped and resumed to the bit, and is deployed."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shoal
+import toys
+from shoal import algorithms
+from shoal.configs import flags_of
+from shoal.records import log
+from shoal.records.checkpoint import Checkpoints
+
+FLAGS: dict[str, Any] = {
+    "seeds": 2,
+    "devices": 1,
+    "num_envs": 4,
+    "rollout_length": 6,
+    "steps": 8 * 24,
+    "rows": 8,
+    "hidden": (6,),
+    "epochs": 1,
+    "minibatches": 1,
+    "chunk_length": 6,
+    "eval_episodes": 0,
+    "tensorboard": False,
+    "checkpoint_seconds": 0.0,
+    "keep": 100,
+}
+
+
+def flags_for(name: str) -> dict[str, Any]:
+    known = set(flags_of(algorithms.get(name).Config())) | set(flags_of(shoal.training.settings.Settings()))
+    return {key: value for key, value in FLAGS.items() if key in known}
+
+
+def arrays(folder: Path) -> dict[str, bytes]:
+    template = shoal.open_run(folder).trainer(False).program.template()
+    state, _, update = Checkpoints(folder / "checkpoints").restore(template)
+    assert update == 8
+    state = state._replace(key=jax.random.key_data(state.key))
+    rollout = [x for x in jax.tree.leaves(state.rollout) if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
+    leaves = jax.tree_util.tree_leaves_with_path((state.learner, state.key, rollout))
+    return {jax.tree_util.keystr(path): np.asarray(x).tobytes() for path, x in leaves}
+
+
+@pytest.mark.parametrize("name", algorithms.NAMES)
+def test_it_trains_resumes_and_acts(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.training.trainer.CALL_SECONDS", 0.0)  # a checkpoint after every update
+    whole = tmp_path / "whole"
+    run = shoal.train(name, "toys:busy", folder=whole, progress=False, **flags_for(name))
+    assert run.finished
+    rows = log.read(whole)
+    assert [row["update"] for row in rows] == list(range(1, 9))
+    assert all(np.isfinite(x) for row in rows for x in row["entropy"])
+
+    stopped = Path(shutil.copytree(whole, tmp_path / "stopped"))
+    for part in ("checkpoints", "policy"):
+        for later in [path for path in (stopped / part).iterdir() if path.name.isdigit() and int(path.name) > 4]:
+            shutil.rmtree(later)
+    assert Checkpoints(stopped / "checkpoints").latest() == 4
+    assert shoal.resume(stopped, progress=False).finished
+    here, there = arrays(stopped), arrays(whole)
+    assert [key for key in there if here[key] != there[key]] == [] and len(there) > 10
+
+    policies, spec = shoal.load(whole), toys.busy().spec
+    seen = {agent: np.ones(width) for agent, width in zip(spec.agents, spec.obs_dims, strict=True)}
+    legal = {agent: np.arange(width) != 1 for agent, width in zip(spec.agents, spec.action_dims, strict=True)}
+    action = policies.act(seen, legal)
+    assert action.keys() == set(spec.agents) and all(legal[agent][action[agent]] for agent in spec.agents)
