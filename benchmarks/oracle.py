@@ -1,64 +1,97 @@
-"""What a greedy controller scores on mpe/simple_spread, in both conventions: a yardstick for learned teams.
+"""What a greedy controller scores on mpe/simple_spread, in both conventions, and on bps/…: a yardstick for learning.
 
     python benchmarks/oracle.py
 
-Agents are assigned to landmarks so that the sum of distances is least. Each then takes, at every step, the action after
-which it would be nearest to its landmark when it has coasted for some steps; the best number of steps is printed. It
-knows the world's equations, but it does not look further ahead, brake early, or avoid collisions, so it is no bound.
+In spread, agents are assigned to landmarks so that the sum of distances is least; in blind-particle spread each knows
+its own. At every step an agent takes the action after which it would be nearest to its landmark when it has coasted for
+some steps; the best number of steps is printed. It knows the world's equations, but it does not look further ahead,
+brake early, or avoid collisions, so it is no bound. For bps/… the score of random play is printed beside it.
 """
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 import shoal
+from shoal.types import Environment
 
 STEP, DAMPING, PUSH = 0.1, 0.25, 5.0
 DIRECTIONS = jnp.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], jnp.float32)
 ORDERS = jnp.array(list(itertools.permutations(range(3))))
 
 
-def coast(convention: str, pos: Array, vel: Array, steps: int) -> Float[Array, "N A 2"]:
+def coast(pos: Array, vel: Array, steps: int, moves_first: bool) -> Float[Array, "N A 2"]:
     """Where each action leads after ``steps`` steps, the first with the action's push."""
-    pos, vel = (jnp.broadcast_to(x[:, None], (3, 5, 2)) for x in (pos, vel))
+    pos, vel = (jnp.broadcast_to(x[:, None], (len(x), 5, 2)) for x in (pos, vel))
     for i in range(steps):
         faster = vel * (1 - DAMPING) + (PUSH * STEP * DIRECTIONS if i == 0 else 0)
-        pos = pos + STEP * (vel if convention == "mpe2" else faster)  # mpe2 moves before it accelerates
+        pos = pos + STEP * (vel if moves_first else faster)
         vel = faster
     return pos
 
 
-def score(convention: str, steps: int, episodes: int = 2000) -> tuple[float, float]:
-    """(mean, standard error) on the scale of the sum over agents without self-collisions."""
-    env = shoal.make("mpe/simple_spread", convention=convention)
+def play(
+    env: Environment, goals: Callable[[Any], Array], steps: int, moves_first: bool, episodes: int
+) -> Float[Array, "episodes N"]:
+    """Returns of agents that each walk to ``goals(first state)`` [N, 2]; of random agents where ``steps`` is 0."""
+    n = env.spec.num_agents
 
     def episode(key: Array) -> Array:
-        state, _ = env.reset(key)
-        gap = jnp.linalg.norm(state.pos[:, None] - state.landmarks, axis=-1)
-        order = ORDERS[jnp.argmin(jnp.stack([gap[jnp.arange(3), p].sum() for p in ORDERS]))]
-        goal = state.landmarks[order]
+        start, _ = env.reset(key)
+        goal = goals(start)
 
-        def moment(state: tuple, _: None) -> tuple[tuple, Array]:
-            there = coast(convention, state.pos, state.vel, steps)
-            action = jnp.argmin(jnp.linalg.norm(there - goal[:, None], axis=-1), axis=1)
-            state, outcome = env.step(key, state, action)
+        def moment(state: Any, key: Array) -> tuple[Any, Array]:
+            there = coast(state.pos, state.vel, steps, moves_first)
+            best = jnp.argmin(jnp.linalg.norm(there - goal[:, None], axis=-1), axis=1)
+            state, outcome = env.step(key, state, best if steps else jax.random.randint(key, (n,), 0, 5))
             return state, outcome.reward
 
-        return jax.lax.scan(moment, state, None, length=env.spec.horizon)[1].sum(0)
+        return jax.lax.scan(moment, start, jax.random.split(key, env.spec.horizon))[1].sum(0)
 
-    returns = jax.jit(jax.vmap(episode))(jax.random.split(jax.random.key(0), episodes))
+    return jax.jit(jax.vmap(episode))(jax.random.split(jax.random.key(0), episodes))
+
+
+def nearest_together(state: Any) -> Float[Array, "3 2"]:
+    """The assignment of three agents to three landmarks with the least sum of distances."""
+    gap = jnp.linalg.norm(state.pos[:, None] - state.landmarks, axis=-1)
+    return state.landmarks[ORDERS[jnp.argmin(jnp.stack([gap[jnp.arange(3), p].sum() for p in ORDERS]))]]
+
+
+def spread(convention: str, steps: int) -> tuple[float, float]:
+    """(mean, standard error) on the scale of the sum over agents without self-collisions."""
+    env = shoal.make("mpe/simple_spread", convention=convention)
+    returns = play(env, nearest_together, steps, convention == "mpe2", 2000)  # mpe2 moves before it accelerates
     # One openai copy counts each of three agents as colliding with itself in each of 25 steps, and everything twice.
-    scores = returns.sum(1) if convention == "mpe2" else (returns[:, 0] + 75) / 2
-    return float(scores.mean()), float(scores.std() / episodes**0.5)
+    return summary(returns.sum(1) if convention == "mpe2" else (returns[:, 0] + 75) / 2)
+
+
+def blind(task: str, steps: int) -> tuple[float, float]:
+    """(mean, standard error) of the sum over agents in blind-particle spread."""
+    env = shoal.make(f"bps/{task}")
+    return summary(play(env, lambda s: s.landmarks[jnp.array(env.spec.roles)], steps, False, 1000).sum(1))
+
+
+def summary(scores: Array) -> tuple[float, float]:
+    """(mean, standard error)."""
+    return float(scores.mean()), float(scores.std() / len(scores) ** 0.5)
 
 
 def main() -> None:
-    """Print the best look-ahead of each convention."""
+    """Print the best look-ahead of each task."""
     for convention in ("mpe2", "openai"):
-        best, steps = max((score(convention, steps), steps) for steps in range(1, 6))
+        best, steps = max((spread(convention, steps), steps) for steps in range(1, 6))
         print(f"{convention}: {best[0]:.2f} ± {best[1]:.2f} (standard error), looking {steps} steps ahead")
+    for task in ("1", "2", "3", "4", "h1", "h2"):
+        best, steps = max((blind(task, steps), steps) for steps in range(1, 6))
+        luck = blind(task, 0)
+        print(
+            f"bps/{task}: {best[0]:.1f} ± {best[1]:.1f} (standard error), looking {steps} steps ahead; "
+            f"random {luck[0]:.1f} ± {luck[1]:.1f}"
+        )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ mpe/simple_spread (3 agents or as the row says, 25-step episodes), actors and cr
 minibatches for algorithms that have them; algorithms' rows are 128 environments × 128 steps. Each row is a process of
 its own: start-up, compilation and peak memory are that row's. A repetition is one call of the compiled program of about
 a second; the median is given with the lowest and the highest. ``share`` is the arithmetic of MAPPO's matrix products in
-one second over the rate of a 2048³ float32 product on the same machine, measured just before. FLOP counts products only:
+one second over the rate of a 2048³ float32 product on the same machine, measured just before. FLOP counts products:
 the roll-out's actor pass, two critic passes for the targets, and three passes (one forward, two backward) per epoch.
 """
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal import algorithms
-from shoal.configs import check_names, override, spec_to_json
+from shoal.configs import check_names, options_from_json, override, spec_to_json
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.presets import preset
@@ -103,8 +103,11 @@ def open_run(folder: str | Path, environment: Environment | None = None) -> Run:
     said, settings, config = read_configuration(Path(folder))
     if environment is None and not said.get("by_name", True):
         raise InputError(f"{folder} was trained in an Environment object, not in a name: give that environment again.")
-    env = environment or registry.make(said["environment"], **said["env"])
-    run = Run(Path(folder), said["algorithm"], said["environment"], said["env"], settings, config, env)
+    options = said["env"]
+    if environment is None:
+        options = options_from_json(options, registry.options_of(said["environment"]))
+    env = environment or registry.make(said["environment"], **options)
+    run = Run(Path(folder), said["algorithm"], said["environment"], options, settings, config, env)
     run.by_name = said.get("by_name", True)
     if spec_to_json(env.spec) != said["spec"]:
         raise InputError(f"{said['environment']} is not the environment it was when {folder} was trained.")

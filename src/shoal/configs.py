@@ -1,6 +1,7 @@
 """Flat flags to nested frozen dataclasses and back: what the user types, what ``run.json`` holds."""
 
 import dataclasses
+import inspect
 import math
 import numbers
 import types
@@ -64,6 +65,19 @@ def spec_from_json(said: Mapping[str, Any]) -> EnvSpec:
     space = {"discrete": Discrete, "box": Box}[action.pop("kind")](**action)
     fields = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
     return EnvSpec(**{**fields, "action": space})
+
+
+def options_from_json(options: Mapping[str, Any], known: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    """A factory's options as they were before JSON, which has no tuples, made lists of them.
+
+    ``known`` are the factory's parameters; a list becomes a tuple where the parameter's annotation has one.
+    """
+    tuples = {
+        name
+        for name, parameter in known.items()
+        if any(typing.get_origin(option) is tuple for option in _options(parameter.annotation))
+    }
+    return {k: tuple(v) if k in tuples and isinstance(v, list) else v for k, v in options.items()}
 
 
 def _coerce(name: str, value: Any, hint: Any) -> Any:

@@ -15,7 +15,8 @@ Observations = Mapping[str, Any] | Sequence[Any] | np.ndarray | jax.Array
 class Policies:
     """A team's trained policies. ``act`` advances recurrent state; ``reset`` starts a new episode.
 
-    Every agent's action depends on its own row of the observations only; :meth:`agent` gives one agent alone.
+    Decentralised policies (``Algorithm.acts_on`` is ``own``) read each agent's own row of the observations only, and
+    :meth:`agent` gives one agent alone.
     """
 
     def __init__(self, spec: EnvSpec, algorithm: Algorithm, policy: PyTree, *, greedy: bool = True, seed: int = 0):
@@ -35,32 +36,43 @@ class Policies:
         self._carry = self._algorithm.initial_carry(1)
         self._first = True
 
-    def act(self, observations: Observations, legal: Observations | None = None) -> Any:
+    def act(
+        self,
+        observations: Observations,
+        legal: Observations | None = None,
+        *,
+        alive: Mapping[str, Any] | Sequence[Any] | np.ndarray | None = None,
+        state: Any = None,
+    ) -> Any:
         """One action per agent, in the form that the observations came in.
 
         Args:
             observations: an array [N, O], a sequence of N arrays [O_i], or a dict from names to arrays.
             legal: which actions are legal, in the same form ([N, A] or [A_i] each); None for all.
+            alive: which agents take part, N booleans or a dict of them; None for all. A team that acts as one reads it.
+            state: the environment's global state [S], for a team that reads it.
 
         Returns:
             An array Int[N] (discrete) or Float[N, A] (box), or a dict from names to each agent's own action, without
             padding.
 
         Raises:
-            InputError: a row is missing or has the wrong width, or an agent has no legal action.
+            InputError: a row or the state is missing or has the wrong width, or a living agent has no legal action.
         """
         obs = self._rows(observations, self.spec.obs_dims, self.spec.obs_dim, "observation")
+        n, ones = self.spec.num_agents, (1,) * self.spec.num_agents
+        living = np.ones(n, bool) if alive is None else self._rows(alive, ones, 1, "alive")[:, 0].astype(bool)
         own = np.arange(self.spec.action.width) < np.array(self.spec.action_dims)[:, None]
         if legal is not None:
             own &= self._rows(legal, self.spec.action_dims, self.spec.action.width, "legal actions").astype(bool)
-            if not own.any(-1).all():
-                raise InputError(f"{self.agents[own.any(-1).argmin()]} has no legal action.")
-        n = self.spec.num_agents
+            able = own.any(-1) | ~living
+            if not able.all():
+                raise InputError(f"{self.agents[able.argmin()]} has no legal action.")
         step = Step(
             obs=obs[None].astype(np.float32),  # type: ignore[arg-type]
-            state=np.zeros((1, self.spec.state_dim), np.float32),  # type: ignore[arg-type]
+            state=self._state(state)[None].astype(np.float32),  # type: ignore[arg-type]
             legal=own[None],  # type: ignore[arg-type]
-            alive=np.ones((1, n), bool),  # type: ignore[arg-type]
+            alive=living[None],  # type: ignore[arg-type]
             reward=np.zeros((1, n), np.float32),  # type: ignore[arg-type]
             discount=np.ones((1, n), np.float32),  # type: ignore[arg-type]
             first=np.full(1, self._first),  # type: ignore[arg-type]
@@ -83,13 +95,26 @@ class Policies:
         """One agent's policy, with recurrent state of its own.
 
         Raises:
-            InputError: there is no such agent.
+            InputError: there is no such agent, or the team cannot act apart.
         """
+        if self._algorithm.acts_on != "own":
+            raise InputError("No agent of this team acts alone: each reads all observations; act with the whole team.")
         index = self.agents.index(name) if name in self.agents else name
         if not isinstance(index, int) or not 0 <= index < self.spec.num_agents:
             raise InputError(f"There is no agent {name!r}; the agents are {', '.join(self.agents)}.")
         team = Policies(self.spec, self._algorithm, self._learner.policy, greedy=self.greedy)
         return AgentPolicy(team, index)
+
+    def _state(self, given: Any) -> np.ndarray:
+        width = self.spec.state_dim
+        if given is None:
+            if self._algorithm.acts_on == "state":
+                raise InputError(f"This team reads the global state, {width} numbers: give it as state.")
+            return np.zeros(width)
+        state = np.asarray(given).reshape(-1)
+        if state.size != width:
+            raise InputError(f"The global state has width {width}, not {state.size}.")
+        return state
 
     def _rows(self, given: Observations, widths: Sequence[int], width: int, what: str) -> np.ndarray:
         if isinstance(given, Mapping):

@@ -38,7 +38,99 @@ _PPO: list[tuple[str, Flags]] = [
     ("mpe/*", _MPE),
 ]
 
-PRESETS: dict[str, list[tuple[str, Flags]]] = {"mappo": _PPO, "ippo": _PPO}
+# Agents that update in turn have parameters of their own, the configuration's default.
+_TURNS: list[tuple[str, Flags]] = [
+    (pattern, {name: value for name, value in flags.items() if name != "sharing"}) for pattern, flags in _PPO
+]
+
+# Found on two cores (docs/algorithms/seps.md has the runs): the same for learned, independent and shared parameters. A
+# particle's push shows in its distance at once, so a short horizon and short roll-outs learn fastest.
+_BPS: Flags = {
+    "gamma": 0.9,
+    "lam": 0.95,
+    "learning_rate": 5e-3,
+    "lr_final": 0.0,
+    "num_envs": 16,
+    "rollout_length": 10,
+    "steps": 1e6,
+}
+_SEPS: list[tuple[str, Flags]] = [("bps/*", _BPS)]
+
+# A transformer takes smaller steps than an MLP (docs/algorithms/mat.md has the runs); GELU and norms are its defaults.
+_MAT_MPE: Flags = {
+    "gamma": 0.95,
+    "learning_rate": 1e-3,
+    "lr_final": 0.0,
+    "epochs": 4,
+    "minibatches": 4,
+    "num_envs": 16,
+    "rollout_length": 128,
+    "clip": 0.1,
+    "value_clip": 0.2,
+}
+_MAT: list[tuple[str, Flags]] = [
+    ("mpe/simple_spread", _MAT_MPE | {"gamma": 0.9, "steps": 1e7}),
+    ("mpe/simple_speaker_listener", _MAT_MPE | {"steps": 2e6}),
+    ("mpe/simple_reference", _MAT_MPE | {"steps": 3e6}),
+    ("mpe/*", _MAT_MPE),
+]
+_MAT_DEC: list[tuple[str, Flags]] = [(pattern, flags | {"clip": 0.2, "value_clip": 0.2}) for pattern, flags in _PPO]
+
+# One actor step per update, so updates are short and many; the target follows within a few of them, and ξ is small
+# beside what an action is worth in standard deviations of the return (docs/algorithms/lica.md).
+_LICA: Flags = {
+    "gamma": 0.95,
+    "learning_rate": 3e-3,
+    "critic_learning_rate": 4e-3,
+    "lr_final": 0.0,
+    "epochs": 2,
+    "minibatches": 1,
+    "num_envs": 16,
+    "rollout_length": 8,
+    "value_norm": "running",
+    "entropy_coef": 5e-4,
+    "target_rate": 0.1,
+    "activation": "relu",
+    "chunk_length": 8,
+}
+_LICA_TASKS: list[tuple[str, Flags]] = [
+    ("mpe/simple_spread", _LICA | {"gamma": 0.9, "activation": "tanh"}),
+    ("mpe/simple_speaker_listener", _LICA | {"sharing": "independent", "steps": 2e6}),
+    # 50 actions for each of two agents: a wide mixing layer costs much and shows nothing.
+    ("mpe/simple_reference", _LICA | {"mixing_width": 16, "rollout_length": 16, "steps": 3e6}),
+    ("mpe/*", _LICA),
+]
+
+# One step on each batch wants small batches; the message needs a larger entropy bonus than PPO's, or it falls silent
+# (docs/algorithms/a2c.md).
+_A2C: Flags = {
+    "gamma": 0.95,
+    "lam": 0.95,
+    "learning_rate": 2e-3,
+    "lr_final": 0.0,
+    "num_envs": 16,
+    "rollout_length": 8,
+    "activation": "relu",
+    "entropy_coef": 0.03,
+}
+_A2C_TASKS: list[tuple[str, Flags]] = [
+    ("mpe/simple_spread", _A2C | {"gamma": 0.9, "activation": "tanh", "entropy_coef": 0.01}),
+    ("mpe/simple_speaker_listener", _A2C | {"sharing": "independent", "steps": 2e6}),
+    ("mpe/simple_reference", _A2C | {"steps": 3e6}),
+    ("mpe/*", _A2C | {"sharing": "role", "normalise_advantage": "agent"}),
+]
+
+PRESETS: dict[str, list[tuple[str, Flags]]] = {
+    "maa2c": _A2C_TASKS,
+    "ia2c": _A2C_TASKS,
+    "lica": _LICA_TASKS,
+    "mappo": _PPO,
+    "ippo": _PPO,
+    "happo": _TURNS,
+    "seps": _SEPS,
+    "mat": _MAT,
+    "mat_dec": _MAT_DEC,
+}
 
 
 def preset(algorithm: str, environment: str) -> Flags:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal import algorithms
+from shoal.algorithms.preparation import Decision
 from shoal.configs import flags_of, override, spec_from_json, spec_to_json
 from shoal.deploy import Policies
 from shoal.environments import registry
@@ -17,7 +18,7 @@ from shoal.errors import CheckpointError, InputError
 from shoal.records import curves, manifest, replay, report
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.files import dumps, write_text
-from shoal.training import evaluation, sharding
+from shoal.training import evaluation, pretraining, sharding
 from shoal.training.evaluation import Evaluation
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
@@ -42,6 +43,8 @@ class Run:
         self.finished, self.by_name = False, True
         self.evaluation: Evaluation | None = None
         """The judgement at the end of training, where this process trained it."""
+        self.decision: Decision | None = None
+        """What the algorithm decided by experience before training, where this process began it."""
         settings.check()
 
     def __repr__(self) -> str:
@@ -108,12 +111,19 @@ class Run:
         layout = sharding.plan(self.settings.seeds, self.settings.num_envs, devices)
         registry.validate(self.env)
         scale = Scale(layout.num_envs, self.settings.rollout_length, self.settings.num_updates)
-        algorithm = algorithms.get(self.algorithm).make(self.env.spec, self.config, scale)
+        module = algorithms.get(self.algorithm)
+        self.decision = pretraining.decide(module, self.env, self.config, scale, self.settings.seed)
+        if self.decision:
+            self.config = self.decision.config
+        algorithm = module.make(self.env.spec, self.config, scale)
         return Trainer(self.env, algorithm, self.settings, layout, self.folder, progress)
 
     def finish(self, trainer: Trainer) -> "Run":
         """Train to the end and judge what came out; returns itself."""
         trainer.progress.say(f"{self.algorithm} in {self.environment}, kept in {self.folder}")
+        if self.decision:
+            trainer.progress.say(self.decision.said)
+            write_text(self.folder / "preparation.json", dumps(self.decision.report, "preparation", indent=1) + "\n")
         self.finished = trainer.run()
         if self.finished and self.settings.eval_episodes:
             self.evaluation = result = self.evaluate(self.settings.eval_episodes)

@@ -157,6 +157,8 @@ class Algorithm(NamedTuple):
     nothing but its policy."""
     update: Callable[[Learner, Trajectory, PRNGKeyArray], tuple[Learner, Metrics]]
     """One update from one trajectory. Metrics are a flat dict of scalars."""
+    acts_on: Literal["own", "team", "state"] = "own"
+    """What an agent's action depends on: its own observation, all agents' observations, or the global state as well."""
 
 
 class Scene(NamedTuple):

@@ -44,6 +44,7 @@ def test_payoff_tables() -> None:
     np.testing.assert_array_equal(payoffs(make("matrix/penalty")), [[-100, 0, 10], [0, 2, 0], [10, 0, -100]])
     np.testing.assert_array_equal(payoffs(make("matrix/penalty", k=-25.0)), [[-25, 0, 10], [0, 2, 0], [10, 0, -25]])
     np.testing.assert_array_equal(payoffs(make("matrix/monotonicity")), [[8, -12, -12], [-12, 0, 0], [-12, 0, 0]])
+    np.testing.assert_array_equal(payoffs(make("matrix/traffic_junction")), [[0, 1], [1, 0]])
 
 
 def test_two_step() -> None:
@@ -126,6 +127,7 @@ def test_own_game_with_different_numbers_of_actions() -> None:
 def test_roles_are_agents_that_may_be_exchanged() -> None:
     assert make("matrix/climbing").spec.roles == (0, 1)
     assert make("matrix/penalty").spec.roles == (0, 0)
+    assert make("matrix/traffic_junction").spec.roles == (0, 0)
     table = np.zeros((2, 2, 2))
     table[1, 0, 1] = 1.0
     assert matrix_game(table).spec.roles == (0, 1, 0)

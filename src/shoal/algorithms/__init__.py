@@ -5,7 +5,7 @@ from typing import Any
 
 from shoal.errors import unknown
 
-NAMES = ("happo", "ia2c", "ippo", "maa2c", "mappo")
+NAMES = ("coma", "happo", "hatrpo", "ia2c", "ippo", "lica", "maa2c", "mapg", "mappo", "mat", "mat_dec", "seps")
 
 
 def get(name: str) -> Any:

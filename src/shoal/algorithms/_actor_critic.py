@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal.equations import normalise
 from shoal.equations.distributions import Categorical, DiagGaussian, Distribution, TanhGaussian
+from shoal.equations.exploration import with_floor
 from shoal.errors import InputError
 from shoal.networks.body import Body, build
 from shoal.networks.inputs import CriticInput, actor_input, critic_input
@@ -54,6 +55,8 @@ class Policy(NamedTuple):
 
     actor: PyTree
     inputs: Inputs
+    floor: Float[Array, ""] | tuple[()] = ()
+    """ε of a discrete policy mixed with ε parts of the uniform one (COMA); an empty tuple where there is none."""
 
 
 class Actor(NamedTuple):
@@ -79,25 +82,23 @@ class Actor(NamedTuple):
         return max(self.policy_of) + 1
 
 
-def make_actor(
-    spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: bool, output_gain: float, log_std: float, squash: bool
-) -> Actor:
-    """A Categorical policy over legal actions, or a Gaussian one over the real dimensions of a box.
+def make_distribution(spec: EnvSpec, squash: bool) -> Callable[[Array, Array], Distribution]:
+    """(a net's output [*b, A or 2 A], legal [*b, A]) -> a distribution over an agent's actions.
 
-    The Gaussian's mean is in units of half the box, around its centre; the roll-out clips what leaves the box.
-    With ``squash`` a tanh keeps every action inside instead.
+    A Categorical over legal actions, or a Gaussian over the real dimensions of a box: the output is then its mean and
+    log standard deviation, in units of half the box around its centre, and the roll-out clips what leaves the box. With
+    ``squash`` a tanh keeps every action inside instead.
+
+    Raises:
+        InputError: the box is not finite, or discrete actions shall be squashed.
     """
-    source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
     space = spec.action
-    discrete = isinstance(space, Discrete)
     if isinstance(space, Box) and not -math.inf < space.low < space.high < math.inf:
         raise InputError(
             f"{spec.name} has the action box [{space.low:g}, {space.high:g}]; a Gaussian needs a finite one."
         )
-    if discrete and squash:
+    if isinstance(space, Discrete) and squash:
         raise InputError(f"squash is for continuous actions; {spec.name} has discrete ones.")
-    one = build(body, source.width, space.width, output_gain=output_gain, log_std=None if discrete else log_std)
-    net = per_agent(one, index)
 
     def to_distribution(output: Array, legal: Array) -> Distribution:
         if isinstance(space, Discrete):
@@ -108,12 +109,25 @@ def make_actor(
         half = (space.high - space.low) / 2
         return DiagGaussian(space.low + half * (1 + mean), log_std + jnp.log(half), legal)
 
+    return to_distribution
+
+
+def make_actor(
+    spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: bool, output_gain: float, log_std: float, squash: bool
+) -> Actor:
+    """A policy for every agent from its own observation; :func:`make_distribution` says which distributions."""
+    source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
+    to_distribution = make_distribution(spec, squash)
+    gaussian = log_std if isinstance(spec.action, Box) else None
+    one = build(body, source.width, spec.action.width, output_gain=output_gain, log_std=gaussian)
+    net = per_agent(one, index)
+
     def output(policy: Policy, carry: PyTree, step: Step) -> tuple[PyTree, Array]:
         return net.apply(policy.actor, carry, source.features(normalised(policy.inputs, step)), step.first)
 
     def distribution(policy: Policy, carry: PyTree, step: Step) -> tuple[PyTree, Distribution]:
         carry, x = output(policy, carry, step)
-        return carry, to_distribution(x, step.legal)
+        return carry, with_floor(to_distribution(x, step.legal), policy.floor)
 
     def alone(params: PyTree, carry: PyTree, x: Array, legal: Array, first: Array) -> Distribution:
         return to_distribution(one.apply(params, carry, x, first)[1], legal)
@@ -122,7 +136,7 @@ def make_actor(
         policy: Policy, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool
     ) -> tuple[PyTree, Array, dict[str, Array]]:
         carry, x = output(policy, carry, jax.tree.map(lambda leaf: leaf[None], step))
-        dist = to_distribution(x[0], step.legal)
+        dist = with_floor(to_distribution(x[0], step.legal), policy.floor)
         action = dist.mode() if greedy else dist.sample(key)
         return last_carry(carry), action, {"log_prob": dist.log_prob(action)}
 

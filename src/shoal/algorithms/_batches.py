@@ -19,6 +19,7 @@ from shoal.errors import InputError
 from shoal.types import Metrics, PyTree, Scale
 
 Batch = TypeVar("Batch", bound=Any)
+Tree = TypeVar("Tree")
 Loss = Callable[[PyTree, Any], tuple[Float[Array, ""], Metrics]]
 
 
@@ -100,8 +101,19 @@ def minibatches(key: PRNGKeyArray, batch: Batch, count: int) -> Batch:
     return batch._replace(weight=weight * scale.reshape(-1, *(1,) * (weight.ndim - 1)))
 
 
+def whole(batch: Batch) -> Batch:
+    """The batch as one minibatch in its own order: weights adding up to one over all devices."""
+    return batch._replace(weight=batch.weight / jnp.maximum(total(batch.weight.sum()), 1.0))
+
+
 def gradient(loss: Loss, params: PyTree, batch: Any, block: int) -> tuple[PyTree, Metrics]:
-    """The gradient of a sum over items and its metrics, added up over blocks and devices.
+    """The gradient of a sum over items and its metrics, added up over blocks and devices."""
+    grad = jax.grad(loss, has_aux=True)
+    return sums(lambda part: grad(params, part), batch, block)
+
+
+def sums(f: Callable[[Any], Tree], batch: Any, block: int) -> Tree:
+    """``f`` of a batch, where ``f`` is a sum over items: added up over blocks and devices.
 
     Blocks of at most ``block`` rows (items × moments × agents) keep activations in the processor's cache.
     """
@@ -110,15 +122,13 @@ def gradient(loss: Loss, params: PyTree, batch: Any, block: int) -> tuple[PyTree
     pieces = next(k for k in range(needed, count + 1) if count % k == 0)
     if pieces > 4 * needed:  # a count with few divisors: crumbs would cost more than the cache saves
         pieces = 1
-    grad = jax.grad(loss, has_aux=True)
     if pieces == 1:
-        sums = grad(params, batch)
+        added = f(batch)
     else:
         cut = jax.tree.map(lambda x: x.reshape(pieces, x.shape[0] // pieces, *x.shape[1:]), batch)
-        zeros = jax.tree.map(
-            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(grad, params, jax.tree.map(lambda x: x[0], cut))
-        )
-        sums, _ = jax.lax.scan(lambda acc, piece: (jax.tree.map(jnp.add, acc, grad(params, piece)), None), zeros, cut)
+        shapes = jax.eval_shape(f, jax.tree.map(lambda x: x[0], cut))
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        added, _ = jax.lax.scan(lambda acc, piece: (jax.tree.map(jnp.add, acc, f(piece)), None), zeros, cut)
     # One message between devices, not one per parameter: the latency of each is that of a small matrix product.
-    flat, unravel = ravel_pytree(sums)
+    flat, unravel = ravel_pytree(added)
     return unravel(total(flat))

@@ -56,6 +56,14 @@ def time_major(batch: Rows) -> Rows:
     return _batches.time_major(batch._replace(carry=()))._replace(carry=batch.carry)
 
 
+def standardised(c: ValueConfig, advantage: Float[Array, "T E N"], alive: Array) -> Float[Array, "T E N"]:
+    """Advantages with mean 0 and standard deviation 1 over living agents, as ``normalise_advantage`` says."""
+    if c.normalise_advantage == "none":
+        return advantage
+    mean, std = mean_and_std(advantage, alive, None if c.normalise_advantage == "batch" else (0, 1))
+    return (advantage - mean) / (std + 1e-5)
+
+
 class Statistics(NamedTuple):
     """What the update keeps beside parameters."""
 
@@ -139,15 +147,12 @@ def make_team(spec: EnvSpec, c: ValueConfig, scale: Scale, nets: ActorCritic, ac
         return learner, to_batch(learner, traj, seen), seen
 
     def to_batch(learner: Learner, traj: Trajectory, seen: Seen) -> Batch:
-        alive, stats, advantage = traj.step.alive, learner.statistics.value, seen.advantage
-        if c.normalise_advantage != "none":
-            mean, std = mean_and_std(advantage, alive, None if c.normalise_advantage == "batch" else (0, 1))
-            advantage = (advantage - mean) / (std + 1e-5)
+        alive, stats = traj.step.alive, learner.statistics.value
         rows = (
             normalised(learner.policy.inputs, traj.step)._replace(reward=(), discount=(), last=()),
             traj.action,
             traj.extras,
-            advantage,
+            standardised(c, seen.advantage, alive),
             values.normalise(stats, seen.target),
             # The clip holds the net's own output near where it was; PopArt has just moved that output's unit.
             values.normalise(stats, seen.value) if c.value_norm == "popart" else seen.now.value,

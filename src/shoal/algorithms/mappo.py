@@ -10,7 +10,7 @@ Equations, options and results: docs/algorithms/mappo.md.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from jaxtyping import Array, PRNGKeyArray
 from shoal.algorithms import _batches, _ppo
 from shoal.algorithms._actor_critic import ActorCritic, Inputs, Policy, make_nets
 from shoal.algorithms._config import PpoConfig, check_options
+from shoal.algorithms._credit import Credit, make_credit
 from shoal.equations.distributions import Distribution
 from shoal.equations.surrogate import clip_fraction, clipped_surrogate, kl_penalty
 from shoal.networks.sharing import policy_of
@@ -32,6 +33,11 @@ class Config(PpoConfig):
     recompute_advantages: bool = False
     """Recompute values and advantages with the current critic before every epoch but the first (Andrychowicz et al.
     2021); the value clip then holds each epoch near where it began."""
+    baseline: Literal["value", "counterfactual", "optimal"] = "value"
+    """``value``: the advantage is GAE's. Otherwise it is X̂ = Q̂ − b with COMA's baseline or the optimal one, from a Q
+    that learns beside V on the same targets (Kuba et al. 2021, section 4.3)."""
+    draws: int = 16
+    """K: own actions drawn per moment for those baselines where actions are continuous."""
 
 
 def policy_loss(
@@ -54,12 +60,16 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         InputError: minibatches or chunks do not divide the roll-out, the critic input does not exist, or an option is
             out of its range.
     """
-    check_options(config)
-    return make_with(spec, config, scale, make_nets(spec, config, policy_of(spec, config.sharing)))
+    check_options(config, counts=("draws",))
+    nets = make_nets(spec, config, policy_of(spec, config.sharing))
+    credit = None if config.baseline == "value" else make_credit(spec, config, nets)
+    return make_with(spec, config, scale, nets if credit is None else credit.nets, credit)
 
 
-def make_with(spec: EnvSpec, config: Config, scale: Scale, nets: ActorCritic) -> Algorithm:
-    """MAPPO with any decentralised actors and state-value critic."""
+def make_with(
+    spec: EnvSpec, config: Config, scale: Scale, nets: ActorCritic, credit: Credit | None = None
+) -> Algorithm:
+    """MAPPO with any decentralised actors and state-value critic; ``credit`` takes the place of GAE's advantage."""
     c = config
     steps = c.epochs * c.minibatches
     team = _ppo.make_team(spec, c, scale, nets, [steps] * nets.actor.num_policies)
@@ -73,7 +83,11 @@ def make_with(spec: EnvSpec, config: Config, scale: Scale, nets: ActorCritic) ->
             _, dist = nets.actor.distribution(Policy(params[0], Inputs()), part.carry.actor, part.step)
             loss_pi, metrics = policy_loss(c, dist, part, sigma, kappa)
             loss_v = team.value_loss(params[1], part)
-            return loss_pi + c.value_coef * loss_v, metrics | {"value_loss": loss_v}
+            metrics["value_loss"] = loss_v
+            if credit is not None:
+                metrics["q_loss"] = credit.loss(params[1], part)
+                loss_v += metrics["q_loss"]
+            return loss_pi + c.value_coef * loss_v, metrics
 
         gradients, metrics = _batches.gradient(loss, (learner.policy.actor, learner.critic), batch, c.block)
         learner, norms = team.apply(learner, gradients)
@@ -81,11 +95,17 @@ def make_with(spec: EnvSpec, config: Config, scale: Scale, nets: ActorCritic) ->
 
     def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         learner, batch, seen = team.prepare(learner, traj)
+        key, key_draws = jax.random.split(key) if credit else (key, key)
+
+        def credited(learner: Learner, batch: _ppo.Batch) -> _ppo.Batch:
+            return batch if credit is None else credit.replace(learner, traj, batch, key_draws)
+
+        batch = credited(learner, batch)
 
         def epoch(learner: Learner, turn: tuple[Array, PRNGKeyArray]) -> tuple[Learner, dict[str, Array]]:
             fresh, (index, key) = batch, turn
             if c.recompute_advantages:  # before the first epoch nothing has changed but the unit of value
-                again = lambda: team.batch(learner, traj, team.look(learner, traj))  # noqa: E731
+                again = lambda: credited(learner, team.batch(learner, traj, team.look(learner, traj)))  # noqa: E731
                 fresh = jax.lax.cond(index > 0, again, lambda: batch)
             return jax.lax.scan(descend, learner, _batches.minibatches(key, fresh, c.minibatches))
 

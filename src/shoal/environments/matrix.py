@@ -20,12 +20,14 @@ __all__ = [
     "monotonicity",
     "penalty",
     "proposition1",
+    "traffic_junction",
     "two_state",
     "two_step",
 ]
 
 CLIMBING = ((11.0, -30.0, 0.0), (-30.0, 7.0, 0.0), (0.0, 6.0, 5.0))
 MONOTONICITY = ((8.0, -12.0, -12.0), (-12.0, 0.0, 0.0), (-12.0, 0.0, 0.0))
+TRAFFIC_JUNCTION = ((0.0, 1.0), (1.0, 0.0))
 LARGEST = 1e6
 """Rewards beyond this would swamp single precision."""
 TWO_STEP = (((0.0, 0.0), (0.0, 0.0)), ((7.0, 7.0), (7.0, 7.0)), ((0.0, 1.0), (1.0, 8.0)))
@@ -69,6 +71,22 @@ def monotonicity(*, horizon: int = 1) -> Environment:
         InputError: horizon is below 1.
     """
     return matrix_game(MONOTONICITY, horizon=horizon, name="matrix/monotonicity")
+
+
+def traffic_junction(*, horizon: int = 1) -> Environment:
+    """The one-step traffic junction (Zhou et al. 2020, LICA): two agents wait (0) or go (1), and 1 is earned where
+    exactly one of them goes.
+
+    Both see the same constant, so a shared policy without an id earns 1/2 at most; the payoff is that of
+    :func:`proposition1` with two agents, who here have the same role.
+
+    Args:
+        horizon: steps in an episode; 1 is a single game.
+
+    Raises:
+        InputError: horizon is below 1.
+    """
+    return matrix_game(TRAFFIC_JUNCTION, horizon=horizon, name="matrix/traffic_junction")
 
 
 def two_step() -> Environment:

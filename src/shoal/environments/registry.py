@@ -16,6 +16,8 @@ _MATRIX = "shoal.environments.matrix"
 
 # Where each factory lives, as text: nothing is imported before it is asked for.
 _FACTORIES: dict[str, str] = {
+    "bps/spread": f"{_MPE}.blind_spread:blind_spread",
+    **{f"bps/{task}": f"{_MPE}.blind_spread:bps_{task}" for task in ("1", "2", "3", "4", "h1", "h2", "h3")},
     **{
         f"mpe/{scenario}": f"{_MPE}.{scenario.removeprefix('simple_')}:{scenario}"
         for scenario in (
@@ -38,6 +40,7 @@ _FACTORIES: dict[str, str] = {
             "monotonicity",
             "penalty",
             "proposition1",
+            "traffic_junction",
             "two_state",
             "two_step",
         )

@@ -17,6 +17,7 @@ def environment(
     name: str,
     world: World,
     *,
+    family: str = "mpe",
     observe: Callable[[State], Sequence[Float[Array, "M D"]]],
     reward: Callable[[State], Float[Array, " N"]],
     features: Callable[[State], Float[Array, " S"]],
@@ -37,7 +38,7 @@ def environment(
     blocks = [block.shape for block in jax.eval_shape(lambda s: tuple(observe(s)), start)]
     action = Box(max(dims), 0.0, 1.0) if world.continuous else Discrete(max(dims))
     spec = EnvSpec(
-        name=f"mpe/{name}",
+        name=f"{family}/{name}",
         agents=tuple(agent.name for agent in world.agents),
         obs_dims=tuple(width for rows, width in blocks for _ in range(rows)),
         state_dim=jax.eval_shape(features, start).shape[0],

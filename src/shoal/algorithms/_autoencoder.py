@@ -1,0 +1,134 @@
+"""The encoder of agents and the decoder of what happens to them, as SePS trains them (Christianos et al. 2021).
+
+    max  E_{z ~ q(z|i)}[ log p(o', r | z, o, a) ] − β KL(q(z|i) ‖ N(0, 1)),    p Gaussian of fixed width         (ELBO)
+
+The decoder does not know i, so z holds whatever sets agent i's observations and rewards apart, and nothing else.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from shoal.equations.reduce import mean_and_std
+from shoal.networks.body import Body, build
+from shoal.networks.net import Net
+from shoal.types import Discrete, EnvSpec, PyTree, Trajectory
+
+HELD_OUT = 4
+"""One in so many environments is kept from the training, to judge codes by."""
+
+
+class Rows(NamedTuple):
+    """Transitions of single agents, standardised; *b is any batch. Dead agents' rows are zero and weigh nothing."""
+
+    agent: Int[Array, "*b"]
+    seen: Float[Array, "*b O+A"]
+    """o and a (one-hot where actions are discrete)."""
+    outcome: Float[Array, "*b O+1"]
+    """o' − o and r."""
+    weight: Float[Array, "*b"]
+
+
+class Autoencoder(NamedTuple):
+    """q(z|i) and the mean of p(o', r | z, o, a); parameters are (encoder's, decoder's)."""
+
+    encoder: Net
+    decoder: Net
+
+    def codes(self, params: PyTree, num_agents: int) -> tuple[Float[Array, "N Z"], Float[Array, "N Z"]]:
+        """Mean and log variance of every agent's z."""
+        mean, log_var = jnp.split(_call(self.encoder, params[0], jnp.eye(num_agents)), 2, axis=-1)
+        return mean, log_var
+
+    def error(self, params: PyTree, z: Float[Array, "*b Z"], rows: Rows) -> Float[Array, "*b"]:
+        """−2 log p of each row up to a constant: its squared error, summed over features."""
+        predicted = _call(self.decoder, params[1], jnp.concatenate([z, rows.seen], axis=-1))
+        return rows.weight * jnp.square(predicted - rows.outcome).sum(-1)
+
+
+def _call(net: Net, params: PyTree, x: Array) -> Array:
+    return net.apply(params, (), x[None], jnp.zeros((1, 1), bool))[1][0]
+
+
+def experience(spec: EnvSpec, traj: Trajectory) -> Rows:
+    """The trajectory's transitions, [T, E, N]; the step in which an agent dies is none, nor is what follows it."""
+    step, outcome = traj.step, traj.outcome
+    weight = step.alive & outcome.alive
+    action = jax.nn.one_hot(traj.action, spec.action.n) if isinstance(spec.action, Discrete) else traj.action
+
+    def standardised(*features: Array) -> Array:
+        x = jnp.where(weight[..., None], jnp.concatenate(features, axis=-1), 0.0)
+        mean, std = mean_and_std(x, weight[..., None], (0, 1, 2))
+        return jnp.where(weight[..., None], (x - mean) / jnp.where(std > 1e-6, std, 1.0), 0.0)
+
+    return Rows(
+        jnp.broadcast_to(jnp.arange(spec.num_agents), weight.shape),
+        standardised(step.obs, action),
+        standardised(outcome.obs - step.obs, outcome.reward[..., None]),
+        weight.astype(jnp.float32),
+    )
+
+
+def elbo_loss(
+    c: Any, nets: Autoencoder, num_agents: int, params: PyTree, rows: Rows, key: PRNGKeyArray
+) -> Float[Array, ""]:
+    """−ELBO of a batch [b], its squared errors not halved, as in the authors' code."""
+    mean, log_var = nets.codes(params, num_agents)
+    kl = -0.5 * (1 + log_var - mean**2 - jnp.exp(log_var)).sum(-1)  # KL(q(z|i) ‖ N(0, 1)) of every agent
+    mean, log_var, kl = mean[rows.agent], log_var[rows.agent], kl[rows.agent]
+    z = mean + jnp.exp(0.5 * log_var) * jax.random.normal(key, mean.shape)
+    return jnp.mean(nets.error(params, z, rows) + rows.weight * c.kl_weight * kl)
+
+
+def fit(c: Any, nets: Autoencoder, num_agents: int, rows: Rows, key: PRNGKeyArray) -> PyTree:
+    """Parameters of the autoencoder after training on batches drawn from ``rows`` [R] with replacement."""
+    key_encoder, key_decoder, key_train = jax.random.split(key, 3)
+    adam = optax.adam(optax.linear_schedule(c.pretrain_rate, 0.0, c.pretrain_updates))
+
+    def descend(state: tuple[PyTree, PyTree], key: PRNGKeyArray) -> tuple[tuple[PyTree, PyTree], None]:
+        params, opt = state
+        key_rows, key_z = jax.random.split(key)
+        drawn = jax.random.randint(key_rows, (c.pretrain_batch,), 0, rows.weight.size)
+        batch = jax.tree.map(lambda x: x[drawn], rows)
+        gradient = jax.grad(elbo_loss, argnums=3)(c, nets, num_agents, params, batch, key_z)
+        updates, opt = adam.update(gradient, opt)
+        return (optax.apply_updates(params, updates), opt), None
+
+    params = nets.encoder.init(key_encoder), nets.decoder.init(key_decoder)
+    start = params, adam.init(params)
+    return jax.lax.scan(descend, start, jax.random.split(key_train, c.pretrain_updates))[0][0]
+
+
+Judge = Callable[[Float[np.ndarray, "N Z"]], Float[np.ndarray, "E N"]]
+"""One code for each agent -> its mean held-out error in each environment."""
+
+
+def encode(spec: EnvSpec, c: Any, traj: Trajectory, key: PRNGKeyArray) -> tuple[Float[np.ndarray, "N Z"], Judge]:
+    """Every agent's mean of z, and how to judge other codes in its place. ``c`` is a SePS configuration."""
+    n, actions = spec.num_agents, spec.action.width
+    # A small output layer starts all agents at one point, which only their experience then takes apart.
+    encoder = build(Body((64,), "relu"), n, 2 * c.latent, output_gain=0.01)
+    decoder = build(Body((64, 64), "relu"), c.latent + spec.obs_dim + actions, spec.obs_dim + 1)
+    nets, held = Autoencoder(encoder, decoder), max(1, traj.step.first.shape[1] // HELD_OUT)
+
+    @jax.jit
+    def train(traj: Trajectory, key: Array) -> tuple[PyTree, Array, Rows]:
+        rows = experience(spec, traj)
+        params = fit(c, nets, n, jax.tree.map(lambda x: x[:, held:].reshape(-1, *x.shape[3:]), rows), key)
+        return params, nets.codes(params, n)[0], jax.tree.map(lambda x: jnp.swapaxes(x[:, :held], 0, 1), rows)
+
+    @jax.jit
+    def judge(params: PyTree, kept: Rows, codes: Array) -> Array:
+        def one(rows: Rows) -> Array:
+            z = jnp.broadcast_to(codes, (*rows.weight.shape, c.latent))
+            return nets.error(params, z, rows).sum(0) / jnp.maximum(rows.weight.sum(0), 1.0)
+
+        return jax.lax.map(one, kept)
+
+    params, codes, kept = train(traj, key)
+    return np.asarray(codes), lambda codes: np.asarray(judge(params, kept, jnp.asarray(codes)))

@@ -1,0 +1,167 @@
+"""A team that acts as a sequence: one network, agents decoded one after the other, actions of earlier ones seen."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+
+from shoal.algorithms._actor_critic import (
+    Actor,
+    ActorCritic,
+    Carry,
+    Critic,
+    Evaluation,
+    make_distribution,
+    normalised,
+)
+from shoal.equations.distributions import Distribution
+from shoal.errors import InputError
+from shoal.networks.body import Body
+from shoal.networks.inputs import CriticInput, Input, critic_input
+from shoal.networks.transformer import Encoder, make_decoder, make_encoder
+from shoal.types import Box, Discrete, EnvSpec, Learner, PyTree, Step, Trajectory
+
+FEED_FORWARD = Carry((), ())
+
+
+class SequenceTeam(NamedTuple):
+    """Encoder and decoder, for an algorithm to be filled from."""
+
+    nets: ActorCritic
+    """All parameters are the actor's; there is no critic beside it."""
+    evaluate_actions: Callable[[PyTree, Step, Array, dict[str, Array]], tuple[Distribution, Float[Array, "*b N"]]]
+    """(parameters, normalised step [*b ...], action, extras) -> (each agent's distribution given the actions before
+    it, value), all agents at once."""
+
+
+def decoding_rank(
+    alive: Bool[Array, "*b N"], priority: Float[Array, "*#b N"] | Int[Array, "*#b N"]
+) -> Int[Array, "*b N"]:
+    """How many agents decode before each: those of lower priority, or of the same and a lower index.
+
+    The dead come last, so no living agent ever reads what a dead one did.
+    """
+    index = jnp.arange(alive.shape[-1])
+    own, other = priority[..., :, None], priority[..., None, :]
+    sooner = (other < own) | ((other == own) & (index < index[:, None]))
+    own, other = alive[..., :, None], alive[..., None, :]
+    return jnp.where(own == other, sooner, other).sum(-1, dtype=jnp.int32)
+
+
+def make_team_encoder(
+    spec: EnvSpec, body: Body, blocks: int, heads: int, kind: CriticInput, agent_id: bool
+) -> tuple[Input, Encoder]:
+    """What the encoder reads, a row per agent, and the encoder.
+
+    Raises:
+        InputError: the input is the same for all agents, the environment lacks it, or the network cannot be built.
+    """
+    source = critic_input(spec, kind, agent_id and spec.num_agents > 1)
+    if not source.per_agent:
+        raise InputError(f"The encoder reads a row per agent: critic_input is local, agent or pruned, not {kind!r}.")
+    return source, make_encoder(body, blocks, heads, source.width)
+
+
+def make_sequence_team(spec: EnvSpec, config: Any) -> SequenceTeam:
+    """Encoder and decoder as a :class:`shoal.algorithms.mat.Config` describes them.
+
+    Raises:
+        InputError: as :func:`make_team_encoder` and :func:`make_distribution` say.
+    """
+    c, n, space = config, spec.num_agents, spec.action
+    source, encoder = make_team_encoder(spec, c.network, c.blocks, c.heads, c.critic_input, c.agent_id)
+    to_distribution = make_distribution(spec, c.squash)
+    log_std, width = (c.log_std, 2 * space.dim) if isinstance(space, Box) else (None, space.width)
+    decoder = make_decoder(c.network, c.blocks, c.heads, n, space.width + 1, space.width, c.output_gain, log_std)
+    shuffled = c.order == "shuffled"
+
+    def token(action: Array, legal: Array) -> Float[Array, "*b F"]:
+        """What is told of an action: one-hot, or in units of half the box; the last feature is the start flag, 0."""
+        if isinstance(space, Discrete):
+            told = jax.nn.one_hot(action, space.n)
+        else:
+            told = jnp.where(legal, (action - space.low) * (2 / (space.high - space.low)) - 1, 0.0)
+        return jnp.concatenate([told, jnp.zeros((*told.shape[:-1], 1))], axis=-1)
+
+    def started(tokens: Array, first: Array) -> Array:
+        """The start token where ``first``: all features 0 but the flag, which no action has."""
+        return jnp.where(first[..., None], jnp.arange(space.width + 1) == space.width, tokens)
+
+    def init(key: PRNGKeyArray) -> PyTree:
+        key_encoder, key_decoder = jax.random.split(key)
+        params = {"encoder": encoder.init(key_encoder), "decoder": decoder.init(key_decoder)}
+        return jax.tree.map(lambda x: x[None], params)  # P = 1
+
+    def encode(params: PyTree, step: Step) -> tuple[Array, Array]:
+        return encoder.apply(params["encoder"], source.features(step), step.alive)
+
+    def evaluate_actions(
+        params: PyTree, step: Step, action: Array, extras: dict[str, Array]
+    ) -> tuple[Distribution, Array]:
+        params = _only(params)
+        value, rep = encode(params, step)
+        rank = extras["rank"] if shuffled else decoding_rank(step.alive, jnp.arange(n))
+        done = jnp.where(step.alive[..., None], token(action, step.legal), 0.0)
+        before = _take(done, _take(_inverse(rank), jnp.maximum(rank - 1, 0)))
+        output = decoder.parallel(params["decoder"], rep, started(before, rank == 0), rank)
+        return to_distribution(output, step.legal), value
+
+    def act(
+        learner: Learner, carry: Carry, step: Step, key: PRNGKeyArray, greedy: bool
+    ) -> tuple[Carry, Array, dict[str, Array]]:
+        params, step = _only(learner.policy.actor), normalised(learner.policy.inputs, step)
+        _, rep = encode(params, step)
+        key_order, key_action = jax.random.split(key)
+        drawn = shuffled and not greedy
+        rank = decoding_rank(step.alive, jax.random.uniform(key_order, step.alive.shape) if drawn else jnp.arange(n))
+        order, envs = _inverse(rank), len(rank)
+        rep, legal = (jnp.swapaxes(_take(x, order), 0, 1) for x in (rep, step.legal))  # by rank: [N, E, ...]
+        noise = to_distribution(jnp.zeros((n, envs, width)), legal).noise(key_action)
+
+        def turn(loop: tuple[PyTree, Array], agent: tuple) -> tuple[tuple[PyTree, Array], tuple[Array, Array]]:
+            """The agents of rank m, one in each environment: one row each."""
+            cache, before = loop
+            m, rep, legal, noise = agent
+            cache, output = decoder.step(params["decoder"], cache, m, rep, before)
+            dist = to_distribution(output, legal)
+            action = dist.mode() if greedy else dist.sample_from(noise)
+            return (cache, token(action, legal)), (action, dist.log_prob(action))
+
+        nobody = started(jnp.zeros((envs, space.width + 1)), jnp.ones(envs, bool))
+        _, chosen = jax.lax.scan(turn, (decoder.start(envs), nobody), (jnp.arange(n), rep, legal, noise))
+        action, log_prob = (_take(jnp.swapaxes(x, 0, 1), rank) for x in chosen)
+        return carry, action, {"log_prob": log_prob} | ({"rank": rank} if shuffled else {})
+
+    def values(params: PyTree, carry: PyTree, step: Step) -> tuple[PyTree, Array]:
+        return carry, encode(_only(params), step)[0]
+
+    def evaluate(learner: Learner, traj: Trajectory) -> Evaluation:
+        policy = learner.policy
+        now, then = (values(policy.actor, (), normalised(policy.inputs, x))[1] for x in (traj.step, traj.outcome))
+        return Evaluation(now, then, FEED_FORWARD)
+
+    actor = Actor((0,) * n, init, lambda num_envs: (), _no_such, _no_such, source.features, _no_such)
+    critic = Critic(lambda key: (), lambda num_envs: (), values, (0,) * n, 1)
+    return SequenceTeam(ActorCritic(actor, critic, lambda num_envs: FEED_FORWARD, act, evaluate), evaluate_actions)
+
+
+def _no_such(*_: Any) -> NoReturn:
+    raise TypeError("An agent of this team has no distribution of its own: it depends on the actions before it.")
+
+
+def _only(params: PyTree) -> PyTree:
+    """The one policy's parameters, without the axis P."""
+    return jax.tree.map(lambda x: x[0], params)
+
+
+def _inverse(rank: Int[Array, "*b N"]) -> Int[Array, "*b N"]:
+    """The agent of each rank."""
+    index = jnp.arange(rank.shape[-1])
+    return jnp.where(rank[..., None, :] == index[:, None], index, 0).sum(-1)
+
+
+def _take(x: Shaped[Array, "..."], index: Int[Array, "*b N"]) -> Array:
+    """The rows ``index`` of agents, or of ranks, of x [*b, N, ...]."""
+    return jnp.take_along_axis(x, index.reshape(*index.shape, *(1,) * (x.ndim - index.ndim)), axis=index.ndim - 1)

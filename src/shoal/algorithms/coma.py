@@ -1,0 +1,52 @@
+"""COMA: counterfactual multi-agent policy gradients (Foerster et al. 2018); MAPG with the counterfactual baseline.
+
+    A^a(s, u) = Q(s, u) − Σ_{u'} π^a(u' | h^a) Q(s, (u^{-a}, u'))                          (Foerster et al. 2018, eq. 4)
+    ∇J = E[ Σ_a ∇ log π^a(u^a | h^a) A^a(s, u) ]                                            (eq. 6)
+    min_φ  E[ ½ (Q_φ(s, u) − y)² ],  y_t = r_t + γ [(1 − λ) Q(s_{t+1}, u_{t+1}; φ^-) + λ y_{t+1}]     (section 4)
+
+Q reads the state, the agent's observation and number and the *others'* actions, and gives the values of all the agent's
+own actions in one pass. The policy keeps every action above ε / n, with ε falling. All other stages are MAPG's.
+
+Deviations from the authors' code: one step of the critic per minibatch of shuffled moments, not one per time index
+backwards; the advantage is read from the critic after its fit, as in the paper's algorithm 1; all agents' heads predict
+one return and are averaged where the target bootstraps; a time limit bootstraps; Adam for RMSprop; Q does not read last
+actions. Equations, options and results: docs/algorithms/coma.md.
+"""
+
+from dataclasses import dataclass
+
+from jaxtyping import Array, Float
+
+from shoal.algorithms import mapg
+from shoal.algorithms._action_values import Options, needs_team
+from shoal.equations.baselines import counterfactual
+from shoal.errors import InputError
+from shoal.types import Algorithm, Box, EnvSpec, Scale
+
+
+@dataclass(frozen=True)
+class Config(mapg.BaselineConfig):
+    """COMA's hyper-parameters. "Paper" is Foerster et al. 2018, section 5.2, for StarCraft; "code" pymarl."""
+
+    epsilon: float = 0.5
+    """ε that the policy starts from: π(u) = (1 − ε) softmax(z)_u + ε / n over the n legal actions. Paper: 0.5."""
+    epsilon_final: float = 0.02
+    """ε that it ends at. Paper: 0.02; code: 0.01."""
+
+
+def advantage(q: Array, options: Options, v: Array | float = 0.0) -> Float[Array, "T E N"]:
+    """A^a(s, u) (Foerster et al. 2018, eq. 4)."""
+    return q - counterfactual(options.q, options.p)
+
+
+def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
+    """COMA for an environment with discrete actions.
+
+    Raises:
+        InputError: actions are continuous, minibatches or chunks do not divide the roll-out, the critic input does not
+            exist or is ``local``, or an option is out of its range.
+    """
+    if isinstance(spec.action, Box):
+        raise InputError(f"coma sums over all of an agent's actions; {spec.name} has continuous ones: use mapg.")
+    needs_team(config.critic_input)
+    return mapg.make_with(spec, config, scale, advantage)

@@ -1,0 +1,159 @@
+"""HATRPO: agents take trust-region steps one after the other (Kuba et al. 2022, Algorithm 2).
+
+In a random order i_1 … i_n, agent i_m maximises its part of the team's advantage within a KL of δ:
+
+    max_θ  L(θ) = E[ r M + σ S(π_θ) ]    subject to    E[ KL(π_θk(·|o^{i_m}) ‖ π_θ(·|o^{i_m})) ] ≤ δ
+    g = ∇L(θ_k),    x ≈ (H + ζ I)⁻¹ g by conjugate gradients, H the Hessian of that KL                     (line 11)
+    β = sqrt(2 δ / xᵀ(H + ζ I)x)                                                                           (line 12)
+    θ_{k+1} = θ_k + α^j β x,    the first j with L(θ_{k+1}) − L(θ_k) ≥ κ α^j β x·g and the true KL ≤ δ      (line 13)
+
+with r = π_θ / π_old of the agent's own action; where no j will do, θ stays. M and the order of turns are HAPPO's, and
+the critic is fitted last. Every mean is taken over the agent's living moments of the whole batch. Deviations from the
+authors' code: the KL is the true one of the distribution, and counts what the objective counts; only living agents
+enter M; advantages are standardised over the batch. Equations, options and results: docs/algorithms/hatrpo.md.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, PRNGKeyArray
+
+from shoal.algorithms import _batches, _ppo, happo
+from shoal.algorithms._actor_critic import make_nets
+from shoal.algorithms._config import EpochsConfig, check_options
+from shoal.equations.distributions import Distribution
+from shoal.equations.surrogate import importance_ratio
+from shoal.equations.trust_region import conjugate_gradients, fisher_vector_product, line_search, step_length
+from shoal.errors import InputError
+from shoal.networks.sharing import Sharing, policy_of
+from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Trajectory
+
+
+@dataclass(frozen=True)
+class Config(EpochsConfig):
+    """HATRPO's hyper-parameters. "Paper" is Kuba et al. 2022; "code" the authors' later one (HARL) for MPE."""
+
+    max_kl: float = 0.01
+    """δ: largest mean KL(old ‖ new) of one agent's step, in nats. Code: 0.005; 0.06 in SMAC."""
+    cg_iterations: int = 10
+    """Most Fisher-vector products in one agent's conjugate gradients. Code: 10."""
+    cg_tolerance: float = 1e-10
+    """Conjugate gradients stop when the squared residual is not above this. Code: 1e-10."""
+    damping: float = 0.1
+    """ζ: added to the Fisher matrix's diagonal. Code: 0.1."""
+    line_search_steps: int = 10
+    """L: the most fractions of the step to try. Code: 10."""
+    backtrack: float = 0.8
+    """α: each trial's step in parts of the one before. Code: 0.8 (0.5 in SMAC and MuJoCo)."""
+    accept_ratio: float = 0.5
+    """κ: the least part of the predicted improvement that must be found. Code: 0.5."""
+
+    order: happo.Order = "random"
+    """Agents update in a fresh random order each time, or in their ``fixed`` order (the paper's ablation)."""
+    sharing: Sharing | tuple[int, ...] = "independent"
+    """Which agents share parameters. Paper: none do; sharing is its ablation, and voids the guarantee."""
+    entropy_coef: float = 0.0
+    """Weight σ of the entropy bonus. Paper: none."""
+    learning_rate: float = 5e-4
+    """Adam's step size for the critic; actors have none. Code: 5e-4."""
+    epochs: int = 5
+    """The critic's passes over each batch; every agent takes one step on all of it. Code: 5."""
+    minibatches: int = 1
+    """The critic's minibatches per pass. Code: 1."""
+
+
+def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
+    """HATRPO for an environment.
+
+    Raises:
+        InputError: minibatches or chunks do not divide the roll-out, the critic input does not exist, or an option is
+            out of its range.
+    """
+    c = config
+    check_options(
+        c,
+        counts=("cg_iterations", "line_search_steps"),
+        fractions=("accept_ratio",),
+        positive=("max_kl", "cg_tolerance"),
+        weights=("damping",),
+    )
+    if not 0 < c.backtrack < 1:
+        raise InputError(f"backtrack must lie between 0 and 1, not at {c.backtrack:g}.")
+    nets = make_nets(spec, c, policy_of(spec, c.sharing))
+    actor = nets.actor
+    team = _ppo.make_team(spec, c, scale, nets, [1] * actor.num_policies)
+
+    def init(key: PRNGKeyArray) -> Learner:
+        learner = team.init(key)
+        return learner._replace(optimiser=((), learner.optimiser[1]))  # a trust-region step has no memory
+
+    def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
+        learner, batch, seen = team.prepare(learner, traj)
+        sigma = team.entropy_coef(learner)
+
+        def one_agent(params: PyTree, _: PyTree, own: happo.Rows, p: Array, key: PRNGKeyArray) -> tuple:
+            own = _batches.whole(own._replace(advantage=jnp.where(own.weight > 0, own.advantage, 0.0)))
+            theta, unravel = ravel_pytree(params)
+
+            def policy(theta: Array, part: happo.Rows) -> Any:
+                return happo.policy_at(actor, unravel(theta), part)
+
+            def objective(dist: Distribution, part: happo.Rows) -> Array:
+                """r M + σ S in every row; its weighted sum is L(θ)."""
+                log_ratio = jnp.where(part.weight > 0, dist.log_prob(part.action) - part.extras["log_prob"], 0.0)
+                return importance_ratio(log_ratio) * part.advantage + sigma * dist.entropy()
+
+            def gain(theta: Array, part: happo.Rows) -> tuple[Array, Metrics]:
+                part = _ppo.time_major(part)
+                dist = policy(theta, part)
+                metrics = {"entropy": jnp.sum(part.weight * dist.entropy())}
+                return jnp.sum(part.weight * objective(dist, part)), metrics
+
+            def product(vector: Array) -> Array:
+                def of(part: happo.Rows) -> Array:
+                    part = _ppo.time_major(part)
+                    return fisher_vector_product(lambda theta: policy(theta, part), part.weight, theta, vector)
+
+                return _batches.sums(of, own, c.block) + c.damping * vector
+
+            def trial(fraction: Array) -> tuple[Array, Array]:
+                def of(part: happo.Rows) -> tuple[Array, Array]:
+                    part = _ppo.time_major(part)
+                    old, new = policy(theta, part), policy(theta + fraction * step, part)
+                    improvement = objective(new, part) - objective(old, part)
+                    return jnp.sum(part.weight * improvement), jnp.sum(part.weight * old.kl(new))
+
+                return _batches.sums(of, own, c.block)
+
+            g, metrics = _batches.gradient(gain, theta, own, c.block)
+            x = conjugate_gradients(product, g, iterations=c.cg_iterations, tolerance=c.cg_tolerance)  # line 11
+            step = step_length(x @ product(x), c.max_kl) * x  # line 12
+            found = line_search(  # line 13
+                trial,
+                step @ g,
+                max_kl=c.max_kl,
+                steps=c.line_search_steps,
+                backtrack=c.backtrack,
+                accept_ratio=c.accept_ratio,
+            )
+            accepted = found.fraction > 0
+            metrics |= {
+                "kl": found.kl,
+                "improvement": found.improvement,
+                "accepted": accepted.astype(jnp.float32),
+                "step_fraction": found.fraction,
+                "actor_grad_norm": jnp.linalg.norm(g),
+            }
+            return unravel(jnp.where(accepted, theta + found.fraction * step, theta)), (), metrics
+
+        key_order, key_actors, key_critic = jax.random.split(key, 3)
+        order, rows = happo.order_of(c.order, spec.num_agents, key_order), happo.rows_of_agents(actor, batch)
+        theta, _, metrics = happo.sequential(one_agent, actor, learner.policy.actor, (), rows, order, key_actors)
+        learner = learner._replace(policy=learner.policy._replace(actor=theta))
+        learner, fitted = team.fit_critic(learner, batch, key_critic)  # line 16
+        return team.finish(learner, traj, seen, metrics | fitted)
+
+    return Algorithm(init, nets.initial_carry, nets.act, update)

@@ -1,0 +1,198 @@
+"""LICA: actors climb a mixing critic of their action probabilities (Zhou et al. 2020, Algorithm 1).
+
+    min_φ  E[ (y_t − Q_φ(s_t, u_t))² ],    y_t = r_t + γ [λ y_{t+1} + (1 − λ) Q_φ⁻(s_{t+1}, u_{t+1})]          (critic)
+    max_θ  E[ Q_φ(s, π_θ¹(·|o¹), …, π_θⁿ(·|oⁿ)) + E_i[ ξ H(π_θⁱ) / ⟨H(π_θⁱ)⟩ ] ]                                (actors)
+
+with u one-hot joint actions and ⟨·⟩ a constant to differentiation, so that the bonus pulls on a probability by
+−ξ (log p + 1) / H (the paper's adaptive entropy regularisation, dH_i in its section 3.3): as hard on a policy that is
+nearly certain as on one that is not. No policy gradient theorem and no explicit credit: credit is ∂Q/∂π, and the
+hypernetworks make it depend on the state. The gradient passes through the online critic and changes only the actors.
+Deviations from the authors' code: H is each policy's own, as in the paper, where the code divides by the batch's mean;
+the hypernetwork of W₁ is E wide inside, not N·A·E; a time limit bootstraps. Equations, options and results:
+docs/algorithms/lica.md.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from shoal.algorithms import _batches, _coefficients, _pg
+from shoal.algorithms._actor_critic import Carry, Inputs, Policy, init_inputs, make_actor, normalised, update_inputs
+from shoal.algorithms._values import make_value_scale
+from shoal.equations.distributions import Categorical
+from shoal.equations.reduce import mean
+from shoal.equations.surrogate import clipped_value_loss
+from shoal.errors import InputError
+from shoal.networks.hyper import Mixing, mixing_critic
+from shoal.networks.inputs import CriticInput, critic_input
+from shoal.networks.sharing import policy_of
+from shoal.types import Algorithm, Discrete, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
+
+SMALLEST = 1e-5
+"""Nats below which an entropy counts as this much in the denominator: single precision knows no smaller one."""
+
+EntropyScale = Literal["agent", "batch", "none"]
+
+
+@dataclass(frozen=True)
+class Config(_pg.PgConfig):
+    """LICA's hyper-parameters. "Paper" is Zhou et al. 2020 on SMAC; "code" its authors' repository."""
+
+    critic_input: CriticInput = "concat"
+    """What makes the mixing critic's weights: ``concat`` all observations, or the environment's ``state``. Paper:
+    state."""
+    mixing: Mixing = "mix"
+    """``mix``, or ``mlp`` for a critic that reads state and actions side by side (the paper's ablation)."""
+    mixing_width: int = 64
+    """E: width of the mixing layer and inside hypernetworks. Code: 64, and N·A·64 inside that of W₁."""
+    hyper_layers: int = 2
+    """Layers of the hypernetworks. Code: 2."""
+    entropy_coef: float = 0.01
+    """ξ, in the critic's units: the bonus's slope in a near-certain policy's logits. Paper: 0.03 to 0.11, for returns
+    of up to 20."""
+    entropy_scale: EntropyScale = "agent"
+    """What ξ is divided by: ``agent`` each policy's entropy (paper), ``batch`` their mean (code), or ``none`` 1 nat."""
+    output_gain: float = 1.0
+    """Gain of the actor's orthogonal output layer. A smooth objective has no sampling noise in it that would tell apart
+    what all policies do alike at first, such as messages that mean nothing. Code: PyTorch's default."""
+    learning_rate: float = 2.5e-3
+    """Adam's step size for actors. Code: 2.5e-3."""
+    critic_learning_rate: float | None = 5e-4
+    """Adam's step size for the critic. Code: 5e-4."""
+    minibatches: int = 1
+    """Critic steps per pass. Paper: 1."""
+
+
+class CriticRows(NamedTuple):
+    """What the critic learns from; leaves are [items, L, ...]."""
+
+    x: Float[Array, "I L F"]
+    action: Float[Array, "I L N A"]
+    """One-hot; a dead agent's row is zero."""
+    target: Float[Array, "I L"]
+    """In the normaliser's units."""
+    weight: Float[Array, "I L"]
+    """1 where any agent lives."""
+
+
+class ActorRows(NamedTuple):
+    """What the actors learn from."""
+
+    step: Step
+    """Normalised, without reward, discount and last."""
+    x: Float[Array, "I L F"]
+    weight: Float[Array, "I L"]
+    carry: PyTree
+    """Recurrent states before each item [items, N, H]."""
+
+
+def joint(rows: Float[Array, "*b N A"], alive: Array) -> Float[Array, "*b N A"]:
+    """What the critic reads of a team: a row per agent, zero where it is dead."""
+    return jnp.where(alive[..., None], rows, 0.0)
+
+
+def adaptive_entropy(
+    scale: EntropyScale, entropy: Float[Array, "*b N"], batch_entropy: Float[Array, ""]
+) -> Float[Array, "*b N"]:
+    """H / ⟨H⟩, whose gradient in an action's probability p is −(log p + 1) / H (Zhou et al. 2020, section 3.3)."""
+    over = {"agent": entropy, "batch": batch_entropy, "none": jnp.ones(())}[scale]
+    return entropy / jax.lax.stop_gradient(jnp.maximum(over, SMALLEST))
+
+
+def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
+    """LICA for an environment with discrete actions.
+
+    Raises:
+        InputError: actions are continuous, the critic's input differs from agent to agent, minibatches or chunks do not
+            divide the roll-out, or an option is out of its range.
+    """
+    c, space = config, spec.action
+    _pg.check_pg(c, scale, counts=("mixing_width", "hyper_layers"))
+    if not isinstance(space, Discrete):
+        raise InputError(f"lica mixes probabilities of discrete actions; {spec.name} has continuous ones.")
+    source = critic_input(spec, c.critic_input, agent_id=False)
+    if source.per_agent:
+        raise InputError(
+            f"lica has one critic for the team: critic_input is 'concat' or 'state', not {c.critic_input!r}."
+        )
+    actor = make_actor(spec, c.network, policy_of(spec, c.sharing), c.agent_id, c.output_gain, c.log_std, c.squash)
+    critic = mixing_critic(c.mixing, source.width, spec.num_agents, space.n, c.mixing_width, c.hyper_layers)
+    values = make_value_scale(c.value_norm, (0,), c.value_norm_beta)
+    actor_adam, critic_adam = _pg.make_optimisers(c, scale, actor.num_policies, 1)
+
+    def init(key: PRNGKeyArray) -> Learner:
+        key_actor, key_critic = jax.random.split(key)
+        policy = Policy(actor.init(key_actor), init_inputs(spec, c.normalise_inputs))
+        phi = critic.init(key_critic)
+        optimisers = actor_adam.init(policy.actor), critic_adam.init(phi)
+        return Learner(policy, phi, optimisers, _pg.init_statistics(c, values.init(), phi), jnp.int32(0))
+
+    def act(
+        learner: Learner, carry: Carry, step: Step, key: PRNGKeyArray, greedy: bool
+    ) -> tuple[Carry, Array, dict[str, Array]]:
+        after, action, extras = actor.act(learner.policy, carry.actor, step, key, greedy)
+        return Carry(after, ()), action, extras
+
+    def one_hot(action: Array, alive: Array) -> Array:
+        return joint(jax.nn.one_hot(action, space.n), alive)
+
+    def targets(learner: Learner, traj: Trajectory, x_next: Array, after: PyTree, key: PRNGKeyArray) -> Array:
+        """y_t, in the rewards' units."""
+        u_next = _pg.next_action(actor.distribution, learner.policy, traj, after, key)
+        q = critic.apply(learner.statistics.target, x_next, one_hot(u_next, traj.outcome.alive))
+        return _pg.td_targets(c, traj, values.denormalise(learner.statistics.value, q[..., None])[..., 0])
+
+    def critic_loss(phi: PyTree, part: CriticRows) -> tuple[Array, Metrics]:
+        q = critic.apply(phi, part.x, part.action)
+        loss = jnp.sum(part.weight * clipped_value_loss(q, q, part.target, None, c.huber))
+        return loss, {"value_loss": loss, "q": jnp.sum(part.weight * q)}
+
+    def actor_loss(theta: PyTree, phi: PyTree, part: ActorRows, xi: Array, batch_entropy: Array) -> tuple:
+        """−J(θ), and its metrics."""
+        step, x, weight = _batches.time_major((part.step, part.x, part.weight))
+        _, dist = actor.distribution(Policy(theta, Inputs()), part.carry, step)
+        assert isinstance(dist, Categorical)
+        q = critic.apply(phi, x, joint(dist.probabilities(), step.alive))  # Q_φ(s, π_θ¹, …, π_θⁿ)
+        entropy = dist.entropy()
+        bonus = xi * _pg.team_mean(adaptive_entropy(c.entropy_scale, entropy, batch_entropy), step.alive)
+        metrics = {"policy_loss": -q, "entropy": _pg.team_mean(entropy, step.alive)}
+        return -jnp.sum(weight * (q + bonus)), {name: jnp.sum(weight * m) for name, m in metrics.items()}
+
+    def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
+        key_next, key_critic = jax.random.split(key)
+        inputs, alive = learner.policy.inputs, traj.step.alive
+        step, outcome = normalised(inputs, traj.step), normalised(inputs, traj.outcome)
+        x, some = source.features(step), alive.any(-1)
+        after, dist = actor.distribution(learner.policy, traj.carry.actor, traj.step)
+
+        y = targets(learner, traj, source.features(outcome), after, key_next)
+        stats, _ = values.update(learner.statistics.value, (), y[..., None], some[..., None])
+        learner = learner._replace(statistics=learner.statistics._replace(value=stats))
+        y = values.normalise(stats, y[..., None])[..., 0]
+        weight = some.astype(jnp.float32)
+        rows = CriticRows(x, one_hot(traj.action, alive), y, weight)
+        learner, of_critic = _pg.fit(c, critic_adam, critic_loss, learner, _batches.items(rows, 1), key_critic)
+
+        xi = _coefficients.entropy_coef(c, learner.statistics.coefficients, learner.updates, scale)
+        batch_entropy = mean(dist.entropy(), alive)
+        chunk = c.chunk or 1
+        starts = _batches.chunk_starts(traj.carry.actor, after, chunk)
+        seen = step._replace(reward=(), discount=(), last=())  # type: ignore[arg-type]
+        batch = ActorRows(*_batches.items((seen, x, weight), chunk), starts)  # pyright: ignore[reportCallIssue]
+        phi = learner.critic  # the online critic, which no gradient of the actors' reaches
+        loss = lambda theta, part: actor_loss(theta, phi, part, xi, batch_entropy)  # noqa: E731
+        learner, of_actor = _pg.climb(c, actor_adam, loss, learner, batch)
+
+        metrics = of_critic | of_actor | {"entropy_coef": xi}
+        coefficients = _coefficients.adapt(c, learner.statistics.coefficients, metrics)
+        learner = learner._replace(
+            policy=learner.policy._replace(inputs=update_inputs(spec, inputs, traj.step)),
+            statistics=learner.statistics._replace(coefficients=coefficients),
+            updates=learner.updates + 1,
+        )
+        return learner, metrics
+
+    return Algorithm(init, lambda num_envs: Carry(actor.initial_carry(num_envs), ()), act, update)

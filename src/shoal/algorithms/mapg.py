@@ -1,0 +1,238 @@
+"""MAPG: the multi-agent policy gradient with a choice of critic and baseline (Kuba et al. 2021).
+
+    ∇J(θ^a) = E[ ∇ log π_{θ^a}(u^a | h^a) X̂^a ],    X̂^a = Q̂ − b              (Kuba et al. 2021, section 4.3)
+    min_φ  E[ ½ (Q_φ − y)² ],    y from TD(λ) and a target network             (Foerster et al. 2018, section 4)
+
+Q̂ is Q(s, u) of a centralised critic, or Q^a(o^a, u^a) of independent ones. The baseline b is one of
+
+    0,    V(s),    Σ_u π(u) Q(s, u^{-a}, u) as in COMA,    E[Q ‖∇ log π‖²] / E[‖∇ log π‖²]      (Theorem 3)
+
+Deviations from the authors' code: no probability is clamped; a time limit bootstraps; the critic is fitted in shuffled
+minibatches; Q reads the observations and not the agents' last actions.
+Theorems, options and results: docs/algorithms/mapg.md.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from shoal.algorithms import _batches, _coefficients, _pg
+from shoal.algorithms._action_values import Options, make_action_critic, needs_team
+from shoal.algorithms._actor_critic import (
+    Inputs,
+    Policy,
+    init_inputs,
+    make_actor,
+    make_actor_critic,
+    make_critic,
+    normalised,
+    update_inputs,
+)
+from shoal.algorithms._pg import PgConfig
+from shoal.algorithms._values import make_value_scale
+from shoal.equations import baselines
+from shoal.equations.reduce import mean_and_std
+from shoal.equations.returns import td_lambda
+from shoal.equations.surrogate import huber
+from shoal.errors import InputError
+from shoal.networks.sharing import policy_of
+from shoal.types import Algorithm, Box, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
+
+Baseline = Literal["none", "value", "counterfactual", "optimal"]
+
+
+@dataclass(frozen=True)
+class BaselineConfig(PgConfig):
+    """And how a policy with a baseline explores and steps."""
+
+    epsilon: float = 0.0
+    """ε that a discrete policy starts from: π(u) = (1 − ε) softmax(z)_u + ε / n over the n legal actions."""
+    epsilon_final: float = 0.0
+    """ε that it ends at; 0 with ``epsilon`` 0 for a plain softmax."""
+    epsilon_fraction: float = 0.1
+    """Share of the run in which ε goes linearly from the one to the other."""
+    scale_advantage: bool = False
+    """Divide advantages by their standard deviation over the batch, so that the entropy bonus has no unit of reward."""
+
+
+@dataclass(frozen=True)
+class Config(BaselineConfig):
+    """MAPG's hyper-parameters. "Paper" is Foerster et al. 2018, whose settings Kuba et al. 2021 keep."""
+
+    critic: Literal["centralised", "independent"] = "centralised"
+    """Q(s, u) of the team's reward, or every agent's Q^a(o^a, u^a) of its own (then critic_input is not used)."""
+    baseline: Baseline = "optimal"
+    """b: nothing, a learned V(s), COMA's, or the one of least variance."""
+    draws: int = 16
+    """K: own actions drawn per moment for the last two where actions are continuous."""
+
+
+def excess(baseline: Baseline, q: Array, options: Options, v: Array | float = 0.0) -> Float[Array, "T E N"]:
+    """X̂ = Q̂ − b of each agent's action (Kuba et al. 2021, section 4.3)."""
+    if baseline == "value":
+        return q - v
+    if baseline == "counterfactual":
+        return q - baselines.counterfactual(options.q, options.p)
+    if baseline == "optimal":
+        return q - baselines.optimal(options.q, options.p, options.square)
+    return q
+
+
+def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
+    """MAPG for an environment.
+
+    Raises:
+        InputError: minibatches or chunks do not divide the roll-out, the critic input does not exist or does not fit
+            the critic, ε is asked of continuous actions, or an option is out of its range.
+    """
+    if config.draws < 1:
+        raise InputError(f"draws must be at least 1, not {config.draws}.")
+    if config.critic == "independent":
+        config = replace(config, critic_input="local")
+    else:
+        needs_team(config.critic_input)
+    advantage = partial(excess, config.baseline)
+    return make_with(spec, config, scale, advantage, config.baseline == "value", config.draws)
+
+
+class Critics(NamedTuple):
+    """Parameters of the critics."""
+
+    q: PyTree
+    v: PyTree
+    """Of V(s); an empty tuple where nothing reads it."""
+
+
+class Facts(NamedTuple):
+    """What the critic is fitted to; leaves [items, 1, N ...]."""
+
+    step: Step
+    action: Array
+    target: Array
+    """y, in the normaliser's units."""
+    weight: Array
+
+
+class Lessons(NamedTuple):
+    """What the actors learn from; leaves [items, L, N ...], the carry [items, N, H]."""
+
+    step: Step
+    action: Array
+    advantage: Array
+    weight: Array
+    carry: PyTree
+
+
+Advantage = Callable[[Array, Options, Array | float], Array]
+"""(Q of the joint action [T, E, N], every agent's options, V or 0), in rewards' units -> advantages."""
+
+
+def make_with(
+    spec: EnvSpec, c: BaselineConfig, scale: Scale, advantage: Advantage, with_value: bool = False, draws: int = 1
+) -> Algorithm:
+    """The policy gradient with any advantage; a ``critic_input`` of ``local`` makes the critics independent."""
+    _pg.check_pg(c, scale, fractions=("epsilon", "epsilon_final", "epsilon_fraction"))
+    explores = max(c.epsilon, c.epsilon_final) > 0
+    if max(c.epsilon, c.epsilon_final) == 1:
+        raise InputError("epsilon must lie below 1: at 1 the policy learns nothing.")
+    if explores and isinstance(spec.action, Box):
+        raise InputError(f"epsilon mixes discrete actions evenly; {spec.name} has continuous ones: leave it at 0.")
+    index, central = policy_of(spec, c.sharing), c.critic_input != "local"
+    plain = replace(c.network, recurrent=None)
+    actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
+    owner = (0,) * spec.num_agents if central else index
+    critic = make_action_critic(spec, plain, c.critic_input, owner, c.agent_id)
+    state_value = make_critic(spec, plain, c.critic_input, owner, central or c.agent_id)
+    nets = make_actor_critic(actor, state_value)
+    values = make_value_scale(c.value_norm, critic.group_of, c.value_norm_beta)
+    adam, critic_adam = _pg.make_optimisers(c, scale, actor.num_policies, critic.num_nets)
+
+    def floor(updates: Array) -> Array | tuple[()]:
+        """ε after so many updates."""
+        done = jnp.minimum(updates / max(c.epsilon_fraction * scale.num_updates, 1.0), 1.0)
+        return jnp.float32(c.epsilon + (c.epsilon_final - c.epsilon) * done) if explores else ()
+
+    def init(key: PRNGKeyArray) -> Learner:
+        key_actor, key_q, key_v = jax.random.split(key, 3)
+        policy = Policy(actor.init(key_actor), init_inputs(spec, c.normalise_inputs), floor(jnp.int32(0)))
+        critics = Critics(critic.init(key_q), state_value.init(key_v) if with_value else ())
+        optimisers = adam.init(policy.actor), critic_adam.init(critics)
+        return Learner(policy, critics, optimisers, _pg.init_statistics(c, values.init(), critics), jnp.int32(0))
+
+    def targets(learner: Learner, traj: Trajectory, after: PyTree, key: PRNGKeyArray) -> Array:
+        """y [T, E, N]: one for the team under a centralised critic, every agent's own under independent ones."""
+        out, kept = traj.outcome, learner.statistics
+        action = _pg.next_action(actor.distribution, learner.policy, traj, after, key)
+        next_q = critic.taken(kept.target.q, normalised(learner.policy.inputs, out), action)
+        next_q = values.denormalise(kept.value, next_q)
+        if not central:
+            return td_lambda(out.reward, out.discount, next_q, out.last, gamma=c.gamma, lam=c.lam)
+        y = _pg.td_targets(c, traj, _pg.team_mean(next_q, out.alive))
+        return jnp.broadcast_to(y[..., None], next_q.shape)
+
+    def critic_loss(params: Critics, part: Facts) -> tuple[Array, Metrics]:
+        part = _batches.time_major(part)
+        outputs = [critic.taken(params.q, part.step, part.action)]
+        if with_value:
+            outputs.append(state_value.values(params.v, (), part.step)[1])
+        error = [x - part.target for x in outputs]
+        losses = [0.5 * jnp.square(e) if c.huber is None else huber(e, c.huber) for e in error]
+        loss = jnp.sum(part.weight * sum(losses))
+        return loss, {"value_loss": loss}
+
+    def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
+        key_next, key_fit, key_draws = jax.random.split(key, 3)
+        policy, kept, alive = learner.policy, learner.statistics, traj.step.alive
+        step = normalised(policy.inputs, traj.step)._replace(reward=(), discount=(), last=())
+        weight, epsilon = alive.astype(jnp.float32), policy.floor if explores else 0.0
+        after, dist = actor.distribution(policy, traj.carry.actor, traj.step)
+
+        y = targets(learner, traj, after, key_next)
+        seen = values.denormalise(kept.value, critic.taken(learner.critic.q, step, traj.action))
+        scale_of_y, _ = values.update(kept.value, (), y, alive)
+        learner = learner._replace(statistics=kept._replace(value=scale_of_y))
+        facts = Facts(*_batches.items((step, traj.action, values.normalise(scale_of_y, y), weight), 1))
+        learner, metrics = _pg.fit(c, critic_adam, critic_loss, learner, facts, key_fit)
+
+        reward = lambda x: values.denormalise(scale_of_y, x)  # noqa: E731
+        q = reward(critic.taken(learner.critic.q, step, traj.action))
+        options = critic.options(learner.critic.q, step, traj.action, dist, key_draws, draws, epsilon)
+        options = options._replace(q=jnp.moveaxis(reward(jnp.moveaxis(options.q, -1, 0)), 0, -1))
+        v = reward(state_value.values(learner.critic.v, (), step)[1]) if with_value else 0.0
+        x = advantage(q, options, v)
+        spread = mean_and_std(x, alive)[1]
+        chunk = c.chunk or 1
+        rows = step, traj.action, x / (spread + 1e-5) if c.scale_advantage else x, weight
+        starts = _batches.chunk_starts(traj.carry.actor, after, chunk)
+        lessons = Lessons(*_batches.items(rows, chunk), starts)  # pyright: ignore[reportCallIssue]
+        sigma = _coefficients.entropy_coef(c, kept.coefficients, learner.updates, scale)
+
+        def loss(theta: PyTree, part: Lessons) -> tuple[Array, Metrics]:
+            """−E[log π(u^a | h^a) X̂^a + σ S(π)]."""
+            carry, part = part.carry, _batches.time_major(part._replace(carry=()))
+            _, dist = actor.distribution(Policy(theta, Inputs(), policy.floor), carry, part.step)
+            gain, entropy = dist.log_prob(part.action) * part.advantage, dist.entropy()
+            metrics = {"policy_loss": -gain, "entropy": entropy}
+            total = -jnp.sum(part.weight * (gain + sigma * entropy))
+            return total, {name: jnp.sum(part.weight * x) for name, x in metrics.items()}
+
+        learner, more = _pg.climb(c, adam, loss, learner, lessons)
+        metrics |= more | {"entropy_coef": sigma, "advantage_std": spread}
+        residual, variance = mean_and_std(y - seen, alive)[1], mean_and_std(y, alive)[1]
+        metrics["explained_variance"] = 1 - (residual / jnp.maximum(variance, 1e-6)) ** 2
+        if explores:
+            metrics["epsilon"] = jnp.float32(epsilon)
+        coefficients = _coefficients.adapt(c, kept.coefficients, metrics)
+        inputs, updates = update_inputs(spec, policy.inputs, traj.step), learner.updates + 1
+        return learner._replace(
+            policy=learner.policy._replace(inputs=inputs, floor=floor(updates)),
+            statistics=learner.statistics._replace(coefficients=coefficients),
+            updates=updates,
+        ), metrics
+
+    return Algorithm(init, nets.initial_carry, nets.act, update)

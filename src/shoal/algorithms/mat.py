@@ -1,0 +1,138 @@
+"""MAT: the team's joint action is a sequence, decoded agent by agent (Wen et al. 2022).
+
+    L(φ) = E_{m,t}[ max(ℓ(V_φ(ô^{i_m}) − R), ℓ(clip(V_φ, V_old ± ε) − R)) ]                       (eq. 4, clipped)
+    L(θ) = −E_{m,t}[ min(r^{i_m} Â, clip(r^{i_m}, 1 ± ε) Â) ],                                       (eq. 5)
+           r^{i_m} = π_θ(a^{i_m} | ô^{i_1:n}, a^{i_1:m−1}) / π_old(a^{i_m} | ô^{i_1:n}, a^{i_1:m−1})
+
+The encoder turns observations into representations ô and values, the decoder gives agent i_m its distribution from all
+of ô and the actions of the agents before it; L(φ) + L(θ) − σ S is minimised by one optimiser. Acting keeps keys and
+values, one row per agent; training decodes all agents at once. Deviations from the authors' code: time limits
+bootstrap, the global state can be read, the order can be random, continuous actions begin with a start flag and have
+one ratio per agent. All of them, with equations, options and results: docs/algorithms/mat.md.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from shoal.algorithms import _batches, _ppo
+from shoal.algorithms._config import PpoConfig, check_options
+from shoal.algorithms._sequence import make_sequence_team
+from shoal.equations.distributions import Distribution
+from shoal.equations.surrogate import clip_fraction, clipped_surrogate, clipped_value_loss, kl_penalty
+from shoal.errors import InputError
+from shoal.networks.body import Body
+from shoal.networks.inputs import CriticInput
+from shoal.networks.sharing import policy_of
+from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Trajectory
+
+
+@dataclass(frozen=True)
+class Config(PpoConfig):
+    """MAT's hyper-parameters. "Paper" is Wen et al. 2022 and its authors' scripts, for MPE."""
+
+    network: Body = field(
+        default_factory=lambda: Body(hidden=(64,), activation="gelu", layer_norm=True, input_layer_norm=True)
+    )
+    """``hidden`` layers embed each agent's input, the last one's width is the transformer's. Paper: 64, GELU, norms."""
+    blocks: int = 1
+    """Blocks of the encoder and of the decoder. Paper: 1."""
+    heads: int = 1
+    """Heads of every attention. Paper: 1."""
+    critic_input: CriticInput = "local"
+    """What the encoder reads of each agent: ``local`` own observation, ``agent`` the global state too, ``pruned`` state
+    and what it does not hold. With the state, acting needs it as well. Paper: local."""
+    ratio: Literal["agent", "joint"] = "agent"
+    """Clip each agent's ratio r^{i_m}, or their product, that of the joint action. Paper: agent."""
+    advantage: Literal["joint", "agent"] = "joint"
+    """Â from the mean of the agents' values, or each agent's from its own. Paper: joint; code: agent."""
+    order: Literal["fixed", "shuffled"] = "fixed"
+    """Agents decode in the environment's order, or in one drawn at each moment (greedy acting: fixed). Paper: fixed."""
+
+    clip: float = 0.05
+    """ε of the clipped losses. Paper: 0.05."""
+    value_clip: float | None = 0.05
+    """ε of the clipped value loss, in normalised units; None for the plain loss. Paper: equal to clip."""
+
+
+def decoder_loss(
+    c: Config, dist: Distribution, batch: _ppo.Batch, entropy_coef: Array, kl_coef: Array
+) -> tuple[Array, Metrics]:
+    """L(θ) − σ S over one minibatch, and its metrics (eq. 5).
+
+    The joint ratio is the product over living agents (a sum of logarithms); each of them then has the same term, so
+    moments weigh as they do with a ratio per agent. The entropies' sum is an estimate of the joint one.
+    """
+    log_ratio = dist.log_prob(batch.action) - batch.extras["log_prob"]  # log r^{i_m}
+    if c.ratio == "joint":
+        joint = jnp.where(batch.step.alive, log_ratio, 0.0).sum(-1, keepdims=True)
+        log_ratio = jnp.broadcast_to(joint, log_ratio.shape)
+    surrogate = clipped_surrogate(log_ratio, batch.advantage, c.clip, c.dual_clip)
+    entropy, kl = dist.entropy(), kl_penalty(log_ratio)
+    loss = -jnp.sum(batch.weight * (surrogate + entropy_coef * entropy - kl_coef * kl))
+    clipped = clip_fraction(log_ratio, c.clip)
+    metrics = {"policy_loss": -surrogate, "entropy": entropy, "kl": kl, "clip_fraction": clipped}
+    return loss, {name: jnp.sum(batch.weight * x) for name, x in metrics.items()}
+
+
+def joint_advantage(advantage: Float[Array, "T E N"], alive: Bool[Array, "T E N"]) -> Float[Array, "T E N"]:
+    """Â from V̂ = mean of the agents' values (sec. 3.2): GAE is linear, so it is the mean of the agents' advantages."""
+    mean = jnp.where(alive, advantage, 0.0).sum(-1, keepdims=True) / jnp.maximum(alive.sum(-1, keepdims=True), 1)
+    return jnp.broadcast_to(mean, advantage.shape)
+
+
+def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
+    """MAT for an environment.
+
+    Raises:
+        InputError: minibatches do not divide the roll-out, the encoder's input does not exist, MAT has no such form
+            (recurrent, several policies, PopArt), or an option is out of its range.
+    """
+    c = config
+    check_options(c, counts=("blocks", "heads"))
+    if any(policy_of(spec, c.sharing)):
+        raise InputError(f"MAT is one network that acts for the whole team: sharing is 'shared', not {c.sharing!r}.")
+    if c.network.recurrent:
+        raise InputError("MAT reads one moment at a time and has no recurrent form; mat_dec has recurrent actors.")
+    if c.value_norm == "popart":
+        raise InputError("MAT's values share their network with its policy: value_norm is running or none, not popart.")
+    if c.critic_learning_rate is not None:
+        raise InputError(
+            "MAT has one network and one optimiser: there is no critic_learning_rate beside learning_rate."
+        )
+    nets, evaluate_actions = make_sequence_team(spec, c)
+    team = _ppo.make_team(spec, c, scale, nets, [c.epochs * c.minibatches])
+
+    def descend(learner: Learner, batch: _ppo.Batch) -> tuple[Learner, Metrics]:
+        """One gradient step on one minibatch."""
+        sigma, kappa = team.entropy_coef(learner), learner.statistics.coefficients.kl
+
+        def loss(params: PyTree, part: _ppo.Batch) -> tuple[Array, Metrics]:
+            part = _ppo.time_major(part)
+            dist, value = evaluate_actions(params, part.step, part.action, part.extras)
+            loss_pi, metrics = decoder_loss(c, dist, part, sigma, kappa)
+            error = clipped_value_loss(value, part.value, part.target, c.value_clip, c.huber)
+            loss_v = jnp.sum(part.weight * error)  # L(φ)
+            return loss_pi + c.value_coef * loss_v, metrics | {"value_loss": loss_v}
+
+        gradient, metrics = _batches.gradient(loss, learner.policy.actor, batch, c.block)
+        learner, norms = team.apply(learner, (gradient, ()))
+        return learner, metrics | norms
+
+    def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
+        learner, batch, seen = team.prepare(learner, traj)
+        if c.advantage == "joint":
+            joint = seen._replace(advantage=joint_advantage(seen.advantage, traj.step.alive))
+            batch = team.batch(learner, traj, joint)
+
+        def epoch(learner: Learner, key: PRNGKeyArray) -> tuple[Learner, dict[str, Array]]:
+            return jax.lax.scan(descend, learner, _batches.minibatches(key, batch, c.minibatches))
+
+        learner, metrics = jax.lax.scan(epoch, learner, jax.random.split(key, c.epochs))
+        return team.finish(learner, traj, seen, jax.tree.map(jnp.mean, metrics))
+
+    acts_on = "team" if c.critic_input == "local" else "state"
+    return Algorithm(team.init, nets.initial_carry, nets.act, update, acts_on)

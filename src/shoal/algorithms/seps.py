@@ -1,0 +1,150 @@
+"""SePS: agents share parameters where their experience says that they are alike (Christianos et al. 2021).
+
+1. Initial policies play. An encoder q(z | i) of agent i's number and a decoder of one step's outcome maximise
+
+       E_{z ~ q(z|i)}[ log p(o', r | z, o, a) ] − β KL(q(z|i) ‖ N(0, 1))                                        (ELBO)
+
+2. k-means of the agents' means of z gives K clusters, and with them ``policy_of``: agent -> parameters.
+3. The team is trained by independent advantage actor-critic with these parameters (A2C; :mod:`shoal.algorithms.ia2c`).
+
+K is the smallest from 1 to N for which the decoder does no worse on held-out experience with the clusters' centres in
+place of the agents' own z. The paper's choice, the Davies–Bouldin index, is an option; it knows no K = 1 and no K = N.
+Deviations from the authors' code: experience is collected by initial policies alone, before training; z is fitted to
+standardised features and to *changes* of observation. Equations, options and results: docs/algorithms/seps.md.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+
+from shoal.algorithms import _autoencoder, _clusters, ia2c
+from shoal.algorithms._config import check_options
+from shoal.algorithms.preparation import Decision, Preparation
+from shoal.errors import InputError
+from shoal.networks.sharing import Sharing
+from shoal.types import Algorithm, EnvSpec, Scale, Trajectory
+
+STANDARD_ERRORS = 2.0
+"""Clusters are too few where they cost so many standard errors of the held-out error."""
+
+
+@dataclass(frozen=True)
+class Config(ia2c.Config):
+    """Hyper-parameters. "Paper" is Christianos et al. 2021; "code" its authors' repository."""
+
+    sharing: Sharing | Literal["learned"] | tuple[int, ...] = "learned"  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Which agents share parameters: ``learned`` from experience, or given as everywhere else, without pre-training."""
+    agent_id: bool = False
+    """Append a one-hot id to what agents with shared parameters read. Paper: only its baseline FuPS+id does."""
+    clusters: int | None = None
+    """K, how many policies to learn; None to find it. Paper: either."""
+    criterion: Literal["held_out", "davies_bouldin"] = "held_out"
+    """How K is found: by the decoder on ``held_out`` experience, or by the index over 2 … N − 1. Paper: the index."""
+    latent: int = 10
+    """Width of z. Code: 10."""
+    kl_weight: float = 1e-4
+    """β. Code: 1e-4."""
+    pretrain_steps: int = 20_000
+    """Environment steps of experience. Code: 200,000."""
+    pretrain_updates: int = 20_000
+    """Gradient steps of encoder and decoder. Code: 10 epochs, which are 234,000 with 15 agents."""
+    pretrain_batch: int = 128
+    """Transitions of single agents in each gradient step. Code: 128."""
+    pretrain_rate: float = 3e-3
+    """Adam's step size for encoder and decoder at the start; it goes linearly to 0. Code: 3e-4, constant."""
+    learning_rate: float = 3e-4
+    """Adam's step size for actors. Code: 3e-4."""
+    max_grad_norm: float | None = 0.5
+    """Largest gradient norm of one policy or critic. Code: 0.5 of all together."""
+    value_coef: float = 0.5
+    """Weight of the value loss. Code: 0.5."""
+
+
+Found = tuple[tuple[int, ...], dict[str, Any]]
+"""``policy_of``, and what the choice rests on."""
+
+
+def fewest(codes: Float[np.ndarray, "N Z"], judge: _autoencoder.Judge, seed: int) -> Found:
+    """The smallest K whose centres do no worse than the agents' own codes, by the held-out error.
+
+    Environments are independent, so the mean excess over the own codes' error has a standard error over environments.
+    Clusters of one agent each lose nothing, so there is always an answer.
+    """
+    own, tried = judge(codes), []
+    for k in range(1, len(codes) + 1):
+        labels = _clusters.kmeans(codes, k, seed)
+        if labels is None:
+            continue
+        error = judge(_clusters.centres(codes, labels))
+        excess = (error - own).mean(1)
+        spread = excess.std(ddof=1) / np.sqrt(len(excess)) if len(excess) > 1 else 0.0
+        tried.append({"clusters": k, "error": error.mean(), "excess": excess.mean(), "standard_error": spread})
+        if excess.mean() <= STANDARD_ERRORS * spread:
+            return labels, {"own_error": own.mean(), "tried": tried}
+    raise AssertionError("clusters of one agent each are the agents' own codes")
+
+
+def clearest(codes: Float[np.ndarray, "N Z"], seed: int) -> Found:
+    """The K from 2 to N − 1 with the smallest Davies–Bouldin index (the authors' choice)."""
+    found = {k: labels for k in range(2, len(codes)) if (labels := _clusters.kmeans(codes, k, seed))}
+    if not found:
+        raise InputError("The agents' codes coincide, so no index can tell their clusters apart; give clusters.")
+    index = {k: _clusters.davies_bouldin(codes, labels) for k, labels in found.items()}
+    tried = [{"clusters": k, "davies_bouldin": value} for k, value in index.items()]
+    return found[min(index, key=index.__getitem__)], {"tried": tried}
+
+
+def given(codes: Float[np.ndarray, "N Z"], clusters: int, seed: int) -> Found:
+    """As many clusters as were asked for."""
+    labels = _clusters.kmeans(codes, clusters, seed)
+    if labels is None:
+        raise InputError(f"The agents' codes are too much alike for {clusters} clusters.")
+    return labels, {"tried": []}
+
+
+def prepare(spec: EnvSpec, config: Config, scale: Scale) -> Preparation | None:
+    """What has to be seen before ``sharing`` is known; None where it is given.
+
+    Raises:
+        InputError: as :func:`make`, and where the criterion cannot choose among so few agents.
+    """
+    if config.sharing != "learned":
+        return None
+    c, n = config, spec.num_agents
+    if c.clusters is not None and c.clusters > n:
+        raise InputError(f"clusters is {c.clusters}, but {spec.name} has only {n} agents.")
+    if c.clusters is None and c.criterion == "davies_bouldin" and n < 3:
+        raise InputError(f"davies_bouldin compares 2 to N - 1 clusters, and {spec.name} has {n} agents; use held_out.")
+
+    def decide(trajectory: Trajectory, key: PRNGKeyArray) -> Decision:
+        key_fit, key_start = jax.random.split(key)
+        codes, judge = _autoencoder.encode(spec, c, trajectory, key_fit)
+        seed = int(jax.random.bits(key_start))
+        if not np.isfinite(codes).all():
+            raise InputError(f"{spec.name} gives observations or rewards that are not finite.")
+        if c.clusters is not None:
+            sharing, report = given(codes, c.clusters, seed)
+        else:
+            sharing, report = fewest(codes, judge, seed) if c.criterion == "held_out" else clearest(codes, seed)
+        count = max(sharing) + 1
+        said = f"{n} agents share {count} {'policy' if count == 1 else 'policies'}: {' '.join(map(str, sharing))}."
+        return Decision(replace(c, sharing=sharing), said, {"policy_of": sharing, **report, "codes": codes})
+
+    return Preparation(make(spec, c, scale), c.pretrain_steps, decide)
+
+
+def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
+    """SePS for an environment. While ``sharing`` is still to be learned, all agents share one policy.
+
+    Raises:
+        InputError: chunks do not divide the roll-out, the critic input does not exist, or an option means nothing.
+    """
+    counts = ("clusters", "latent", "pretrain_steps", "pretrain_updates", "pretrain_batch")
+    check_options(config, counts=counts, positive=("pretrain_rate",), weights=("kl_weight",))
+    known = {field.name: getattr(config, field.name) for field in fields(ia2c.Config)}
+    if config.sharing == "learned":
+        known |= {"sharing": "shared", "agent_id": False}
+    return ia2c.make(spec, ia2c.Config(**known), scale)

@@ -1,0 +1,151 @@
+"""What a trust-region step is made of: Fisher-vector products, conjugate gradients, step length and line search.
+
+Parameters and directions are flat vectors of D numbers. The Fisher matrix H, D × D, is never formed: only its products
+H v are taken, which the caller may add up over blocks and devices.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from shoal.equations.distributions import Distribution
+
+Scalar = float | int | Float[Array, ""]
+Product = Callable[[Float[Array, " D"]], Float[Array, " D"]]
+
+
+def fisher_vector_product(
+    distribution: Callable[[Float[Array, " D"]], Distribution],
+    weight: Float[Array, "*b"],
+    theta: Float[Array, " D"],
+    vector: Float[Array, " D"],
+) -> Float[Array, " D"]:
+    """H v, with H the Hessian in θ' of Σ_b w_b KL(π_θ(·|b) ‖ π_θ'(·|b)) at θ' = θ.
+
+        H = Σ_b w_b J_bᵀ F_b J_b
+
+    where J_b is the Jacobian of the distribution's parameters z_b (logits; mean and log standard deviation) in θ and
+    F_b the Hessian of the exact KL in z_b. Nothing is missing: the other term of the chain rule carries the gradient of
+    the KL in z, which is zero where the two policies are one. The product costs one linearisation of the network, one
+    push and one pull, and H is positive semi-definite by its form.
+
+    Args:
+        distribution: θ -> the policy in every row, with batch axes ``*b``.
+        weight: [*b], not negative; a row of weight 0 adds nothing, whatever stands there.
+        theta: [D] θ.
+        vector: [D] v.
+
+    Source: Schulman et al. 2015, Trust Region Policy Optimization, appendix C.1.
+    """
+    here = distribution(theta)
+    leaves, tree = jax.tree.flatten(here)
+    moves = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]  # masks do not
+
+    def outputs(theta: Array) -> list[Array]:
+        return [leaf for leaf, does in zip(jax.tree.leaves(distribution(theta)), moves, strict=True) if does]
+
+    def divergence(z: list[Array]) -> Array:
+        moved = iter(z)
+        there = tree.unflatten([next(moved) if does else leaf for leaf, does in zip(leaves, moves, strict=True)])
+        return jnp.sum(jnp.where(weight > 0, weight * here.kl(there), 0.0))
+
+    z, push = jax.linearize(outputs, theta)
+    bent = jax.jvp(jax.grad(divergence), (z,), (push(vector),))[1]
+    return jax.linear_transpose(push, theta)(bent)[0]
+
+
+def conjugate_gradients(
+    product: Product, b: Float[Array, " D"], *, iterations: int, tolerance: float
+) -> Float[Array, " D"]:
+    """x with H x ≈ b, for a positive definite H given by its products; x starts at 0.
+
+    Args:
+        product: v -> H v.
+        b: [D].
+        iterations: the most products to take.
+        tolerance: stop when |b − H x|² is not above this; so it also does, at x = 0, where b holds NaN.
+
+    Source: Hestenes & Stiefel 1952, Methods of Conjugate Gradients for Solving Linear Systems.
+    """
+
+    def unfinished(loop: tuple[Array, ...]) -> Array:
+        k, _, _, _, square = loop
+        return (k < iterations) & (square > tolerance)
+
+    def turn(loop: tuple[Array, ...]) -> tuple[Array, ...]:
+        k, x, residual, direction, square = loop
+        bent = product(direction)
+        curvature = direction @ bent
+        length = jnp.where(curvature > 0, square / curvature, 0.0)
+        x, residual = x + length * direction, residual - length * bent
+        following = residual @ residual
+        return k + 1, x, residual, residual + following / square * direction, following
+
+    start = jnp.int32(0), jnp.zeros_like(b), b, b, b @ b
+    return jax.lax.while_loop(unfinished, turn, start)[1]
+
+
+def step_length(curvature: Float[Array, ""], max_kl: Scalar) -> Float[Array, ""]:
+    """β = sqrt(2 δ / xᵀHx), with which a step β x has a KL of δ to second order; 0 where xᵀHx is not positive.
+
+    Args:
+        curvature: xᵀHx.
+        max_kl: δ, in nats.
+
+    Source: Schulman et al. 2015, appendix C; Kuba et al. 2022, Trust Region Policy Optimisation in Multi-Agent
+    Reinforcement Learning, Algorithm 2, line 12.
+    """
+    return jnp.where(curvature > 0, jnp.sqrt(2.0 * max_kl / jnp.where(curvature > 0, curvature, 1.0)), 0.0)
+
+
+class Search(NamedTuple):
+    """Where a line search ended; all zero where no fraction of the step would do."""
+
+    fraction: Float[Array, ""]
+    """α^j, the accepted part of the full step."""
+    improvement: Float[Array, ""]
+    """What the objective has gained."""
+    kl: Float[Array, ""]
+    """Mean KL(old ‖ new), in nats."""
+
+
+def line_search(
+    trial: Callable[[Float[Array, ""]], tuple[Float[Array, ""], Float[Array, ""]]],
+    expected: Float[Array, ""],
+    *,
+    max_kl: Scalar,
+    steps: int,
+    backtrack: float,
+    accept_ratio: float,
+) -> Search:
+    """The first α^j, j = 0 … steps − 1, whose improvement is positive and at least κ α^j ``expected``, with KL ≤ δ.
+
+    A trial that holds NaN is not accepted.
+
+    Args:
+        trial: fraction of the full step -> (improvement of the objective, mean KL), both measured, not predicted.
+        expected: improvement that the gradient predicts for the full step, β x·g.
+        max_kl: δ, in nats.
+        steps: L.
+        backtrack: α, between 0 and 1.
+        accept_ratio: κ.
+
+    Source: Kuba et al. 2022, Algorithm 2, line 13.
+    """
+
+    def unfinished(loop: tuple[Array, Array, Search]) -> Array:
+        j, _, found = loop
+        return (j < steps) & (found.fraction == 0)
+
+    def turn(loop: tuple[Array, Array, Search]) -> tuple[Array, Array, Search]:
+        j, fraction, _ = loop
+        improvement, kl = trial(fraction)
+        accepted = (improvement > 0) & (improvement >= accept_ratio * fraction * expected) & (kl <= max_kl)
+        found = Search(*(jnp.where(accepted, x, 0.0) for x in (fraction, improvement, kl)))
+        return j + 1, fraction * backtrack, found
+
+    zero = jnp.zeros_like(expected)
+    return jax.lax.while_loop(unfinished, turn, (jnp.int32(0), zero + 1.0, Search(zero, zero, zero)))[2]

@@ -1,0 +1,92 @@
+"""Attention between the agents of a team, and the layers around it, as plain functions of their parameters.
+
+Features stand in rows [R, D], a row per agent and moment, so that every product is one of plain matrices: on a CPU this
+is faster than modules that carry the axes along. Only attention itself looks at the axis of agents.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from shoal.networks.body import ACTIVATIONS, Body
+from shoal.networks.orthogonal import scaled
+from shoal.types import PyTree
+
+UNSEEN = -1e9
+"""Score of a key that may not be seen: its weight underflows to exactly 0. Where none may, all weigh the same."""
+
+
+def init_linear(key: PRNGKeyArray, body: Body, inputs: int, outputs: int, gain: float) -> PyTree:
+    """An affine layer; ``body`` chooses between orthogonal kernels of that gain and LeCun normal ones."""
+    kernel = scaled(gain) if body.orthogonal else jax.nn.initializers.lecun_normal()
+    return {"kernel": kernel(key, (inputs, outputs), jnp.float32), "bias": jnp.zeros(outputs)}
+
+
+def linear(params: PyTree, x: Float[Array, "R F"]) -> Float[Array, "R K"]:
+    """x W + b."""
+    return x @ params["kernel"] + params["bias"]
+
+
+def init_norm(width: int) -> PyTree:
+    """Scale 1, bias 0."""
+    return {"scale": jnp.ones(width), "bias": jnp.zeros(width)}
+
+
+def layer_norm(params: PyTree, x: Float[Array, "R D"]) -> Float[Array, "R D"]:
+    """Zero mean and unit variance over the features of each row, then scale and bias (Ba et al. 2016, eq. 4)."""
+    x = x - x.mean(-1, keepdims=True)
+    x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-6)
+    return x * params["scale"] + params["bias"]
+
+
+def init_layers(key: PRNGKeyArray, body: Body, widths: Sequence[int]) -> PyTree:
+    """Fully connected layers of the given widths, each followed by the body's activation and, if it has any, norm."""
+    keys = jax.random.split(key, max(len(widths) - 1, 1))
+    layers = [init_linear(k, body, i, o, body.gain) for k, (i, o) in zip(keys, pairwise(widths), strict=False)]
+    return {"layers": layers, "norms": [init_norm(width) for width in widths[1:]] if body.layer_norm else []}
+
+
+def layers(params: PyTree, body: Body, x: Float[Array, "R F"]) -> Float[Array, "R D"]:
+    """Through the layers of :func:`init_layers`."""
+    for i, layer in enumerate(params["layers"]):
+        x = ACTIVATIONS[body.activation](linear(layer, x))
+        if params["norms"]:
+            x = layer_norm(params["norms"][i], x)
+    return x
+
+
+def init_attention(key: PRNGKeyArray, body: Body, width: int, gain: float) -> PyTree:
+    """Projections of queries, of keys and values (``memory``), and of what attention gives (``output``)."""
+    query, keys, values, output = (init_linear(k, body, width, width, gain) for k in jax.random.split(key, 4))
+    memory = jax.tree.map(lambda k, v: jnp.concatenate([k, v], -1), keys, values)
+    return {"query": query, "memory": memory, "output": output}
+
+
+def attend(
+    query: Float[Array, "B I D"], memory: Float[Array, "B J D2"], seen: Bool[Array, "#B #I J"], heads: int
+) -> Float[Array, "B I D"]:
+    """softmax(Q Kᵀ / √d) V over the keys that each query may see, for each head of width d = D / heads.
+
+    Args:
+        query: [B, I, D].
+        memory: [B, J, 2 D], keys and values side by side.
+        seen: [B, I, J], whether query i may see key j. What it may not see changes no number, as long as it is finite.
+        heads: number of heads.
+
+    Source: Vaswani et al. 2017, Attention Is All You Need, eq. 1.
+    """
+    B, count, width = query.shape[0], query.shape[1], query.shape[2] // heads
+
+    def split(x: Array) -> Array:
+        """[B, N, D] -> [B · heads, N, d]: with an axis of heads of its own, products are six times slower on a CPU."""
+        return jnp.swapaxes(x.reshape(*x.shape[:-1], heads, width), 1, 2).reshape(-1, x.shape[1], width)
+
+    keys, values = jnp.split(memory, 2, axis=-1)
+    scores = jnp.einsum("bid,bjd->bij", split(query), split(keys)) * width**-0.5
+    seen = jnp.broadcast_to(seen[:, None], (B, heads, count, seen.shape[-1])).reshape(scores.shape)
+    weights = jax.nn.softmax(jnp.where(seen, scores, UNSEEN), axis=-1)
+    mixed = jnp.einsum("bij,bjd->bid", weights, split(values)).reshape(B, heads, count, width)
+    return jnp.swapaxes(mixed, 1, 2).reshape(query.shape)

@@ -1,0 +1,98 @@
+"""Mixing critics: the value of a joint action whose weights on the actions are made by the state.
+
+A hypernetwork is a net whose output is the weights of another (Ha et al. 2017). Mixed this way, state and actions meet
+as a product, so the slope of Q in the actions depends on the state:
+
+    v = f_s(s) f_u(u):  ∂v/∂u = f_s(s) ∂f_u/∂u,    against   v = f_s(s) + f_u(u):  ∂v/∂u = ∂f_u/∂u
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from shoal.errors import unknown
+from shoal.networks.body import Body, build
+from shoal.networks.net import Net
+from shoal.networks.sharing import for_team
+from shoal.types import PyTree
+
+Mixing = Literal["mix", "mlp"]
+
+
+class Mixer(NamedTuple):
+    """A scalar for the team from the critic's features and everybody's actions."""
+
+    init: Callable[[PRNGKeyArray], PyTree]
+    """Parameters, with a leading axis of length 1 as every team's net has."""
+    apply: Callable[[PyTree, Float[Array, "*b F"], Float[Array, "*b N A"]], Float[Array, "*b"]]
+    """(parameters, features of the state, one row per agent: a one-hot action or probabilities) -> Q."""
+
+
+def mixing_critic(
+    kind: Mixing, features: int, num_agents: int, num_actions: int, embed: int = 64, layers: int = 2
+) -> Mixer:
+    """LICA's mixing critic (Zhou et al. 2020, section 3.1 and figure 1b), or the plain one it is compared with.
+
+    ``mix``, with u the rows of all agents in one vector of length N·A:
+
+        Q(s, u) = relu(u W₁(s) + b₁(s)) · w₂(s) + b₂(s)
+
+    where W₁ [N·A, E], w₂ [E] and b₂ are hypernetworks of the features and b₁ [E] is linear in them. Weights keep their
+    sign: nothing makes Q monotone in the actions. ``mlp`` reads features and actions side by side, in two ReLU layers
+    of width E. Hypernetworks start with the variances that make W₁ and w₂ start with those of LeCun's initialisation
+    (Chang et al. 2020, Principled Weight Initialization for Hypernetworks, "hyperfan-in").
+
+    Args:
+        kind: ``mix`` or ``mlp``.
+        features: F, the width of what the critic reads of the state.
+        num_agents: N.
+        num_actions: A.
+        embed: E, the width of the mixing layer and of the hypernetworks' hidden layers.
+        layers: layers of each hypernetwork; 1 is linear, and b₂ always has 2.
+
+    Raises:
+        InputError: there is no such kind, or E is below 1.
+    """
+    if kind not in get_args(Mixing):
+        raise unknown("mixing", kind, get_args(Mixing))
+    width = num_agents * num_actions
+
+    def net(depth: int, inputs: int, outputs: int) -> Net:
+        return for_team(build(Body((embed,) * (depth - 1), activation="relu", orthogonal=False), inputs, outputs))
+
+    def read(net: Net, params: PyTree, x: Array) -> Array:
+        return net.apply(params, (), x, jnp.zeros(x.shape[:1], bool))[1]  # feed-forward: nothing is reset
+
+    if kind == "mlp":
+        plain = net(3, features + width, 1)
+
+        def side_by_side(params: PyTree, x: Array, actions: Array) -> Array:
+            u = actions.reshape(*actions.shape[:-2], width)
+            return read(plain, params, jnp.concatenate([x, u], axis=-1))[..., 0]
+
+        return Mixer(plain.init, side_by_side)
+
+    nets = {
+        "w1": net(layers, features, width * embed),
+        "b1": net(1, features, embed),
+        "w2": net(layers, features, embed),
+        "b2": net(2, features, 1),
+    }
+
+    def init(key: PRNGKeyArray) -> PyTree:
+        keys = jax.random.split(key, len(nets))
+        params = {name: net.init(k) for (name, net), k in zip(nets.items(), keys, strict=True)}
+        for name, fan_in in (("w1", num_agents), ("w2", embed)):  # N of the N·A entries of one-hot actions are not 0
+            params[name]["head"]["kernel"] *= fan_in**-0.5
+        return params
+
+    def apply(params: PyTree, x: Array, actions: Array) -> Array:
+        w1, b1, w2, b2 = (read(net, params[name], x) for name, net in nets.items())
+        u = actions.reshape(*actions.shape[:-2], width)
+        hidden = jax.nn.relu(jnp.einsum("...u,...ue->...e", u, w1.reshape(*w1.shape[:-1], width, embed)) + b1)
+        return (hidden * w2).sum(-1) + b2[..., 0]
+
+    return Mixer(init, apply)

@@ -1,0 +1,230 @@
+"""The encoder and the decoder of the Multi-Agent Transformer: sequences whose elements are a team's agents.
+
+The encoder turns the agents' features into representations that know of each other, and a value each. The decoder gives
+each agent an output that depends on all representations and on the actions of the agents before it. It knows no
+positions but the order's, which is data: ``rank[i]`` says how many agents decode before agent i. Agents therefore stay
+where they are, and an order costs no sorting of wide rows.
+
+Source: Wen et al. 2022, Multi-Agent Reinforcement Learning is a Sequence Modeling Problem, figure 2.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from shoal.errors import InputError, unknown
+from shoal.networks.attention import (
+    attend,
+    init_attention,
+    init_layers,
+    init_linear,
+    init_norm,
+    layer_norm,
+    layers,
+    linear,
+)
+from shoal.networks.body import ACTIVATIONS, Body
+from shoal.types import PyTree
+
+RESIDUAL_GAIN = 0.01
+"""Gain of the layers that end a residual branch: a new block passes its input on almost as it came (authors' code)."""
+
+Recall = Callable[[Any, Array, Array], tuple[Any, Array]]
+"""(what is kept of earlier rows, queries [R, D], keys and values [R, 2 D]) -> (what is kept now, attention [R, D])."""
+
+
+class Encoder(NamedTuple):
+    """Features of agents to values and representations."""
+
+    init: Callable[[PRNGKeyArray], PyTree]
+    apply: Callable[[PyTree, Float[Array, "*b N F"], Bool[Array, "*b N"]], tuple[Array, Array]]
+    """(params, features, alive) -> (value [*b, N], representation [*b, N, D]). Nobody sees the dead."""
+
+
+class Decoder(NamedTuple):
+    """Representations and actions to outputs, one for each agent."""
+
+    init: Callable[[PRNGKeyArray], PyTree]
+    parallel: Callable[[PyTree, Float[Array, "*b N D"], Float[Array, "*b N F"], Int[Array, "*b N"]], Array]
+    """(params, representation, token, rank) -> output [*b, N, K]. ``token[i]`` tells of the action just before agent
+    i's, or that there was none; agent i sees its own token and those of lower rank."""
+    start: Callable[[int], PyTree]
+    """E -> keys and values of nobody yet."""
+    step: Callable[[PyTree, PyTree, Int[Array, ""], Array, Array], tuple[PyTree, Array]]
+    """(params, cache, rank m, representation [E, D], token [E, F]) -> (cache, output [E, K]) of each environment's
+    agent of rank m, after those of ranks 0 … m − 1: the row that ``parallel`` gives, for the price of one."""
+
+
+def check_transformer(body: Body, heads: int) -> int:
+    """The width D of the transformer.
+
+    Raises:
+        InputError: there is no such activation, no layer to embed with, or heads do not divide the width.
+    """
+    if body.activation not in ACTIVATIONS:
+        raise unknown("activation", body.activation, ACTIVATIONS)
+    if not body.hidden or min(body.hidden) < 1:
+        raise InputError(
+            f"A transformer embeds with at least one layer, each at least 1 wide, not hidden {body.hidden}."
+        )
+    if body.hidden[-1] % heads:
+        raise InputError(f"{heads} heads do not divide the transformer's width of {body.hidden[-1]}.")
+    return body.hidden[-1]
+
+
+def make_encoder(body: Body, blocks: int, heads: int, inputs: int) -> Encoder:
+    """Embedding, ``blocks`` × (attention among the living, MLP), and a value head.
+
+    Args:
+        body: its ``hidden`` layers embed the features, the last one's width is D.
+        blocks: how many.
+        heads: of each attention.
+        inputs: number of features.
+    """
+    width = check_transformer(body, heads)
+
+    def init_block(key: PRNGKeyArray) -> PyTree:
+        attention, mlp = jax.random.split(key)
+        return {
+            "attention": init_attention(attention, body, width, RESIDUAL_GAIN),
+            "attention_norm": init_norm(width),
+            **_init_mlp(mlp, body, width),
+        }
+
+    def init(key: PRNGKeyArray) -> PyTree:
+        embed, inner, hidden, head = jax.random.split(key, 4)
+        return {
+            "input_norm": [init_norm(inputs)] if body.input_layer_norm else [],
+            "embed": init_layers(embed, body, (inputs, *body.hidden)),
+            "blocks": [init_block(k) for k in jax.random.split(inner, blocks)],
+            "value": init_layers(hidden, body, (width, width)),
+            "head": init_linear(head, body, width, 1, 1.0),
+        }
+
+    def apply(params: PyTree, x: Array, alive: Array) -> tuple[Array, Array]:
+        lead, seen = x.shape[:-1], alive.reshape(-1, 1, alive.shape[-1])
+        x = x.reshape(-1, x.shape[-1])
+        for norm in params["input_norm"]:
+            x = layer_norm(norm, x)
+        x = layers(params["embed"], body, x)
+        for block in params["blocks"]:
+            p = block["attention"]
+            near = _of_agents(linear(p["query"], x), linear(p["memory"], x), seen, heads)
+            x = layer_norm(block["attention_norm"], x + linear(p["output"], near))
+            x = _mlp(block, body, x)
+        value = linear(params["head"], layers(params["value"], body, x))
+        return value.reshape(lead), x.reshape(*lead, width)
+
+    return Encoder(init, apply)
+
+
+def make_decoder(
+    body: Body,
+    blocks: int,
+    heads: int,
+    num_agents: int,
+    inputs: int,
+    outputs: int,
+    output_gain: float,
+    log_std: float | None,
+) -> Decoder:
+    """Embedding of tokens, ``blocks`` × (attention among them, attention of representations to them, MLP), a head.
+
+    Args:
+        body: D is the width of its last layer; tokens are embedded by one layer.
+        blocks: how many.
+        heads: of each attention.
+        num_agents: N.
+        inputs: number of a token's features.
+        outputs: K, twice as many when ``log_std`` is given: it is appended to a Gaussian policy's mean.
+        output_gain: gain of the head's kernel.
+        log_std: initial log standard deviation.
+    """
+    width = check_transformer(body, heads)
+
+    def init_block(key: PRNGKeyArray) -> PyTree:
+        own, cross, mlp = jax.random.split(key, 3)
+        return {
+            "self": init_attention(own, body, width, RESIDUAL_GAIN),
+            "self_norm": init_norm(width),
+            "cross": init_attention(cross, body, width, RESIDUAL_GAIN),
+            "cross_norm": init_norm(width),
+            **_init_mlp(mlp, body, width),
+        }
+
+    def init(key: PRNGKeyArray) -> PyTree:
+        embed, inner, hidden, head = jax.random.split(key, 4)
+        return {
+            "embed": init_layers(embed, body, (inputs, width)),
+            "blocks": [init_block(k) for k in jax.random.split(inner, blocks)],
+            "hidden": init_layers(hidden, body, (width, width)),
+            "head": init_linear(head, body, width, outputs, output_gain),
+            "log_std": () if log_std is None else jnp.full(outputs, log_std, jnp.float32),
+        }
+
+    def through(params: PyTree, rep: Array, token: Array, recall: Recall, kept: list) -> tuple[list, Array]:
+        """The same rows of arithmetic for all agents at once and for one at a time; they differ in ``recall``."""
+        x, keep = layers(params["embed"], body, token), []
+        for block, before in zip(params["blocks"], kept, strict=True):
+            p = block["self"]
+            first, near = recall(before[0], linear(p["query"], x), linear(p["memory"], x))
+            x = layer_norm(block["self_norm"], x + linear(p["output"], near))
+            p = block["cross"]
+            second, near = recall(before[1], linear(p["query"], rep), linear(p["memory"], x))
+            x = layer_norm(block["cross_norm"], rep + linear(p["output"], near))
+            x = _mlp(block, body, x)
+            keep.append((first, second))
+        x = linear(params["head"], layers(params["hidden"], body, x))
+        if log_std is not None:
+            x = jnp.concatenate([x, jnp.broadcast_to(params["log_std"], x.shape)], axis=-1)
+        return keep, x
+
+    def parallel(params: PyTree, rep: Array, token: Array, rank: Array) -> Array:
+        rank = rank.reshape(-1, num_agents)
+        seen = rank[:, None, :] <= rank[:, :, None]
+
+        def recall(_: Any, query: Array, memory: Array) -> tuple[Any, Array]:
+            return (), _of_agents(query, memory, seen, heads)
+
+        rows = rep.reshape(-1, width), token.reshape(-1, inputs)
+        _, x = through(params, *rows, recall, [((), ())] * blocks)
+        return x.reshape(*rep.shape[:-1], -1)
+
+    def start(num_envs: int) -> PyTree:
+        empty = jnp.zeros((num_envs, num_agents, 2 * width))
+        return [(empty, empty) for _ in range(blocks)]
+
+    def step(params: PyTree, cache: PyTree, rank: Array, rep: Array, token: Array) -> tuple[PyTree, Array]:
+        seen = (jnp.arange(num_agents) <= rank)[None, None]
+
+        def recall(kept: Array, query: Array, memory: Array) -> tuple[Array, Array]:
+            kept = jax.lax.dynamic_update_slice_in_dim(kept, memory[:, None], rank, axis=1)
+            return kept, attend(query[:, None], kept, seen, heads)[:, 0]
+
+        return through(params, rep, token, recall, cache)
+
+    return Decoder(init, parallel, start, step)
+
+
+def _init_mlp(key: PRNGKeyArray, body: Body, width: int) -> PyTree:
+    first, second = jax.random.split(key)
+    return {
+        "first": init_linear(first, body, width, width, body.gain),
+        "second": init_linear(second, body, width, width, RESIDUAL_GAIN),
+        "mlp_norm": init_norm(width),
+    }
+
+
+def _mlp(block: PyTree, body: Body, x: Array) -> Array:
+    change = linear(block["second"], ACTIVATIONS[body.activation](linear(block["first"], x)))
+    return layer_norm(block["mlp_norm"], x + change)
+
+
+def _of_agents(query: Array, memory: Array, seen: Array, heads: int) -> Array:
+    """Attention within each team of rows that belong together."""
+    n = seen.shape[-1]
+    near = attend(query.reshape(-1, n, query.shape[-1]), memory.reshape(-1, n, memory.shape[-1]), seen, heads)
+    return near.reshape(query.shape)

@@ -1,0 +1,46 @@
+"""Experience before training: for algorithms that decide something by it before their parameters have a shape."""
+
+from types import ModuleType
+from typing import Any
+
+import jax
+from jaxtyping import Array
+
+from shoal.algorithms.preparation import Decision
+from shoal.rollouts import fused
+from shoal.types import Algorithm, Environment, Scale, Trajectory
+
+ENVS = 64
+"""Environments side by side: many short roll-outs say more of the starts than few long ones."""
+STAGE = 0x5E95
+"""Folded into the run's first seed, so that training draws other numbers than preparation."""
+
+
+def decide(module: ModuleType, env: Environment, config: Any, scale: Scale, seed: int) -> Decision | None:
+    """Let an algorithm decide what it leaves open until it has seen the environment; None where it leaves nothing open.
+
+    The experience is that of initial policies, drawn from ``seed`` alone: all seeds of a run share the decision, since
+    they are trained in one program, and it does not depend on the devices.
+
+    Raises:
+        InputError: an option is out of range, before anything compiles.
+    """
+    prepare = getattr(module, "prepare", None)
+    preparation = prepare(env.spec, config, scale) if prepare else None
+    if preparation is None:
+        return None
+    key_collect, key_decide = jax.random.split(jax.random.fold_in(jax.random.key(seed), STAGE))
+    trajectory = collect(env, preparation.algorithm, -(-preparation.steps // ENVS), key_collect)
+    return preparation.decide(trajectory, key_decide)
+
+
+def collect(env: Environment, algorithm: Algorithm, length: int, key: Array) -> Trajectory:
+    """``length`` steps of freshly initialised policies in each of :data:`ENVS` environments."""
+    rollout = fused.make(env, ENVS, length)
+
+    def experience(key: Array) -> Trajectory:
+        key_init, key_reset, key_play = jax.random.split(key, 3)
+        state = rollout.init(key_reset, algorithm.initial_carry(ENVS))
+        return rollout.collect(algorithm.act, algorithm.init(key_init), state, key_play)[1]
+
+    return jax.jit(experience)(key)

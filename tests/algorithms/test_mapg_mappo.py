@@ -1,0 +1,103 @@
+"""MAPPO with X̂ = Q̂ − b in place of GAE's advantage: the same update but for that, and Q fitted to V's targets."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import BASE
+from trajectories import E, N, T, assert_trees_close, compiled, distance, make_spec, make_trajectory, program
+
+from shoal.algorithms import mapg, mappo
+from shoal.algorithms._action_values import make_action_critic
+from shoal.algorithms._actor_critic import make_nets
+from shoal.equations.gae import gae
+from shoal.errors import InputError
+from shoal.networks.body import Body
+from shoal.networks.sharing import policy_of
+from shoal.types import Box, Scale
+
+KEY = jax.random.key(1)
+SPEC = make_spec()
+CONFIG = replace(BASE, critic_input="concat", epochs=1, value_norm="none", huber=None, max_grad_norm=None)
+WITH_Q = replace(CONFIG, baseline="optimal")
+
+
+def advantage(config, learner, traj):
+    """X̂ from the parts, standardised over living agents."""
+    index = policy_of(SPEC, config.sharing)
+    nets = make_nets(SPEC, config, index)
+    q = make_action_critic(SPEC, config.network, config.critic_input, (0,) * N, config.agent_id)
+    _, dist = nets.actor.distribution(learner.policy, (), traj.step)
+    params = learner.critic["q"]
+    options = q.options(params, traj.step, traj.action, dist, KEY, 1, 0.0)
+    x = np.asarray(mapg.excess(config.baseline, q.taken(params, traj.step, traj.action), options))
+    seen = x[np.asarray(traj.step.alive)]
+    return (x - seen.mean()) / (seen.std() + 1e-5)
+
+
+@pytest.mark.parametrize("baseline", ["counterfactual", "optimal"])
+def test_the_actors_climb_q_minus_the_baseline(baseline):
+    """Ratios are 1 before the first step, so that −policy_loss is the mean of X̂ and its gradient that of log π X̂."""
+    config = replace(WITH_Q, baseline=baseline, entropy_coef=0.0)
+    prog, traj = program(SPEC, config), make_trajectory(SPEC)
+    nets = make_nets(SPEC, config, policy_of(SPEC, config.sharing))
+    _, dist = compiled(lambda policy, step: nets.actor.distribution(policy, (), step))(prog.learner.policy, traj.step)
+    traj = traj._replace(extras={"log_prob": dist.log_prob(traj.action)})
+    x, alive = advantage(config, prog.learner, traj), np.asarray(traj.step.alive)
+
+    def objective(theta):
+        policy = prog.learner.policy._replace(actor=theta)
+        log_prob = nets.actor.distribution(policy, (), traj.step)[1].log_prob(traj.action)
+        return -jnp.where(alive, log_prob * x, 0).sum() / alive.sum()
+
+    slope = compiled(jax.grad(objective))(prog.learner.policy.actor)
+    moved, _ = prog.update(prog.learner, traj, KEY)
+    expected = jax.tree.map(
+        lambda w, g: w - config.learning_rate * g / (jnp.abs(g) + config.adam_eps), prog.learner.policy.actor, slope
+    )
+    assert_trees_close(moved.policy.actor, expected, 1e-3, 1e-5)
+
+
+def test_q_learns_v_s_targets_and_v_learns_what_it_did():
+    prog, traj = program(SPEC, WITH_Q), make_trajectory(SPEC)
+    plain = program(SPEC, CONFIG)
+    v = {name: x for name, x in prog.learner.critic.items() if name != "q"}
+    learner = plain.learner._replace(critic=v, policy=prog.learner.policy)
+    (with_q, metrics), (without, _) = prog.update(prog.learner, traj, KEY), plain.update(learner, traj, KEY)
+    assert_trees_close({k: x for k, x in with_q.critic.items() if k != "q"}, without.critic, 1e-4, 1e-6)
+    now, out = make_nets(SPEC, CONFIG, (0,) * N).evaluate(learner, traj), traj.outcome
+    _, target = gae(out.reward, out.discount, now.value, now.next_value, out.last, gamma=CONFIG.gamma, lam=CONFIG.lam)
+    critic = make_action_critic(SPEC, CONFIG.network, CONFIG.critic_input, (0,) * N, True)
+    error = np.asarray(critic.taken(prog.learner.critic["q"], traj.step, traj.action) - target)
+    np.testing.assert_allclose(metrics["q_loss"], np.square(error[traj.step.alive]).mean() / 2, rtol=1e-4)
+    assert distance(with_q.critic["q"], prog.learner.critic["q"]) > 1e-4
+
+
+OTHERS = {
+    "ippo": (SPEC, {"critic_input": "local", "sharing": "independent"}),
+    "recurrent": (SPEC, {"network": Body((4,), recurrent=4, orthogonal=False), "chunk_length": T, "sharing": "role"}),
+    "gaussian": (make_spec(action=Box(2, -2.0, 1.0)), {"critic_input": "agent", "sharing": "role", "draws": 3}),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_kinds_learn_finite_numbers_and_keep_their_types(name):
+    spec, options = OTHERS[name]
+    prog = program(spec, replace(WITH_Q, value_norm="running", recompute_advantages=True, epochs=2, **options))
+    traj = make_trajectory(spec, carry=prog.algorithm.initial_carry(E))
+    gone = traj.step.alive[..., None]
+    traj = traj._replace(step=traj.step._replace(obs=jnp.where(gone, traj.step.obs, jnp.nan)))
+    learner, metrics = prog.update(prog.learner, traj, KEY)
+    assert all(jnp.isfinite(x).all() for x in jax.tree.leaves((learner, metrics)))
+    before = jax.eval_shape(prog.algorithm.init, KEY)
+    after, _ = jax.eval_shape(prog.algorithm.update, before, traj, KEY)
+    for x, y in zip(jax.tree.leaves(after), jax.tree.leaves(before), strict=True):
+        assert (x.shape, x.dtype, x.weak_type) == (y.shape, y.dtype, y.weak_type)
+
+
+def test_what_cannot_be_done_is_refused():
+    for options, word in (({"value_norm": "popart"}, "popart"), ({"draws": 0}, "draws")):
+        with pytest.raises(InputError, match=word):
+            mappo.make(SPEC, replace(WITH_Q, **options), Scale(E, T, 10))
