@@ -11,12 +11,12 @@ from shoal.types import Discrete, Environment
 from small_games import configured, probabilities, train
 from toys import spec_of, step_of
 
-QUIET, LOUD, SEEDS, UPDATES = 4, 40.0, 6, 200
+QUIET, LOUD, SEEDS, UPDATES = 4, 60.0, 12, 300
 FLAGS = {
     "sharing": "independent",
     "critic_input": "state",
     "hidden": (16,),
-    "learning_rate": 0.02,
+    "learning_rate": 0.015,
     "critic_learning_rate": 0.02,
     "max_grad_norm": None,
     "epochs": 12,
@@ -27,9 +27,9 @@ FLAGS = {
 
 
 def loudmouth() -> Environment:
-    """One shot: r = Σ_j u_j over four quiet agents, plus 40 c (2 u_0 − 1) for a loud one, with a coin c = ±1.
+    """One shot: r = Σ_j u_j over four quiet agents, plus 60 c (2 u_0 − 1) for a loud one, with a coin c = ±1.
 
-    Only the state shows the coin, so that what the loud agent does is noise of ±40 that nobody can learn to avoid. A
+    Only the state shows the coin, so that what the loud agent does is noise of ±60 that nobody can learn to avoid. A
     centralised Q(s, u) predicts it; V(s) cannot.
     """
     spec = spec_of("toys/loudmouth", (1,) * (1 + QUIET), Discrete(2), 1, state_dim=1)
@@ -57,5 +57,6 @@ def test_coma_does_its_part_where_a_shared_value_cannot_tell_what_it_is() -> Non
     """Measured over 12 seeds: COMA 0.92 to 1.00, mean 0.98; V(s) 0.43 to 0.87, mean 0.63; 0.5 is chance."""
     coma = learned("coma", epsilon=0.0, epsilon_final=0.0)
     value = learned("mapg", baseline="value")
+    print(np.sort(coma), coma.mean(), np.sort(value), value.mean())
     assert coma.min() > 0.85 and coma.mean() > 0.95
     assert value.mean() < 0.75

@@ -63,7 +63,9 @@ def test_opening_loading_and_judging_decide_nothing(run: shoal.Run, monkeypatch:
     assert kernel.shape[0] == 3
 
 
-def test_a_resumed_run_is_the_undisturbed_one(run: shoal.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_is_the_undisturbed_one(
+    run: shoal.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     flags = FLAGS | {"steps": 400, "progress": True}
     half = shoal.train("seps", "bps/spread", env=TEAM, folder=tmp_path / "half", **flags)
     assert "4 agents share 3 policies: 0 0 1 2.\n" in capsys.readouterr().err
