@@ -134,7 +134,38 @@ _A2C_TASKS: list[tuple[str, Flags]] = [
     ("mpe/*", _A2C | {"sharing": "role", "normalise_advantage": "agent"}),
 ]
 
+# Q must tell what one action of one agent is worth, a hundredth of the return's variance: it takes several passes over
+# each batch, and an entropy bonus in units of the advantage holds the policy open meanwhile (docs/algorithms/coma.md).
+_COMA: Flags = {
+    "gamma": 0.95,
+    "learning_rate": 1e-3,
+    "critic_learning_rate": 2e-3,
+    "lr_final": 0.0,
+    "epochs": 4,
+    "minibatches": 4,
+    "num_envs": 16,
+    "rollout_length": 25,
+    "chunk_length": 25,
+    "hidden": (128, 128),
+    "activation": "relu",
+    "value_norm": "running",
+    "target_rate": 0.02,
+    "scale_advantage": True,
+    "entropy_coef": 0.03,
+    "entropy_final": 0.003,
+    "epsilon": 0.0,
+    "epsilon_final": 0.0,
+}
+_COMA_TASKS: list[tuple[str, Flags]] = [
+    ("mpe/simple_spread", _COMA | {"gamma": 0.9}),
+    ("mpe/simple_speaker_listener", _COMA | {"sharing": "independent", "steps": 2e6}),
+    ("mpe/simple_reference", _COMA | {"steps": 3e6}),
+    ("mpe/*", _COMA),
+]
+
 PRESETS: dict[str, list[tuple[str, Flags]]] = {
+    "coma": _COMA_TASKS,
+    "mapg": _COMA_TASKS,
     "maa2c": _A2C_TASKS,
     "ia2c": _A2C_TASKS,
     "lica": _LICA_TASKS,
