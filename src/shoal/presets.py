@@ -49,8 +49,8 @@ _HAPPO: list[tuple[str, Flags]] = [
     for pattern, flags in _TURNS
 ]
 
-# The mean KL of a batch bends so little that the code's damping of 0.1 leaves of the natural gradient but the gradient
-# (docs/algorithms/hatrpo.md has the runs); without a bonus words lose their entropy before they have a meaning.
+# The code's damping of 0.1 turns steps towards the plain gradient and shortens them, and teams learn to talk later;
+# without a bonus words lose their entropy before they have a meaning.
 _TRUST: Flags = {"max_kl": 0.05, "damping": 1e-3, "entropy_coef": 0.02, "epochs": 4}
 _HATRPO: list[tuple[str, Flags]] = [
     ("mpe/simple_spread", _SPREAD | _TRUST | {"max_kl": 0.03, "entropy_coef": 0.005, "num_envs": 32}),

@@ -95,7 +95,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         sigma = team.entropy_coef(learner)
 
         def one_agent(params: PyTree, _: PyTree, own: happo.Rows, p: Array, key: PRNGKeyArray) -> tuple:
-            own = _batches.whole(own._replace(advantage=jnp.where(own.weight > 0, own.advantage, 0.0)))
+            own = _batches.whole(own)
             theta, unravel = ravel_pytree(params)
 
             def policy(theta: Array, part: happo.Rows) -> Any:

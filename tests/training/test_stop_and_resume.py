@@ -1,4 +1,7 @@
-"""Every algorithm of the registry trains, is stopped and resumed to the bit, and is deployed."""
+"""Every algorithm trains, is stopped and resumed to the bit, and is deployed.
+
+Not IPPO and IA2C, which are MAPPO and MAA2C, nor SePS, whose own tests do the same.
+"""
 
 import shutil
 from pathlib import Path
@@ -49,7 +52,7 @@ def arrays(folder: Path) -> dict[str, bytes]:
     return {jax.tree_util.keystr(path): np.asarray(x).tobytes() for path, x in leaves}
 
 
-@pytest.mark.parametrize("name", algorithms.NAMES)
+@pytest.mark.parametrize("name", [name for name in algorithms.NAMES if name not in ("ia2c", "ippo", "seps")])
 def test_it_trains_resumes_and_acts(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.training.trainer.CALL_SECONDS", 0.0)  # a checkpoint after every update
     whole = tmp_path / "whole"
