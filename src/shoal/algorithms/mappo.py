@@ -45,6 +45,13 @@ def policy_loss(
 ) -> tuple[Array, Metrics]:
     """−L(θ) over one minibatch (of the team, or of one agent), and its metrics (Yu et al. 2022, appendix A)."""
     log_ratio = dist.log_prob(batch.action) - batch.extras["log_prob"]  # log r_{θ,i}
+    return clipped_loss(c, log_ratio, dist, batch, entropy_coef, kl_coef)
+
+
+def clipped_loss(
+    c: PpoConfig, log_ratio: Array, dist: Distribution, batch: Any, entropy_coef: Array, kl_coef: Array
+) -> tuple[Array, Metrics]:
+    """The same for a ratio given by its logarithm, shaped as ``batch.weight``."""
     surrogate = clipped_surrogate(log_ratio, batch.advantage, c.clip, c.dual_clip)
     entropy, kl = dist.entropy(), kl_penalty(log_ratio)
     loss = -jnp.sum(batch.weight * (surrogate + entropy_coef * entropy - kl_coef * kl))

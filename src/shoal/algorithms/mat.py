@@ -21,8 +21,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from shoal.algorithms import _batches, _ppo
 from shoal.algorithms._config import PpoConfig, check_options
 from shoal.algorithms._sequence import make_sequence_team
+from shoal.algorithms.mappo import clipped_loss
 from shoal.equations.distributions import Distribution
-from shoal.equations.surrogate import clip_fraction, clipped_surrogate, clipped_value_loss, kl_penalty
+from shoal.equations.surrogate import clipped_value_loss
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.networks.inputs import CriticInput
@@ -70,12 +71,7 @@ def decoder_loss(
     if c.ratio == "joint":
         joint = jnp.where(batch.step.alive, log_ratio, 0.0).sum(-1, keepdims=True)
         log_ratio = jnp.broadcast_to(joint, log_ratio.shape)
-    surrogate = clipped_surrogate(log_ratio, batch.advantage, c.clip, c.dual_clip)
-    entropy, kl = dist.entropy(), kl_penalty(log_ratio)
-    loss = -jnp.sum(batch.weight * (surrogate + entropy_coef * entropy - kl_coef * kl))
-    clipped = clip_fraction(log_ratio, c.clip)
-    metrics = {"policy_loss": -surrogate, "entropy": entropy, "kl": kl, "clip_fraction": clipped}
-    return loss, {name: jnp.sum(batch.weight * x) for name, x in metrics.items()}
+    return clipped_loss(c, log_ratio, dist, batch, entropy_coef, kl_coef)
 
 
 def joint_advantage(advantage: Float[Array, "T E N"], alive: Bool[Array, "T E N"]) -> Float[Array, "T E N"]:
