@@ -3,9 +3,9 @@
 import itertools
 import math
 
-import games
 import numpy as np
 import pytest
+import tabular_games as games
 
 GAMES = {"two agents": ((3, 2), 3), "three agents": ((2, 3, 2), 2), "four agents": ((2, 2, 2, 2), 2)}
 every_game = pytest.mark.parametrize(("actions", "states"), GAMES.values(), ids=GAMES.keys())

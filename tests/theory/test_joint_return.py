@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tabular_games as games
 
-import games
 from shoal.algorithms import get, happo, hatrpo
 from shoal.algorithms._actor_critic import make_nets
 from shoal.configs import override
