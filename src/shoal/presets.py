@@ -57,7 +57,7 @@ _HATRPO: list[tuple[str, Flags]] = [
     *((pattern, flags | _TRUST) for pattern, flags in _TURNS[1:]),
 ]
 
-# Found on two cores (docs/algorithms/seps.md has the runs): the same for learned, independent and shared parameters. A
+# Found in short runs on two cores: the same for learned, independent and shared parameters. A
 # particle's push shows in its distance at once, so a short horizon and short roll-outs learn fastest.
 _BPS: Flags = {
     "gamma": 0.9,
@@ -70,7 +70,7 @@ _BPS: Flags = {
 }
 _SEPS: list[tuple[str, Flags]] = [("bps/*", _BPS)]
 
-# A transformer takes smaller steps than an MLP (docs/algorithms/mat.md has the runs); GELU and norms are its defaults.
+# Found in single short runs: a transformer takes smaller steps than an MLP; GELU and norms are its defaults.
 _MAT_MPE: Flags = {
     "gamma": 0.95,
     "learning_rate": 1e-3,
