@@ -121,6 +121,8 @@ class Run:
     def finish(self, trainer: Trainer) -> "Run":
         """Train to the end and judge what came out; returns itself."""
         trainer.progress.say(f"{self.algorithm} in {self.environment}, kept in {self.folder}")
+        for sentence in trainer.said:
+            trainer.progress.say(sentence)
         if self.decision:
             trainer.progress.say(self.decision.said)
             write_text(self.folder / "preparation.json", dumps(self.decision.report, "preparation", indent=1) + "\n")

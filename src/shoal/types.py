@@ -114,6 +114,34 @@ class Trajectory(NamedTuple):
     """The policy's recurrent state before ``step[0]``; leaves are [E, N, H], or an empty tuple."""
 
 
+class Replay(NamedTuple):
+    """What an off-policy algorithm wants stored of its experience, and how it draws from it; sizes are per seed."""
+
+    keep: Callable[[Trajectory], PyTree]
+    """Trajectory -> what is stored of every moment, leaves [T, E, ...]."""
+    capacity: int
+    """Moments stored, over all environments; then the oldest are overwritten."""
+    warm_up: int
+    """Moments collected before learning begins."""
+    draws: int
+    """G: batches drawn after every roll-out."""
+    batch: int
+    """B: sequences per batch, over all devices."""
+    length: int
+    """L: moments per sequence. A sequence may run over the end of an episode."""
+    period: int
+    """Sequences start at every so many moments of what is stored."""
+
+
+class Experience(NamedTuple):
+    """What an off-policy algorithm learns from."""
+
+    newest: Trajectory
+    """The roll-out that was just collected, and stored."""
+    samples: PyTree
+    """A tree like ``Algorithm.replay`` of what each ``keep`` gave; leaves [G, L, B, ...]."""
+
+
 class EpisodeStats(NamedTuple):
     """Sums over the episodes that ended in one roll-out; divide by ``episodes`` for the mean."""
 
@@ -155,10 +183,13 @@ class Algorithm(NamedTuple):
     act: Callable[[Learner, PyTree, Step, PRNGKeyArray, bool], tuple[PyTree, Array, dict[str, Array]]]
     """(learner, carry, step [E ...], key, greedy) -> (carry, action [E N ...], extras). A deployed learner holds
     nothing but its policy."""
-    update: Callable[[Learner, Trajectory, PRNGKeyArray], tuple[Learner, Metrics]]
-    """One update from one trajectory. Metrics are a flat dict of scalars."""
+    update: Callable[[Learner, Any, PRNGKeyArray], tuple[Learner, Metrics]]
+    """One update from a :class:`Trajectory`, or from an :class:`Experience` where there is ``replay``. Metrics are a
+    flat dict of scalars."""
     acts_on: Literal["own", "team", "state"] = "own"
     """What an agent's action depends on: its own observation, all agents' observations, or the global state as well."""
+    replay: PyTree = ()
+    """A :class:`Replay`, or a tuple of them; an empty tuple where each trajectory is used once and forgotten."""
 
 
 class Scene(NamedTuple):

@@ -140,7 +140,7 @@ def test_ctrl_c_while_compiling(tmp_path: Path) -> None:
 
     trainer = trainer_in(tmp_path)
     learner = Learner({"w": jnp.ones(SEEDS)}, (), (), (), jnp.zeros(SEEDS, int))
-    start = TrainState(learner, (), jax.random.split(jax.random.key(0), SEEDS))
+    start = TrainState(learner, (), (), jax.random.split(jax.random.key(0), SEEDS))
     trainer.program = trainer.program._replace(init=lambda keys: start, advance=Compiling())  # type: ignore[arg-type]
     assert trainer.run() is False
     assert trainer.checkpoints.latest() == trainer.policies.latest() == 0

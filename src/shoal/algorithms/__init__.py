@@ -5,7 +5,23 @@ from typing import Any
 
 from shoal.errors import unknown
 
-NAMES = ("coma", "happo", "hatrpo", "ia2c", "ippo", "lica", "maa2c", "mapg", "mappo", "mat", "mat_dec", "seps")
+NAMES = (
+    "coma",
+    "happo",
+    "hatrpo",
+    "ia2c",
+    "ippo",
+    "iql",
+    "lica",
+    "maa2c",
+    "mapg",
+    "mappo",
+    "mat",
+    "mat_dec",
+    "qmix",
+    "seps",
+    "vdn",
+)
 
 
 def get(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Hyper-parameters that the policy-gradient families have in common, and the check of all of them.
+"""Hyper-parameters that the families have in common, and the check of all of them.
 
 "Paper" is Yu et al. 2022, Tables 7–15, for MPE, and "code" its authors' repository, unless a subclass says otherwise:
 an algorithm whose paper has another value repeats the field.
@@ -15,8 +15,8 @@ from shoal.networks.sharing import Sharing
 
 
 @dataclass(frozen=True)
-class PolicyConfig:
-    """What every decentralised stochastic policy needs to be built and trained."""
+class AgentConfig:
+    """What every team of networks needs to be built and trained."""
 
     sharing: Sharing | tuple[int, ...] = "shared"
     """Which agents share parameters: ``shared``, ``role``, ``independent``, or an index vector such as (0, 0, 1)."""
@@ -24,17 +24,35 @@ class PolicyConfig:
     """Append a one-hot id to what agents with shared parameters read."""
     network: Body = field(default_factory=Body)
     """Layers of actors and critics. Paper: 64 wide."""
+    normalise_inputs: bool = False
+    """Bring observations and state to zero mean and unit variance with running statistics."""
+
+    gamma: float = 0.99
+    """Discount γ per step. Paper: 0.99."""
+
+    learning_rate: float = 7e-4
+    """Adam's step size for actors. Paper: 7e-4."""
+    lr_final: float = 1.0
+    """Both rates go linearly to this fraction of themselves over the run: 1 constant, 0 annealed away. Paper: 1."""
+    adam_eps: float = 1e-5
+    """Adam's ε. Paper: 1e-5."""
+    max_grad_norm: float | None = 10.0
+    """Largest gradient norm of one policy or critic; None for no clip. Paper: 10."""
+    block: int = 1024
+    """Most rows (moments × agents) whose activations are held at once, to fit a core's cache; changes no result."""
+
+
+@dataclass(frozen=True)
+class PolicyConfig(AgentConfig):
+    """And what every decentralised stochastic policy needs that learns from each roll-out once."""
+
     output_gain: float = 0.01
     """Gain of the actor's orthogonal output layer. Paper: 0.01."""
     log_std: float = -0.5
     """Initial log standard deviation of a Gaussian policy, in units of half the action box."""
     squash: bool = False
     """Squash Gaussian actions into their box with tanh instead of clipping them on their way out."""
-    normalise_inputs: bool = False
-    """Bring observations and state to zero mean and unit variance with running statistics."""
 
-    gamma: float = 0.99
-    """Discount γ per step. Paper: 0.99."""
     lam: float = 0.95
     """GAE's λ. Paper: 0.95."""
     entropy_coef: float = 0.01
@@ -46,20 +64,10 @@ class PolicyConfig:
     target_entropy_rate: float = 0.05
     """Step of log σ per update and nat when target_entropy is given."""
 
-    learning_rate: float = 7e-4
-    """Adam's step size for actors. Paper: 7e-4."""
     critic_learning_rate: float | None = None
     """Adam's step size for critics; None for the actors'."""
-    lr_final: float = 1.0
-    """Both rates go linearly to this fraction of themselves over the run: 1 constant, 0 annealed away. Paper: 1."""
-    adam_eps: float = 1e-5
-    """Adam's ε. Paper: 1e-5."""
-    max_grad_norm: float | None = 10.0
-    """Largest gradient norm of one policy or critic; None for no clip. Paper: 10."""
     chunk_length: int = 16
     """L: recurrent nets are trained on chunks of this many steps; it must divide the roll-out. Paper: 10."""
-    block: int = 1024
-    """Most rows (moments × agents) whose activations are held at once, to fit a core's cache; changes no result."""
 
     @property
     def chunk(self) -> int | None:

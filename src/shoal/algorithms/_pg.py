@@ -16,6 +16,7 @@ from shoal.algorithms._actor_critic import Actor, Policy
 from shoal.algorithms._coefficients import Coefficients
 from shoal.algorithms._config import PolicyConfig, check_options
 from shoal.algorithms._optimiser import Optimiser, optimiser
+from shoal.algorithms._targets import follow, team_reward
 from shoal.algorithms._values import Stats
 from shoal.equations.distributions import Distribution
 from shoal.equations.reduce import DEVICES
@@ -88,30 +89,6 @@ class Statistics(NamedTuple):
 def init_statistics(c: PgConfig, value: Stats, critic: PyTree) -> Statistics:
     """The statistics to start from; the target network is a copy of the critic."""
     return Statistics(value, _coefficients.init(c), jax.tree.map(jnp.array, critic), jnp.int32(0))
-
-
-def follow(c: PgConfig, target: PyTree, critic: PyTree, steps: Array) -> PyTree:
-    """The target network after critic step number ``steps`` (from 1).
-
-    hard: θ^- = θ every C steps          soft: θ^- = τ θ + (1 − τ) θ^- at each
-    """
-    if c.target_rate is not None:
-        return jax.tree.map(lambda old, new: old + c.target_rate * (new - old), target, critic)
-    now = steps % c.target_interval == 0
-    return jax.tree.map(lambda old, new: jnp.where(now, new, old), target, critic)
-
-
-def team_reward(traj: Trajectory) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
-    """One reward and one discount for the team.
-
-        r_t = (1/N) Σ_i r^i_t,    d_t = max of d^i_t over the agents that acted
-
-    A shared reward is N equal copies, so its mean is one of them. The mean is over all N agents, not the living: a team
-    would otherwise gain by the death of its weakest. The team's episode goes on while it does for any agent that acted.
-    """
-    discount, acted = traj.outcome.discount, traj.step.alive
-    acted = acted | ~acted.any(-1, keepdims=True)
-    return traj.outcome.reward.mean(-1), jnp.where(acted, discount, 0.0).max(-1)
 
 
 def team_mean(x: Float[Array, "*b N"], alive: Array) -> Float[Array, "*b"]:

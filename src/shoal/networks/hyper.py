@@ -22,6 +22,16 @@ from shoal.types import PyTree
 Mixing = Literal["mix", "mlp"]
 
 
+def hypernetwork(inputs: int, outputs: int, hidden: int, layers: int) -> Net:
+    """A net that makes weights: ``layers`` layers with ReLU, 1 is linear; parameters have a leading axis P = 1."""
+    return for_team(build(Body((hidden,) * (layers - 1), activation="relu", orthogonal=False), inputs, outputs))
+
+
+def read(net: Net, params: PyTree, x: Float[Array, "*b F"]) -> Float[Array, "*b K"]:
+    """What a feed-forward net of the team says of ``x``."""
+    return net.apply(params, (), x, jnp.zeros(x.shape[:1], bool))[1]  # feed-forward: nothing is reset
+
+
 class Mixer(NamedTuple):
     """A scalar for the team from the critic's features and everybody's actions."""
 
@@ -60,14 +70,8 @@ def mixing_critic(
         raise unknown("mixing", kind, get_args(Mixing))
     width = num_agents * num_actions
 
-    def net(depth: int, inputs: int, outputs: int) -> Net:
-        return for_team(build(Body((embed,) * (depth - 1), activation="relu", orthogonal=False), inputs, outputs))
-
-    def read(net: Net, params: PyTree, x: Array) -> Array:
-        return net.apply(params, (), x, jnp.zeros(x.shape[:1], bool))[1]  # feed-forward: nothing is reset
-
     if kind == "mlp":
-        plain = net(3, features + width, 1)
+        plain = hypernetwork(features + width, 1, embed, 3)
 
         def side_by_side(params: PyTree, x: Array, actions: Array) -> Array:
             u = actions.reshape(*actions.shape[:-2], width)
@@ -76,10 +80,10 @@ def mixing_critic(
         return Mixer(plain.init, side_by_side)
 
     nets = {
-        "w1": net(layers, features, width * embed),
-        "b1": net(1, features, embed),
-        "w2": net(layers, features, embed),
-        "b2": net(2, features, 1),
+        "w1": hypernetwork(features, width * embed, embed, layers),
+        "b1": hypernetwork(features, embed, embed, 1),
+        "w2": hypernetwork(features, embed, embed, layers),
+        "b2": hypernetwork(features, 1, embed, 2),
     }
 
     def init(key: PRNGKeyArray) -> PyTree:

@@ -10,8 +10,9 @@ from jaxtyping import Array, Key
 
 from shoal.equations.reduce import DEVICES, total
 from shoal.rollouts import fused
+from shoal.training import feed as feeds
 from shoal.training.sharding import Layout
-from shoal.types import Algorithm, Environment, EpisodeStats, Learner, PyTree, Trajectory
+from shoal.types import Algorithm, Environment, EpisodeStats, Experience, Learner, PyTree, Trajectory
 
 
 class TrainState(NamedTuple):
@@ -19,6 +20,8 @@ class TrainState(NamedTuple):
 
     learner: Learner
     rollout: PyTree
+    feed: PyTree
+    """The replay buffer; empty for an on-policy algorithm."""
     key: Key[Array, " S"]
 
 
@@ -32,23 +35,32 @@ class Program(NamedTuple):
     """The state's shapes, without computing it."""
     capacity: int
     """The largest n."""
+    replay_bytes: int
+    """What the replay buffers of all seeds hold on one device when they are full."""
 
 
 def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, length: int, capacity: int) -> Program:
     """Fuse environment, policy and update; ``length`` is T, and a call's number of updates is chosen at run time."""
     rollout = fused.make(env, layout.num_envs, length)
+    shards = layout.mesh.shape[DEVICES]
+    feed = feeds.make(algorithm.replay, _trajectory(algorithm, rollout, layout.num_envs), layout.num_envs, shards)
 
     def init_one(key: Array) -> TrainState:
         key_learner, key_rollout, key = jax.random.split(key, 3)
         key_rollout = jax.random.fold_in(key_rollout, jax.lax.axis_index(DEVICES))
         carry = algorithm.initial_carry(layout.num_envs)
-        return TrainState(algorithm.init(key_learner), rollout.init(key_rollout, carry), key)
+        return TrainState(algorithm.init(key_learner), rollout.init(key_rollout, carry), feed.init(), key)
 
-    def collect(state: TrainState) -> tuple[TrainState, Trajectory, EpisodeStats, Array]:
+    def collect(state: TrainState) -> tuple[TrainState, Trajectory | Experience, EpisodeStats, Array]:
         key, key_rollout, key_update = jax.random.split(state.key, 3)
         key_rollout = jax.random.fold_in(key_rollout, jax.lax.axis_index(DEVICES))
         rolled, trajectory, stats = rollout.collect(algorithm.act, state.learner, state.rollout, key_rollout)
-        return TrainState(state.learner, rolled, key), trajectory, stats, key_update
+        if feed.ready is None:
+            return TrainState(state.learner, rolled, state.feed, key), trajectory, stats, key_update
+        key_take, key_update = jax.random.split(key_update)
+        fed = feed.put(state.feed, trajectory)
+        batch = feed.take(fed, trajectory, key_take)
+        return TrainState(state.learner, rolled, fed, key), batch, stats, key_update
 
     # Acting is many small steps, and seeds side by side share the cost of each. An update is a few large products: on a
     # CPU one seed's after another's, since a batch of them is slower there and falls out of the cache.
@@ -62,8 +74,16 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
 
     def every_seed(state: TrainState) -> tuple[TrainState, Any]:
         """One update of each seed, the same for every algorithm."""
-        state, trajectory, stats, keys = together(collect)(state)
-        learner, metrics = update(state.learner, trajectory, keys)
+        state, batch, stats, keys = together(collect)(state)
+        if feed.ready is None:
+            learner, metrics = update(state.learner, batch, keys)
+        else:  # all seeds are ready at once, so one answer keeps this a branch; metrics are 0 until then
+            ready = feed.ready(jax.tree.map(lambda x: x[0], state.feed))
+            shapes = jax.eval_shape(update, state.learner, batch, keys)[1]
+            nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+            learner, metrics = jax.lax.cond(
+                ready, update, lambda learner, *_: (learner, nothing), state.learner, batch, keys
+            )
         return state._replace(learner=learner), (metrics, total(stats))
 
     def advance(state: TrainState, n: Array) -> tuple[TrainState, Any]:
@@ -79,7 +99,7 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
 
     # check_vma off: what is equal on all shards is known to us (see equations/reduce.py), not provable to JAX.
     shard = partial(jax.shard_map, mesh=layout.mesh, check_vma=False)
-    state_spec = TrainState(layout.learner, layout.rollout, layout.learner)  # type: ignore[arg-type]
+    state_spec = _specs(layout, jax.eval_shape(feed.init))
     init = shard(jax.vmap(init_one), in_specs=layout.learner, out_specs=state_spec)
     many = shard(advance, in_specs=(state_spec, jax.P()), out_specs=(state_spec, layout.rows))
 
@@ -94,15 +114,27 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
         jax.jit(many, donate_argnums=0, out_shardings=named),
         template,
         capacity,
+        feed.num_bytes * layout.seeds,
     )
+
+
+def _trajectory(algorithm: Algorithm, rollout: fused.Rollout, num_envs: int) -> PyTree:
+    """The shapes of a roll-out."""
+
+    def roll(key: Array) -> Trajectory:
+        state = rollout.init(key, algorithm.initial_carry(num_envs))
+        return rollout.collect(algorithm.act, algorithm.init(key), state, key)[1]
+
+    return jax.eval_shape(roll, jax.random.key(0)) if jax.tree.leaves(algorithm.replay) else ()
+
+
+def _specs(layout: Layout, feed: PyTree) -> TrainState:
+    """How the state lies on the devices. Of a buffer, what has environments is cut as they are."""
+    cut = jax.tree.map(lambda x: layout.rollout if x.ndim else layout.learner, feed)
+    return TrainState(layout.learner, layout.rollout, cut, layout.learner)  # type: ignore[arg-type]
 
 
 def place(state: TrainState, layout: Layout) -> TrainState:
     """Put a restored state on the devices as training left it there."""
-    learner, rollout = layout.named(layout.learner), layout.named(layout.rollout)
-    shardings = TrainState(
-        jax.tree.map(lambda _: learner, state.learner),
-        jax.tree.map(lambda _: rollout, state.rollout),
-        learner,  # pyright: ignore[reportArgumentType]
-    )
-    return jax.device_put(state, shardings)
+    specs = _specs(layout, jax.eval_shape(lambda feed: jax.tree.map(lambda x: x[0], feed), state.feed))
+    return jax.device_put(state, jax.tree.map(layout.named, specs, is_leaf=lambda x: isinstance(x, jax.P)))

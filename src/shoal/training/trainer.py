@@ -15,6 +15,7 @@ import numpy as np
 from shoal.errors import InputError
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.log import Log
+from shoal.training import feed, memory
 from shoal.training.program import Program, TrainState, compile_program, place
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
@@ -24,6 +25,8 @@ from shoal.types import Algorithm, Environment
 CALL_SECONDS = 1.0
 """Aim of one call's length: long enough to hide its cost, short enough for a live line and a prompt Ctrl-C."""
 
+SAVING = 20.0
+"""Between two checkpoints lies at least so many times what one takes."""
 
 CAPACITY = 256
 """Most updates in one call."""
@@ -44,6 +47,11 @@ class Trainer:
         self.program: Program = compile_program(
             env, algorithm, layout, settings.rollout_length, min(CAPACITY, settings.num_updates)
         )
+        self.said: list[str] = []
+        """What the user should know before the run starts."""
+        if self.program.replay_bytes:
+            moments = sum(one.capacity for one in feed.wanted(algorithm.replay))
+            self.said = [memory.check(self.program.replay_bytes, layout.mesh.devices, moments, settings.seeds)]
         self.checkpoints = Checkpoints(folder / "checkpoints", settings.keep)
         self.policies = Checkpoints(folder / "policy", 2)
         self.log = Log(folder, tensorboard=settings.tensorboard)
@@ -100,7 +108,7 @@ class Trainer:
                 began = time.monotonic()
                 advance = self.program.advance.lower(self.state, np.int32(1)).compile()
                 self.progress.say(f"Compiled in {time.monotonic() - began:.1f} s.")
-                saved_at = time.monotonic()
+                saved_at, pause = time.monotonic(), settings.checkpoint_seconds
                 while self.update < settings.num_updates and not self._stop.is_set():
                     n = min(size, settings.num_updates - self.update, self.program.capacity)
                     began = time.monotonic()
@@ -109,9 +117,12 @@ class Trainer:
                     spent = time.monotonic() - began
                     self._take(rows, n, spent)
                     size = max(1, min(self.program.capacity, int(n * CALL_SECONDS / max(spent, 1e-6))))
-                    if time.monotonic() - saved_at >= settings.checkpoint_seconds:
+                    if time.monotonic() - saved_at >= pause:
+                        began = time.monotonic()
                         self.save()
                         saved_at = time.monotonic()
+                        if settings.checkpoint_seconds > 0:  # a large replay buffer is saved less often
+                            pause = max(settings.checkpoint_seconds, SAVING * (saved_at - began))
                 self.save()
         finally:
             self.progress.close()

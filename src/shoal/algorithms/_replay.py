@@ -1,0 +1,137 @@
+"""What every off-policy family shares: options of replay and targets, and what is stored of a moment.
+
+A sample of the buffer is time-major, [L, B, ...], and reads as a short :class:`Trajectory` whose recurrent state starts
+at zero: L is 1 for feed-forward nets with one-step targets, and ``sequence_length`` otherwise.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from shoal.algorithms._config import AgentConfig, check_options
+from shoal.errors import InputError
+from shoal.types import PyTree, Replay, Step, Trajectory
+
+
+@dataclass(frozen=True)
+class ReplayConfig(AgentConfig):
+    """And a replay buffer with target networks."""
+
+    buffer_size: int = 200_000
+    """Moments (environment steps) that the replay buffer holds; then the oldest are overwritten."""
+    batch_size: int = 32
+    """Sequences per gradient step, or single transitions where ``sequence_length`` does not apply."""
+    sequence_length: int = 25
+    """L: steps per sequence, for recurrent nets and for targets over several steps; otherwise transitions are drawn."""
+    burn_in: int = 0
+    """Steps at the start of a sequence that only warm a recurrent state up (Kapturowski et al. 2019). Needed where
+    sequences start within episodes, which they do not if roll-outs and sequences are as long as episodes."""
+    learning_starts: int = 1000
+    """Environment steps before the first gradient step."""
+    gradient_steps: int = 1
+    """Gradient steps after each roll-out, each on a batch of its own."""
+    target_interval: int = 200
+    """C: target networks become copies every so many gradient steps."""
+    target_rate: float | None = None
+    """If given, target networks move by this fraction τ towards the trained ones at each gradient step instead."""
+
+
+def check_replay(config: Any, **names: tuple[str, ...]) -> None:
+    """Refuse options that mean nothing; ``names`` as in :func:`check_options`.
+
+    Raises:
+        InputError: naming the option and its range.
+    """
+    counts = ("buffer_size", "batch_size", "sequence_length", "gradient_steps", "target_interval")
+    counts += names.pop("counts", ())
+    fractions = ("target_rate", *names.pop("fractions", ()))
+    weights = ("learning_starts", "burn_in", *names.pop("weights", ()))
+    check_options(config, counts=counts, fractions=fractions, weights=weights, **names)
+    if config.burn_in >= config.sequence_length:
+        raise InputError(f"burn_in {config.burn_in} leaves nothing of sequences of {config.sequence_length} steps.")
+
+
+class Moments(NamedTuple):
+    """What is stored: what was seen, done and earned, and what it led to, before any reset."""
+
+    obs: Float[Array, "*b N O"]
+    state: Float[Array, "*b S"]
+    legal: Bool[Array, "*b N A"]
+    alive: Bool[Array, "*b N"]
+    first: Bool[Array, "*b"]
+    action: Array
+    reward: Float[Array, "*b N"]
+    discount: Float[Array, "*b N"]
+    last: Bool[Array, "*b"]
+    next_obs: Float[Array, "*b N O"]
+    next_state: Float[Array, "*b S"]
+    next_legal: Bool[Array, "*b N A"]
+    next_alive: Bool[Array, "*b N"]
+    extras: dict[str, Array]
+
+
+def make_replay(config: Any, *, sequences: bool, state: bool, extras: tuple[str, ...] = ()) -> Replay:
+    """The replay buffer of an algorithm.
+
+    Args:
+        config: a :class:`ReplayConfig`.
+        sequences: whether sequences are drawn rather than transitions.
+        state: whether the global state is read, and therefore stored.
+        extras: what ``act`` notes and training reads.
+    """
+    length, burn_in = (config.sequence_length, config.burn_in) if sequences else (1, 0)
+    return Replay(
+        keep=keep(state, extras),
+        capacity=config.buffer_size,
+        warm_up=config.learning_starts,
+        draws=config.gradient_steps,
+        batch=config.batch_size,
+        length=length,
+        period=length - burn_in,
+    )
+
+
+def keep(state: bool, extras: tuple[str, ...]) -> Callable[[Trajectory], Moments]:
+    """What of a trajectory is stored: a state that nobody reads is stored as nothing."""
+
+    def of(x: Array) -> Array:
+        return x if state else x[..., :0]
+
+    def stored(traj: Trajectory) -> Moments:
+        step, outcome = traj.step, traj.outcome
+        return Moments(
+            step.obs,
+            of(step.state),
+            step.legal,
+            step.alive,
+            step.first,
+            traj.action,
+            outcome.reward,
+            outcome.discount,
+            outcome.last,
+            outcome.obs,
+            of(outcome.state),
+            outcome.legal,
+            outcome.alive,
+            {name: traj.extras[name] for name in extras},
+        )
+
+    return stored
+
+
+def as_trajectory(m: Moments, carry: PyTree) -> Trajectory:
+    """A sample as a trajectory with the recurrent state before its first moment."""
+    nothing, no = jnp.zeros_like(m.reward), jnp.zeros_like(m.first)
+    step = Step(m.obs, m.state, m.legal, m.alive, nothing, nothing + 1, m.first, no)
+    outcome = Step(m.next_obs, m.next_state, m.next_legal, m.next_alive, m.reward, m.discount, no, m.last)
+    return Trajectory(step, m.action, m.extras, outcome, carry)
+
+
+def warmed_up(config: Any, shape: tuple[int, ...]) -> Bool[Array, "L B"]:
+    """Moments of a sample that are learned from: those after the burn-in."""
+    length = shape[0]
+    start = config.burn_in if length > 1 else 0
+    return jnp.broadcast_to((jnp.arange(length) >= start)[:, None], shape)

@@ -1,0 +1,35 @@
+"""What the target of a learned Q is made of: a network that follows slowly, and one reward for a team."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from shoal.types import PyTree, Trajectory
+
+
+def follow(c: Any, target: PyTree, critic: PyTree, steps: Array) -> PyTree:
+    """The target network after critic step number ``steps`` (from 1).
+
+    hard: θ^- = θ every C steps          soft: θ^- = τ θ + (1 − τ) θ^- at each
+
+    ``c.target_rate`` is τ; where it is None, ``c.target_interval`` is C.
+    """
+    if c.target_rate is not None:
+        return jax.tree.map(lambda old, new: old + c.target_rate * (new - old), target, critic)
+    now = steps % c.target_interval == 0
+    return jax.tree.map(lambda old, new: jnp.where(now, new, old), target, critic)
+
+
+def team_reward(traj: Trajectory) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
+    """One reward and one discount for the team.
+
+        r_t = (1/N) Σ_i r^i_t,    d_t = max of d^i_t over the agents that acted
+
+    A shared reward is N equal copies, so its mean is one of them. The mean is over all N agents, not the living: a team
+    would otherwise gain by the death of its weakest. The team's episode goes on while it does for any agent that acted.
+    """
+    discount, acted = traj.outcome.discount, traj.step.alive
+    acted = acted | ~acted.any(-1, keepdims=True)
+    return traj.outcome.reward.mean(-1), jnp.where(acted, discount, 0.0).max(-1)

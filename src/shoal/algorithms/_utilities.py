@@ -1,0 +1,62 @@
+"""Utilities: what each agent thinks of each of its actions, from its own history; and acting by them."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from shoal.algorithms._actor_critic import normalised
+from shoal.equations.distributions import ILLEGAL, Categorical
+from shoal.networks.body import Body, build
+from shoal.networks.inputs import actor_input
+from shoal.networks.net import Net, last_carry
+from shoal.networks.sharing import per_agent
+from shoal.types import EnvSpec, Learner, PyTree, Step, Trajectory
+
+Utilities = Callable[[PyTree, PyTree, Step], tuple[PyTree, Float[Array, "T E N A"]]]
+"""(θ, carry before, normalised step [T E ...]) -> (carry after each moment, utility of every action)."""
+
+
+def utility(q: Float[Array, "*b N A"], action: Int[Array, "*b N"], alive: Bool[Array, "*b N"]) -> Float[Array, "*b N"]:
+    """The utilities of the actions, 0 for the dead."""
+    chosen = jnp.where(action[..., None] == jnp.arange(q.shape[-1]), q, 0.0).sum(-1)
+    return jnp.where(alive, chosen, 0.0)
+
+
+def best(q: Float[Array, "*b N A"], step: Step) -> tuple[Int[Array, "*b N"], Float[Array, "*b N"]]:
+    """Each agent's best legal action with its utility, 0 for the dead."""
+    q = jnp.where(step.legal, q, ILLEGAL)
+    return q.argmax(-1), jnp.where(step.alive, q.max(-1), 0.0)
+
+
+def following(q: Utilities, params: PyTree, traj: Trajectory) -> Float[Array, "L B N A"]:
+    """The utilities in each moment's outcome, read from the recurrent state after that moment."""
+    after = ()
+    if jax.tree.leaves(traj.carry):
+        after, _ = q(params, traj.carry, traj.step)
+    return q(params, after, jax.tree.map(lambda x: x[None], traj.outcome))[1][0]
+
+
+def make_utilities(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: bool) -> tuple[Net, Utilities]:
+    """Every agent's utilities, from its own observations."""
+    source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
+    net = per_agent(build(body, source.width, spec.action.width, output_gain=0.01), index)
+    return net, lambda params, carry, step: net.apply(params, carry, source.features(step), step.first)
+
+
+def epsilon_greedy(q: Utilities) -> Callable[..., tuple[PyTree, Array, dict[str, Array]]]:
+    """An ``Algorithm.act``: each agent's best legal action, or with probability ε (``Policy.floor``) any legal one."""
+
+    def act(learner: Learner, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool) -> tuple[PyTree, Array, dict]:
+        seen = jax.tree.map(lambda x: x[None], normalised(learner.policy.inputs, step))
+        after, values = q(learner.policy.actor, carry, seen)
+        action = best(values[0], step)[0]
+        if not greedy:
+            key_whether, key_which = jax.random.split(key)
+            explore = jax.random.uniform(key_whether, action.shape) < learner.policy.floor
+            anything = Categorical(jnp.zeros_like(values[0]), step.legal).sample(key_which)
+            action = jnp.where(explore, anything, action)
+        return last_carry(after), action, {}
+
+    return act

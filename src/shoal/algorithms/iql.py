@@ -1,0 +1,28 @@
+"""IQL: independent Q-learning (Tan 1993), with the deep Q-network of Mnih et al. 2015: QMIX's family without a mixer.
+
+    y^i_t = r^i_t + γ d^i_t max_a Q^i(o^i_{t+1}, a; θ^-)
+    min_θ  E[ (y^i_t − Q^i(o^i_t, a^i_t; θ))² ]                                            (Mnih et al. 2015, eq. 2)
+
+Each agent takes the others for a part of its environment and learns from its own reward. Double Q, recurrent nets and
+targets over several steps are options. Equations, options and results: docs/algorithms/qmix.md.
+"""
+
+from dataclasses import dataclass
+
+from shoal.algorithms import _q
+from shoal.types import Algorithm, EnvSpec, Scale
+
+
+@dataclass(frozen=True)
+class Config(_q.QConfig):
+    """IQL's hyper-parameters."""
+
+
+def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
+    """IQL for an environment with discrete actions.
+
+    Raises:
+        InputError: actions are continuous, or an option is out of its range.
+    """
+    alone = _q.Mixer(lambda key: (), lambda params, q, best, action, step: q, team=False)
+    return _q.make_with(spec, config, scale, alone)

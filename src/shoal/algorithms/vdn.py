@@ -1,0 +1,30 @@
+"""VDN: value decomposition networks (Sunehag et al. 2018).
+
+    Q_tot(s, u) = Σ_i Q_i(τ^i, u^i)                                                       (Sunehag et al. 2018, eq. 1)
+
+One temporal difference of the team's reward trains all utilities through their sum; each agent then acts greedily by
+its own, since a sum is largest where every term is. All other stages are those of :mod:`shoal.algorithms._q`.
+Equations, options and results: docs/algorithms/qmix.md.
+"""
+
+from dataclasses import dataclass
+
+from shoal.algorithms import _q
+from shoal.types import Algorithm, EnvSpec, Scale
+
+
+@dataclass(frozen=True)
+class Config(_q.QConfig):
+    """VDN's hyper-parameters."""
+
+
+MIX = _q.Mixer(lambda key: (), lambda params, q, best, action, step: q.sum(-1))
+
+
+def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
+    """VDN for an environment with discrete actions.
+
+    Raises:
+        InputError: actions are continuous, or an option is out of its range.
+    """
+    return _q.make_with(spec, config, scale, MIX)

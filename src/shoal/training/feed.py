@@ -1,0 +1,122 @@
+"""What an update learns from: the newest trajectory itself, or batches from a replay buffer that lives on the device.
+
+The buffer is flashbax's: a ring of moments per environment, part of the compiled program's state and of every
+checkpoint. Insertion and sampling touch what they insert and sample; nothing copies the buffer.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flashbax
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, PRNGKeyArray
+
+from shoal.equations.reduce import DEVICES
+from shoal.errors import InputError
+from shoal.types import Experience, PyTree, Replay, Trajectory
+
+
+class Feed(NamedTuple):
+    """Between roll-out and update, for one seed's environments on one device."""
+
+    init: Callable[[], PyTree]
+    """An empty feed."""
+    put: Callable[[PyTree, Trajectory], PyTree]
+    """(feed, trajectory) -> feed that holds it."""
+    take: Callable[[PyTree, Trajectory, PRNGKeyArray], Trajectory | Experience]
+    """(feed, newest trajectory, key) -> what ``update`` gets; the key is the same on every device."""
+    ready: Callable[[PyTree], Bool[Array, ""]] | None
+    """Whether enough is stored to learn from; None where there is nothing to wait for."""
+    num_bytes: int
+    """What is stored when it is full."""
+
+
+def make(replay: PyTree, trajectory: PyTree, num_envs: int, shards: int) -> Feed:
+    """The feed of an algorithm with ``Algorithm.replay``.
+
+    Args:
+        replay: a :class:`Replay`, or a tuple of them; an empty tuple for an on-policy algorithm.
+        trajectory: shapes of a trajectory of T steps in ``num_envs`` environments.
+        num_envs: E, on one device.
+        shards: devices over which the environments of a seed are cut.
+
+    Raises:
+        InputError: a batch does not divide over the devices, or the buffer is too small for what shall be drawn from
+            it.
+    """
+    structure, buffers = jax.tree.structure(replay, is_leaf=_is_replay), wanted(replay)
+    if not buffers:
+        return Feed(lambda: (), lambda feed, _: feed, lambda _, newest, __: newest, None, 0)
+    length = trajectory.step.first.shape[0]
+    rings = [_ring(one, num_envs, shards, length) for one in buffers]
+
+    def put(feed: list[Any], newest: Trajectory) -> list[Any]:
+        def stored(kept: PyTree) -> PyTree:
+            return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), kept)  # flashbax has environments first
+
+        return [
+            ring.add(state, stored(one.keep(newest))) for ring, one, state in zip(rings, buffers, feed, strict=True)
+        ]
+
+    def take(feed: list[Any], newest: Trajectory, key: PRNGKeyArray) -> Experience:
+        if DEVICES in jax.sharding.get_abstract_mesh().manual_axes:
+            key = jax.random.fold_in(key, jax.lax.axis_index(DEVICES))
+        keys = jax.random.split(key, len(buffers))
+        drawn = [ring.sample(state, k).experience for ring, state, k in zip(rings, feed, keys, strict=True)]
+
+        def cut(x: Array, one: Replay) -> Array:
+            x = x.reshape(one.draws, one.batch // shards, *x.shape[1:])
+            return jnp.swapaxes(x, 1, 2)
+
+        samples = [jax.tree.map(lambda x, one=one: cut(x, one), d) for d, one in zip(drawn, buffers, strict=True)]
+        return Experience(newest, jax.tree.unflatten(structure, samples))
+
+    def init() -> list[Any]:
+        return [ring.init(_moment(one, trajectory)) for ring, one in zip(rings, buffers, strict=True)]
+
+    def ready(feed: list[Any]) -> Bool[Array, ""]:
+        return jnp.stack([ring.can_sample(state) for ring, state in zip(rings, feed, strict=True)]).all()
+
+    num_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(init)))
+    return Feed(init, put, take, ready, num_bytes)
+
+
+def wanted(replay: PyTree) -> list[Replay]:
+    """The buffers that ``Algorithm.replay`` asks for."""
+    return jax.tree.leaves(replay, is_leaf=_is_replay)
+
+
+def _is_replay(node: Any) -> bool:
+    return isinstance(node, Replay)
+
+
+def _moment(one: Replay, trajectory: PyTree) -> PyTree:
+    """What is stored of one moment of one environment, as zeros."""
+    kept = jax.eval_shape(one.keep, trajectory)
+    return jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), kept)
+
+
+def _ring(one: Replay, num_envs: int, shards: int, length: int) -> Any:
+    """A flashbax buffer whose time axis holds whole roll-outs, so that sequences stay where episodes began."""
+    if one.batch % shards:
+        raise InputError(f"batch_size {one.batch} does not divide over {shards} devices.")
+    per_env = one.capacity // (num_envs * shards) // length * length
+    needed = max(one.length, length)
+    if per_env < needed:
+        least = -(-needed // length) * length * num_envs * shards
+        raise InputError(
+            f"buffer_size {one.capacity} is too small for {num_envs * shards} environments with roll-outs of {length} "
+            f"and sequences of {one.length} steps; it takes {least}."
+        )
+    warm_up = max(one.length, -(-one.warm_up // (num_envs * shards)))
+    if warm_up > per_env:
+        raise InputError(f"learning_starts {one.warm_up} exceeds what the replay buffer holds, {one.capacity} moments.")
+    return flashbax.make_trajectory_buffer(
+        add_batch_size=num_envs,
+        sample_batch_size=one.draws * (one.batch // shards),
+        sample_sequence_length=one.length,
+        period=one.period,
+        min_length_time_axis=warm_up,
+        max_length_time_axis=per_env,
+    )
