@@ -15,7 +15,7 @@ from shoal.errors import InputError
 from shoal.networks.body import Body, build
 from shoal.networks.inputs import CriticInput, Input, actor_input, critic_input
 from shoal.networks.sharing import per_agent
-from shoal.types import Box, EnvSpec, PyTree, Step
+from shoal.types import Box, Discrete, EnvSpec, PyTree, Step
 
 
 class Options(NamedTuple):
@@ -44,6 +44,16 @@ class ActionCritic(NamedTuple):
     """P of the parameters."""
 
 
+def encode(space: Discrete | Box, u: Array, step: Step) -> Float[Array, "*b N A"]:
+    """Actions as features of size 1: one-hot, or a box's real dimensions in [-1, 1]; zero for the dead."""
+    if isinstance(space, Box):
+        half = (space.high - space.low) / 2
+        x = jnp.where(step.legal, jnp.clip((u - space.low) / half - 1.0, -1.0, 1.0), 0.0)
+    else:
+        x = (u[..., None] == jnp.arange(space.width)).astype(jnp.float32)
+    return jnp.where(step.alive[..., None], x, 0.0)
+
+
 def make_action_critic(
     spec: EnvSpec, body: Body, kind: CriticInput, index: tuple[int, ...], agent_id: bool
 ) -> ActionCritic:
@@ -68,26 +78,17 @@ def make_action_critic(
     # Values that start alike for all actions: no policy runs after the preferences of a net that knows nothing.
     net = per_agent(build(body, width, 1 if box else space.width, output_gain=0.01), index)
 
-    def encode(u: Array, step: Step) -> Array:
-        """Actions as features [T, E, N, A] of size 1, zero for the dead."""
-        if box:
-            half = (box.high - box.low) / 2
-            x = jnp.where(step.legal, jnp.clip((u - box.low) / half - 1.0, -1.0, 1.0), 0.0)
-        else:
-            x = (u[..., None] == jnp.arange(space.width)).astype(jnp.float32)
-        return jnp.where(step.alive[..., None], x, 0.0)
-
     def context(step: Step, u: Array) -> Array:
         """What Q reads of everything but the agent's own action, [T, E, N, F]."""
         x = source.features(step)
         if not central:
             return x
-        others = encode(u, step)[..., None, :, :] * (1.0 - jnp.eye(n))[..., None]
+        others = encode(space, u, step)[..., None, :, :] * (1.0 - jnp.eye(n))[..., None]
         return jnp.concatenate([x, others.reshape(*x.shape[:-1], n * space.width)], -1)
 
     def of_own(params: PyTree, x: Array, step: Step, own: Array) -> Array:
         """Q of a continuous action of the agent's own."""
-        return net.apply(params, (), jnp.concatenate([x, encode(own, step)], -1), step.first)[1][..., 0]
+        return net.apply(params, (), jnp.concatenate([x, encode(space, own, step)], -1), step.first)[1][..., 0]
 
     def taken(params: PyTree, step: Step, u: Array) -> Array:
         x = context(step, u)

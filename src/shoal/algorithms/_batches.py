@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from jaxtyping import Array, Float, Key, PRNGKeyArray, UInt32
 
 from shoal.equations.reduce import DEVICES, total
 from shoal.errors import InputError
@@ -84,6 +84,17 @@ def shuffle(key: PRNGKeyArray, n: int) -> UInt32[Array, " n"]:
         key = jax.random.fold_in(key, jax.lax.axis_index(DEVICES))
     mask = jnp.uint32((1 << (n - 1).bit_length()) - 1)
     return jax.lax.sort((jax.random.bits(key, (n,)) & ~mask) | jnp.arange(n, dtype=jnp.uint32), is_stable=False) & mask
+
+
+def row_keys(key: PRNGKeyArray, count: int) -> Key[Array, " count"]:
+    """One key for each of ``count`` rows, made from its number among those of all devices.
+
+    Draws are then the same on however many devices the rows lie.
+    """
+    number = jnp.arange(count)
+    if DEVICES in jax.sharding.get_abstract_mesh().manual_axes:
+        number += count * jax.lax.axis_index(DEVICES)
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, number)
 
 
 def minibatches(key: PRNGKeyArray, batch: Batch, count: int) -> Batch:

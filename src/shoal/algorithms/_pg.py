@@ -19,7 +19,6 @@ from shoal.algorithms._optimiser import Optimiser, optimiser
 from shoal.algorithms._targets import follow, team_reward
 from shoal.algorithms._values import Stats
 from shoal.equations.distributions import Distribution
-from shoal.equations.reduce import DEVICES
 from shoal.equations.returns import td_lambda
 from shoal.networks.inputs import CriticInput
 from shoal.types import Learner, Metrics, PyTree, Scale, Step, Trajectory
@@ -109,14 +108,9 @@ def td_targets(c: PgConfig, traj: Trajectory, next_q: Float[Array, "T E"]) -> Fl
 def noise(dist: Distribution, key: PRNGKeyArray, axis: int) -> Float[Array, "..."]:
     """The noise of one draw per row of ``dist``, whose environments stand on ``axis``; for ``dist.sample_from``.
 
-    Each environment has a key of its own, made from its number among those of all devices, so that the draw is the same
-    on however many devices.
+    Each environment has a key of its own; see :func:`shoal.algorithms._batches.row_keys`.
     """
-    count = jax.tree.leaves(dist)[0].shape[axis]
-    number = jnp.arange(count)
-    if DEVICES in jax.sharding.get_abstract_mesh().manual_axes:
-        number += count * jax.lax.axis_index(DEVICES)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, number)
+    keys = _batches.row_keys(key, jax.tree.leaves(dist)[0].shape[axis])
     return jax.vmap(lambda one, key: one.noise(key), (axis, 0), axis)(dist, keys)
 
 

@@ -1,4 +1,4 @@
-"""What IQL, VDN, QMIX and QPLEX share, that is everything but ``mix``: utilities, ε-greedy acting, targets, the step.
+"""What IQL, VDN, QMIX, QPLEX and QTRAN share, that is all but the mixer: utilities, ε-greedy acting, targets, the step.
 
     y_t = r_t + γ d_t Q_tot(outcome_t, argmax_u Q(outcome_t, u; θ); θ^-)                   double Q, one step
     min_θ  E[ (y_t − Q_tot(s_t, u_t; θ))² ]
@@ -8,7 +8,7 @@ The discount d_t is that of the outcome: what the action at t led to. Several st
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from shoal.algorithms import _batches
 from shoal.algorithms._actor_critic import Policy, init_inputs, normalised, update_inputs
 from shoal.algorithms._optimiser import optimiser
 from shoal.algorithms._replay import ReplayConfig, as_trajectory, check_replay, make_replay, warmed_up
-from shoal.algorithms._targets import follow, team_reward
+from shoal.algorithms._targets import count, follow, init_rewards, scaled, team_reward
 from shoal.algorithms._utilities import best, epsilon_greedy, following, make_utilities, utility
 from shoal.equations import normalise
 from shoal.equations.returns import n_step_returns, td_lambda
@@ -49,9 +49,6 @@ class QConfig(ReplayConfig):
     """ε in the end, from the fraction ``epsilon_fraction`` of the run on. Paper: 0.05."""
     epsilon_fraction: float = 0.1
     """Fraction of the run in which ε falls linearly. Code: the first 50,000 steps."""
-    reward_norm: Literal["none", "scale", "standardise"] = "none"
-    """Learn from rewards divided by their running standard deviation (``scale``), and with their mean taken off as well
-    (``standardise``, which changes what is best where episodes can end early). Paper: none."""
     huber: float | None = None
     """Width δ of a Huber loss, in rewards' units; None for ½e². Paper: None."""
 
@@ -67,12 +64,15 @@ class Mixer(NamedTuple):
     init: Callable[[PRNGKeyArray], PyTree]
     """key -> parameters, leaves with a leading axis of length 1."""
     apply: Callable[[PyTree, Array, Array, Array, Step], Array]
-    """(parameters, utilities of the actions [*b N], the agents' best utilities [*b N], actions Int[*b N], step) -> Q_tot
-    [*b]; or Q [*b N] where each agent learns by itself. Utilities of the dead are 0."""
+    """(parameters, utilities of the actions [*b N], the agents' best utilities [*b N], actions Int[*b N], step) ->
+    Q_tot [*b]; or Q [*b N] where each agent learns by itself. Utilities of the dead are 0."""
     team: bool = True
     """Whether there is one value for the team."""
     reads_state: bool = False
     """Whether it needs the global state."""
+    constraints: Callable[[PyTree, Array, Array, Step], tuple[Array, Metrics]] | None = None
+    """(parameters, utilities of every action [*b N A], actions, step) -> (what is added to the loss [*b], rows of
+    metrics [*b]); for a value that the utilities do not make but are fitted to (QTRAN)."""
 
 
 class Statistics(NamedTuple):
@@ -100,14 +100,6 @@ def returns(c: QConfig, reward: Array, discount: Array, next_value: Array, last:
     if c.lam > 0:
         return td_lambda(reward, discount, next_value, last, gamma=c.gamma, lam=c.lam)
     return n_step_returns(reward, discount, next_value, last, gamma=c.gamma, n=c.n_step)
-
-
-def scaled(c: QConfig, stats: normalise.Running | tuple[()], reward: Array) -> Array:
-    """Rewards in the units of learning."""
-    if not isinstance(stats, normalise.Running):
-        return reward
-    mean, std = normalise.moments(stats)
-    return (reward - mean) / std if c.reward_norm == "standardise" else reward / std
 
 
 def check_q(spec: EnvSpec, config: QConfig) -> None:
@@ -145,8 +137,7 @@ def make_with(spec: EnvSpec, config: Any, scale: Scale, mixer: Mixer) -> Algorit
     def init(key: PRNGKeyArray) -> Learner:
         key_net, key_mixer = jax.random.split(key)
         theta, phi = net.init(key_net), mixer.init(key_mixer)
-        stats = () if c.reward_norm == "none" else normalise.init(())
-        statistics = Statistics(jax.tree.map(jnp.array, (theta, phi)), jnp.int32(0), stats)
+        statistics = Statistics(jax.tree.map(jnp.array, (theta, phi)), jnp.int32(0), init_rewards(c.reward_norm, ()))
         policy = Policy(theta, init_inputs(spec, c.normalise_inputs), jnp.float32(c.epsilon))
         optimisers = adam.init(theta), mixer_adam.init(phi) if phi else ()
         return Learner(policy, phi, optimisers, statistics, jnp.int32(0))
@@ -161,7 +152,7 @@ def make_with(spec: EnvSpec, config: Any, scale: Scale, mixer: Mixer) -> Algorit
         value = mixed(phi, frozen, best(chooser, traj.outcome)[0], traj.outcome)
         outcome = traj.outcome
         reward, discount = team_reward(traj) if mixer.team else (outcome.reward, outcome.discount)
-        return returns(c, scaled(c, learner.statistics.reward, reward), discount, value, outcome.last)
+        return returns(c, scaled(c.reward_norm, learner.statistics.reward, reward), discount, value, outcome.last)
 
     def loss(params: tuple[PyTree, PyTree], part: Batch) -> tuple[Array, Metrics]:
         part = _batches.time_major(part)
@@ -170,8 +161,10 @@ def make_with(spec: EnvSpec, config: Any, scale: Scale, mixer: Mixer) -> Algorit
         error = part.target - value
         cost = jnp.square(error) / 2 if c.huber is None else huber(error, c.huber)
         metrics = {"td_loss": cost, "q": value, "td_error": jnp.abs(error)}
-        sums = {name: (x * part.weight).sum() for name, x in metrics.items()}
-        return sums["td_loss"], sums
+        if mixer.constraints is not None:
+            added, rows = mixer.constraints(params[1], values, part.action, part.step)
+            cost, metrics = cost + added, metrics | rows
+        return (cost * part.weight).sum(), {name: (x * part.weight).sum() for name, x in metrics.items()}
 
     def descend(learner: Learner, sample: Any) -> tuple[Learner, Metrics]:
         traj = as_trajectory(sample, net.initial_carry(sample.first.shape[1:]))
@@ -197,11 +190,8 @@ def make_with(spec: EnvSpec, config: Any, scale: Scale, mixer: Mixer) -> Algorit
     def update(learner: Learner, experience: Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         del key  # the batches are drawn already
         newest = experience.newest
-        stats = learner.statistics.reward
-        if isinstance(stats, normalise.Running):
-            reward = team_reward(newest)[0] if mixer.team else newest.outcome.reward
-            weight = newest.step.alive.any(-1) if mixer.team else newest.step.alive
-            stats = normalise.update(stats, reward, weight, beta=None)
+        reward, alive = (team_reward(newest)[0] if mixer.team else newest.outcome.reward), newest.step.alive
+        stats = count(learner.statistics.reward, reward, alive.any(-1) if mixer.team else alive)
         policy = learner.policy._replace(inputs=update_inputs(spec, learner.policy.inputs, newest.step))
         learner = learner._replace(policy=policy, statistics=learner.statistics._replace(reward=stats))
         learner, metrics = jax.lax.scan(descend, learner, experience.samples)

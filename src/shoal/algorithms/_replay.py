@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from shoal.algorithms._config import AgentConfig, check_options
+from shoal.algorithms._targets import RewardNorm
 from shoal.errors import InputError
 from shoal.types import PyTree, Replay, Step, Trajectory
 
@@ -37,6 +38,9 @@ class ReplayConfig(AgentConfig):
     """C: target networks become copies every so many gradient steps."""
     target_rate: float | None = None
     """If given, target networks move by this fraction τ towards the trained ones at each gradient step instead."""
+    reward_norm: RewardNorm = "none"
+    """Learn from rewards divided by their running standard deviation (``scale``), and with their mean taken off as well
+    (``standardise``, which changes what is best where episodes can end early). Paper: none."""
 
 
 def check_replay(config: Any, **names: tuple[str, ...]) -> None:
@@ -73,7 +77,9 @@ class Moments(NamedTuple):
     extras: dict[str, Array]
 
 
-def make_replay(config: Any, *, sequences: bool, state: bool, extras: tuple[str, ...] = ()) -> Replay:
+def make_replay(
+    config: Any, *, sequences: bool, state: bool, extras: tuple[str, ...] = (), batch: int | None = None
+) -> Replay:
     """The replay buffer of an algorithm.
 
     Args:
@@ -81,6 +87,7 @@ def make_replay(config: Any, *, sequences: bool, state: bool, extras: tuple[str,
         sequences: whether sequences are drawn rather than transitions.
         state: whether the global state is read, and therefore stored.
         extras: what ``act`` notes and training reads.
+        batch: sequences per gradient step; None for ``batch_size``.
     """
     length, burn_in = (config.sequence_length, config.burn_in) if sequences else (1, 0)
     return Replay(
@@ -88,7 +95,7 @@ def make_replay(config: Any, *, sequences: bool, state: bool, extras: tuple[str,
         capacity=config.buffer_size,
         warm_up=config.learning_starts,
         draws=config.gradient_steps,
-        batch=config.batch_size,
+        batch=batch or config.batch_size,
         length=length,
         period=length - burn_in,
     )

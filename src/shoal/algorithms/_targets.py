@@ -1,12 +1,15 @@
 """What the target of a learned Q is made of: a network that follows slowly, and one reward for a team."""
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from shoal.equations import normalise
 from shoal.types import PyTree, Trajectory
+
+RewardNorm = Literal["none", "scale", "standardise"]
 
 
 def follow(c: Any, target: PyTree, critic: PyTree, steps: Array) -> PyTree:
@@ -33,3 +36,23 @@ def team_reward(traj: Trajectory) -> tuple[Float[Array, "T E"], Float[Array, "T 
     discount, acted = traj.outcome.discount, traj.step.alive
     acted = acted | ~acted.any(-1, keepdims=True)
     return traj.outcome.reward.mean(-1), jnp.where(acted, discount, 0.0).max(-1)
+
+
+def init_rewards(kind: RewardNorm, shape: tuple[int, ...]) -> normalise.Running | tuple[()]:
+    """Statistics that have seen nothing, or an empty tuple where rewards stay as they are."""
+    return () if kind == "none" else normalise.init(shape)
+
+
+def count(stats: normalise.Running | tuple[()], reward: Array, weight: Array) -> normalise.Running | tuple[()]:
+    """Count the newest rewards in."""
+    return normalise.update(stats, reward, weight, beta=None) if isinstance(stats, normalise.Running) else ()
+
+
+def scaled(
+    kind: RewardNorm, stats: normalise.Running | tuple[()], reward: Float[Array, "*b"] | Float[Array, "*b N"]
+) -> Array:
+    """Rewards in the units of learning, by running statistics of rewards; an empty tuple leaves them alone."""
+    if not isinstance(stats, normalise.Running):
+        return reward
+    mean, std = normalise.moments(stats)
+    return (reward - mean) / std if kind == "standardise" else reward / std

@@ -1,8 +1,8 @@
 """QMIX: monotonic value function factorisation (Rashid et al. 2018).
 
-    Q_tot(s, u) = w(s)ᵀ elu( W(s)ᵀ q + b(s) ) + v(s),    q_i = Q_i(τ^i, u^i),    W(s), w(s) ≥ 0     (section 4.1, fig. 2)
-    ∂Q_tot / ∂Q_i ≥ 0  for every i, so that  argmax_u Q_tot = (argmax Q_1, …, argmax Q_N)                      (eq. 5, 4)
-    min_θ  E[ (y − Q_tot(s, u; θ))² ],  y = r + γ d max_u' Q_tot(s', u'; θ^-)                                  (eq. 6, 7)
+    Q_tot(s, u) = w(s)ᵀ elu( W(s)ᵀ q + b(s) ) + v(s),    q_i = Q_i(τ^i, u^i),    W, w ≥ 0        (section 4.1, figure 2)
+    ∂Q_tot / ∂Q_i ≥ 0  for every i, so that  argmax_u Q_tot = (argmax Q_1, …, argmax Q_N)                     (eq. 5, 4)
+    min_θ  E[ (y − Q_tot(s, u; θ))² ],  y = r + γ d max_u' Q_tot(s', u'; θ^-)                                 (eq. 6, 7)
 
 Hypernetworks make the mixing weights from the state; an absolute value keeps them from being negative, by construction
 and not by a penalty. All other stages are those of :mod:`shoal.algorithms._q`.

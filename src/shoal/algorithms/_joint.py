@@ -1,0 +1,78 @@
+"""Critics of joint actions, one or several per agent, and the weights of the rows that nets learn from."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from shoal.algorithms._action_values import encode
+from shoal.algorithms._dpg import DpgConfig, virtual
+from shoal.equations.reduce import total
+from shoal.errors import InputError
+from shoal.networks.body import build
+from shoal.networks.inputs import critic_input
+from shoal.networks.sharing import per_agent
+from shoal.types import EnvSpec, PyTree, Step
+
+
+class Critics(NamedTuple):
+    """Q^i(x, a_1 … a_N) of every agent, C times over."""
+
+    init: Callable[[PRNGKeyArray], PyTree]
+    values: Callable[[PyTree, Step, Float[Array, "T E N N A"]], Float[Array, "T E N C"]]
+    """(parameters, normalised step, encoded joint action that each agent's critic reads) -> Q."""
+
+
+def make_critics(spec: EnvSpec, c: DpgConfig, index: tuple[int, ...], count: int) -> Critics:
+    """Feed-forward critics; see ``critic_input`` and ``local_roles``.
+
+    Raises:
+        InputError: there is no such input or role, or the environment has no global state to read.
+    """
+    n, width = spec.num_agents, spec.action.width
+    source = critic_input(spec, c.critic_input, agent_id=False)
+    if c.local_roles and c.critic_input != "concat":
+        raise InputError(f"local_roles narrows critics that read all observations, not critic_input {c.critic_input}.")
+    missing = [role for role in c.local_roles if role not in spec.roles]
+    if missing:
+        raise InputError(f"local_roles has {missing[0]}; the roles of {spec.name} are 0 to {max(spec.roles)}.")
+    alone = [c.critic_input == "local" or role in c.local_roles for role in spec.roles]
+    sees = jnp.array([[i == j or not alone[i] for j in range(n)] for i in range(n)], jnp.float32)  # [reader, seen]
+    ids = c.agent_id and max(index) + 1 < n
+    own = source.per_agent  # a local input holds one observation, and one action goes with it
+    inputs = source.width + (1 if own else n) * width + ids * n
+    net = per_agent(build(replace(c.network, recurrent=None), inputs, 1), virtual(index, count))
+
+    def values(params: PyTree, step: Step, joint: Array) -> Array:
+        lead = joint.shape[:-3]
+        if own:
+            x, u = source.features(step), jnp.diagonal(joint, axis1=-3, axis2=-2).swapaxes(-1, -2)
+        else:
+            x = jnp.broadcast_to(source.features(step)[..., None, :], (*lead, n, source.width))
+            if c.critic_input == "concat" and any(alone):
+                x = (x.reshape(*lead, n, n, spec.obs_dim) * sees[..., None]).reshape(x.shape)
+            u = (joint * sees[..., None]).reshape(*lead, n, n * width)
+        parts = [x, u] + ([jnp.broadcast_to(jnp.eye(n), (*lead, n, n))] if ids else [])
+        x = jnp.repeat(jnp.concatenate(parts, -1), count, axis=-2)
+        q = net.apply(params, (), x, step.first)[1][..., 0]
+        return q.reshape(*lead, n, count)
+
+    return Critics(net.init, values)
+
+
+def taken(spec: EnvSpec, action: Array, step: Step) -> Float[Array, "*b N N A"]:
+    """The joint action that was taken, as every agent's critic reads it."""
+    u = encode(spec.action, action, step)
+    return jnp.broadcast_to(u[..., None, :, :], (*u.shape[:-2], spec.num_agents, *u.shape[-2:]))
+
+
+def per_net(mask: Array, net_of: Int[Array, "*#b N"], nets: int) -> Float[Array, "*b N"]:
+    """Weights of rows that add up to 1 for every net, over all devices: rows of ``mask`` that are its own.
+
+    Each net is then clipped and trained by the mean over its own rows, however many agents or rows the others have.
+    """
+    mine = mask[..., None] & (net_of[..., None] == jnp.arange(nets))
+    count = total(mine.sum(tuple(range(mine.ndim - 1))).astype(jnp.float32))
+    return (mine / jnp.maximum(count, 1.0)).sum(-1)

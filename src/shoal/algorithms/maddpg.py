@@ -1,0 +1,255 @@
+"""MADDPG: multi-agent deep deterministic policy gradients (Lowe et al. 2017).
+
+    ∇_{θ_i} J = E_{x,a~D}[ ∇ μ_i(o_i) ∇_{a_i} Q_i(x, a_1, …, a_N) |_{a_i = μ_i(o_i)} ]                    (eq. 5)
+    min E[ (Q_i(x, a_1, …, a_N) − y_i)² ],   y_i = r_i + γ d_i Q_i'(x', μ_1'(o_1'), …, μ_N'(o_N'))          (eq. 6)
+
+``policies="inferred"``: agent i does not know the others' policies but has a model of each,
+
+    L(φ_i^j) = −E[ log μ̂_i^j(a_j | o_j) + λ H(μ̂_i^j) ]                       on the newest samples         (eq. 7)
+    ŷ_i = r_i + γ d_i Q_i'(x', μ̂_i'^1(o_1'), …, μ_i'(o_i'), …, μ̂_i'^N(o_N'))                               (eq. 8)
+
+``ensemble=K``: K sub-policies per agent, one drawn per episode; D_i^(k) holds the episodes that agent i's k-th played,
+
+    ∇ J_e(μ_i^(k)) = 1/K E_{x,a~D_i^(k)}[ ∇ μ_i^(k)(o_i) ∇_{a_i} Q_i(x, a_1, …, a_N) |_{a_i = μ_i^(k)(o_i)} ]   (eq. 9)
+
+A discrete action passes its gradient on as a Gumbel-softmax sample. One ring of moments holds every D_i^(k), each moment
+marked with the sub-policies that made it: a batch of K · B moments has B of each on average, and each sub-policy learns
+from its own alone. The factor 1/K is left out: Adam would undo it.
+
+Deviations from the authors' code: one-hot actions in the environment, the buffer and Q (``relaxation="soft"`` relaxes
+those of the actors' gradient and the target only); gradients are clipped by the norm of a whole net; inferred policies
+and ensembles are not in it. Equations, options and results: docs/algorithms/maddpg.md.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from shoal.algorithms import _batches, _dpg
+from shoal.algorithms._actor_critic import init_inputs, normalised, update_inputs
+from shoal.algorithms._dpg import Policy, chosen, draw, make_actors, relax, virtual
+from shoal.algorithms._inference import infer, make_models
+from shoal.algorithms._joint import make_critics, per_net, taken
+from shoal.algorithms._optimiser import optimiser
+from shoal.algorithms._replay import as_trajectory, check_replay, make_replay, warmed_up
+from shoal.algorithms._targets import count, follow, init_rewards, scaled
+from shoal.equations import normalise
+from shoal.equations.distributions import Categorical
+from shoal.networks.sharing import policy_of
+from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step, Trajectory
+
+
+@dataclass(frozen=True)
+class Config(_dpg.DpgConfig):
+    """MADDPG's hyper-parameters. "Paper" is Lowe et al. 2017, "code" its repository (openai/maddpg)."""
+
+    policies: Literal["true", "inferred"] = "true"
+    """Whose target policies judge the next moment: the others' ``true`` ones, or ``inferred`` models of them."""
+    model_learning_rate: float | None = None
+    """Adam's step size for models of the others; None for the actors'."""
+    model_entropy_coef: float = 1e-3
+    """λ: weight of the models' entropy. Paper: 0.001."""
+    ensemble: int = 1
+    """K: sub-policies per agent, one of which it plays in an episode. Paper: 3."""
+
+
+class Variant(NamedTuple):
+    """Where MATD3 differs."""
+
+    critics: int = 1
+    """C: critics per agent."""
+    judge: Callable[[Array], Array] = lambda q: q[..., 0]
+    """What the target takes of C critics, [*b N C] -> [*b N]."""
+    smooth: Callable[[Array, Array], Array] = lambda action, noise: action
+    """(target actions in [-1, 1], standard normal noise) -> target actions; continuous ones only."""
+    delay: int = 1
+    """Critic steps per step of actors and targets."""
+
+
+class Nets(NamedTuple):
+    """Parameters of one kind: trained, or slow copies."""
+
+    actor: PyTree
+    critic: PyTree
+    models: PyTree
+
+
+class Statistics(NamedTuple):
+    """What the update keeps beside parameters."""
+
+    target: Nets
+    steps: Int[Array, ""]
+    """Gradient steps so far."""
+    reward: normalise.Running | tuple[()]
+    """Of each agent's rewards, where they are normalised."""
+
+
+class Batch(NamedTuple):
+    """Rows of one gradient step, [B, L, ...]."""
+
+    step: Step
+    joint: Float[Array, "B L N N A"]
+    """The actions taken, as each agent's critic reads them."""
+    member: Int[Array, "B L N"] | tuple[()]
+    target: Float[Array, "B L N"]
+    noise: Float[Array, "B L N A"]
+    weight: Float[Array, "B L N"]
+
+
+def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
+    """MADDPG for any environment, cooperative or competitive.
+
+    Raises:
+        InputError: an option is out of its range, or asks for what the environment does not have.
+    """
+    return make_with(spec, config, scale, Variant())
+
+
+def make_with(spec: EnvSpec, config: Any, scale: Scale, variant: Variant) -> Algorithm:
+    """MADDPG with what a sibling changes.
+
+    Raises:
+        InputError: an option is out of its range, or asks for what the environment does not have.
+    """
+    c, n, space = config, spec.num_agents, spec.action
+    positive, weights = ("temperature", "model_learning_rate"), ("logit_coef", "noise", "model_entropy_coef")
+    check_replay(c, counts=("ensemble",), positive=positive, weights=weights)
+    index, members, inferred = policy_of(spec, c.sharing), c.ensemble, c.policies == "inferred"
+    critics, models = make_critics(spec, c, index, variant.critics), make_models(spec, c) if inferred else None
+    actors = make_actors(spec, c, index, members)
+    steps, policies = scale.num_updates * c.gradient_steps, max(index) + 1
+
+    def adam(rate: float, count: int, steps: int) -> Any:
+        return optimiser(rate, c.lr_final, [max(1, steps)] * count, c.max_grad_norm, c.adam_eps)
+
+    actor_adam = adam(c.learning_rate, policies * members, steps // variant.delay)
+    critic_adam = adam(c.critic_rate, policies * variant.critics, steps)
+    model_adam = adam(c.model_learning_rate or c.learning_rate, n * n, scale.num_updates)
+    own_row = jnp.eye(n, dtype=bool)[..., None]
+
+    def init(key: PRNGKeyArray) -> Learner:
+        key_actor, key_critic, key_models = jax.random.split(key, 3)
+        nets = Nets(actors.init(key_actor), critics.init(key_critic), models.init(key_models) if models else ())
+        statistics = Statistics(jax.tree.map(jnp.array, nets), jnp.int32(0), init_rewards(c.reward_norm, (n,)))
+        policy = Policy(nets.actor, init_inputs(spec, c.normalise_inputs), jnp.float32(c.noise))
+        model_state = model_adam.init(nets.models) if models else ()
+        optimisers = actor_adam.init(nets.actor), critic_adam.init(nets.critic), model_state
+        return Learner(policy, (nets.critic, nets.models), optimisers, statistics, jnp.int32(0))
+
+    def living(x: Array, step: Step) -> Array:
+        return jnp.where(step.alive[..., None], x, 0.0)
+
+    def next_actions(target: Nets, traj: Trajectory, member: Any, key: PRNGKeyArray) -> Float[Array, "L B N N A"]:
+        """What agents do in the outcome, as each one's critic reads it: row i is agent i's view (eq. 6, 8)."""
+        key_true, key_models = jax.random.split(key)
+        outcome, ahead = traj.outcome, jax.tree.map(lambda x: x[None], traj.outcome)
+        after = actors.output(target.actor, traj.carry, traj.step)[0] if jax.tree.leaves(traj.carry) else ()
+        x = chosen(actors.output(target.actor, after, ahead)[1][0], member)
+        noise = draw(space, key_true, x.shape)
+        true = relax(space, c, x, outcome.legal, noise)
+        if isinstance(space, Box):
+            true = jnp.where(outcome.legal, variant.smooth(true, noise), 0.0)
+        joint = jnp.broadcast_to(living(true, outcome)[..., None, :, :], (*x.shape[:-2], n, *x.shape[-2:]))
+        return jnp.where(own_row, joint, models.guess(target.models, outcome, key_models)) if models else joint
+
+    def critic_loss(params: PyTree, part: Batch) -> tuple[Array, Metrics]:
+        part = _batches.time_major(part)
+        q = critics.values(params, part.step, part.joint)
+        error = jnp.square(part.target[..., None] - q).sum(-1)  # (eq. 6)
+        loss = (error * part.weight).sum()
+        return loss, {"critic_loss": loss / policies, "q": (q[..., 0] * part.weight).sum() / policies}
+
+    def actor_loss(params: PyTree, critic: PyTree, part: Batch) -> tuple[Array, Metrics]:
+        part = _batches.time_major(part)
+        start = actors.initial_carry(part.weight.shape[1]).actor
+        x, legal = chosen(actors.output(params, start, part.step)[1], part.member), part.step.legal
+        own = living(relax(space, c, x, legal, part.noise), part.step)
+        joint = jnp.where(own_row, own[..., None, :, :], part.joint)
+        q = critics.values(critic, part.step, joint)[..., 0]
+        size = jnp.where(legal, jnp.square(x), 0.0).sum(-1) / jnp.maximum(legal.sum(-1), 1)
+        metrics = {"policy_loss": -q, "logit_square": size}
+        if not isinstance(space, Box):
+            metrics["entropy"] = Categorical(x, legal).entropy()
+        sums = {name: (y * part.weight).sum() for name, y in metrics.items()}
+        loss = sums["policy_loss"] + c.logit_coef * sums["logit_square"]  # (eq. 5, 9)
+        return loss, {name: y / (policies * members) for name, y in sums.items()}
+
+    def descend(learner: Learner, batch: tuple[Any, PRNGKeyArray]) -> tuple[Learner, Metrics]:
+        sample, (key_target, key_actor) = batch[0], jax.random.split(batch[1])
+        shape, inputs, stats = sample.first.shape, learner.policy.inputs, learner.statistics
+        traj = as_trajectory(sample, actors.initial_carry(shape[1]).actor)
+        traj = traj._replace(step=normalised(inputs, traj.step), outcome=normalised(inputs, traj.outcome))
+        member, outcome = sample.extras.get("member", ()), traj.outcome
+        joint = next_actions(stats.target, traj, member, key_target)
+        value = variant.judge(critics.values(stats.target.critic, outcome, joint))
+        reward = scaled(c.reward_norm, stats.reward, outcome.reward)
+        y = reward + c.gamma * outcome.discount * jnp.where(outcome.alive, value, 0.0)  # (eq. 6, 8)
+
+        learned = traj.step.alive & warmed_up(c, shape)[..., None]
+        noise = draw(space, key_actor, (*shape, n, space.width))
+        weight = per_net(learned, jnp.array(index), policies)
+        rows = Batch(traj.step, taken(spec, traj.action, traj.step), member, y, noise, weight)
+        rows = _batches.items(rows, shape[0])
+        gradient, metrics = _batches.gradient(critic_loss, learner.critic[0], rows, c.block)
+        critic, critic_state, norm = critic_adam.step(gradient, learner.optimiser[1], learner.critic[0])
+        metrics["critic_grad_norm"] = norm
+        done = stats.steps + 1
+
+        own_net = jnp.array(virtual(index, members)).reshape(n, members)[:, 0]
+        own_net = own_net if isinstance(member, tuple) else own_net + member
+        rows = rows._replace(weight=_batches.items(per_net(learned, own_net, policies * members), shape[0]))
+
+        def climb(actor: PyTree, state: PyTree, target: Nets) -> tuple[PyTree, PyTree, Nets, Metrics]:
+            gradient, metrics = _batches.gradient(lambda p, part: actor_loss(p, critic, part), actor, rows, c.block)
+            actor, state, norm = actor_adam.step(gradient, state, actor)
+            target = follow(c, target, target._replace(actor=actor, critic=critic), done // variant.delay)
+            return actor, state, target, metrics | {"actor_grad_norm": norm}
+
+        before = learner.policy.actor, learner.optimiser[0], stats.target
+        if variant.delay == 1:
+            actor, actor_state, target, climbed = climb(*before)
+        else:
+            nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(climb, *before)[3])
+            actor, actor_state, target, climbed = jax.lax.cond(
+                done % variant.delay == 0, climb, lambda *same: (*same, nothing), *before
+            )
+            climbed = {
+                name: x * variant.delay for name, x in climbed.items()
+            }  # their mean is over steps that were made
+        policy = learner.policy._replace(actor=actor)
+        statistics = stats._replace(target=target, steps=done)
+        optimisers = actor_state, critic_state, learner.optimiser[2]
+        return Learner(policy, (critic, learner.critic[1]), optimisers, statistics, learner.updates), metrics | climbed
+
+    def played(learner: Learner, newest: Trajectory) -> Categorical | None:
+        """The policies that acted, where they have probabilities."""
+        if isinstance(space, Box):
+            return None
+        step = normalised(learner.policy.inputs, newest.step)
+        x = actors.output(learner.policy.actor, newest.carry.actor, step)[1]
+        return Categorical(chosen(x, newest.extras.get("member", ())), step.legal)
+
+    def update(learner: Learner, experience: Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
+        newest, stats, inferring = experience.newest, learner.statistics, {}
+        policy = learner.policy._replace(inputs=update_inputs(spec, learner.policy.inputs, newest.step))
+        stats = stats._replace(reward=count(stats.reward, newest.outcome.reward, newest.step.alive))
+        learner = learner._replace(policy=policy, statistics=stats)
+        if models:
+            learner, inferring = infer(c, models, model_adam, learner, newest, played(learner, newest))
+        keys = jax.random.split(key, c.gradient_steps)
+        learner, metrics = jax.lax.scan(descend, learner, (experience.samples, keys))
+        learner = learner._replace(updates=learner.updates + 1)
+        return learner, jax.tree.map(jnp.mean, metrics) | inferring
+
+    replay = make_replay(
+        c,
+        sequences=bool(c.network.recurrent),
+        state=c.critic_input == "state" or c.normalise_inputs,
+        extras=("member",) if members > 1 else (),
+        batch=c.batch_size * members,
+    )
+    return Algorithm(init, actors.initial_carry, actors.act, update, replay=replay)
