@@ -11,7 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trajectories import E, T, acted, assert_trees_close, compiled, distance, make_spec, make_trajectory, program
+from trajectories import (
+    E,
+    T,
+    acted,
+    assert_trees_close,
+    compiled,
+    distance,
+    from_trajectories,
+    make_spec,
+    make_trajectory,
+    program,
+)
 
 from shoal import algorithms
 from shoal.configs import override
@@ -25,11 +36,11 @@ SPECS = {
     "discrete": make_spec(),
     "box": make_spec(action=Box(2, -2.0, 1.0), shared_reward=True),
 }
-WITHOUT_BOX = {"coma", "lica"}
+WITHOUT_BOX = {"coma", "iql", "lica", "qmix", "qplex", "qtran", "vdn"}
 WITHOUT_RECURRENCE = {"mat"}
 KINDS = ("discrete", "box", "recurrent")
-MEMBERS = {"ia2c", "ippo", "maa2c", "seps"}
-"""MAPPO's own program under another configuration: one kind of each is enough."""
+MEMBERS = {"ia2c", "iddpg", "ippo", "iql", "maa2c", "seps", "vdn"}
+"""MAPPO's, MADDPG's or QMIX's own program under another configuration: one kind of each is enough."""
 DISTINCT = [name for name in algorithms.NAMES if name not in MEMBERS]
 
 
@@ -42,6 +53,8 @@ def config_of(name: str, kind: str, **flags: Any) -> Any:
         "epochs": 1,
         "minibatches": 1,
         "chunk_length": T,
+        "sequence_length": T,
+        "policy_delay": 1,
         "adam_eps": 0.5,
         "learning_rate": 0.5,
     }
@@ -91,7 +104,7 @@ def test_an_update_learns_and_keeps_its_types(name: str, kind: str) -> None:
     for (path, x), y in zip(jax.tree.leaves_with_path(after), jax.tree.leaves(before), strict=True):
         assert (x.shape, x.dtype, x.weak_type) == (y.shape, y.dtype, y.weak_type), jax.tree_util.keystr(path)
     assert all(x.shape == () and jnp.isfinite(x) for x in metrics.values()), metrics
-    assert "entropy" in metrics
+    assert "entropy" in metrics or prog.algorithm.replay
     assert distance(learner.policy.actor, prog.learner.policy.actor) > 1e-5
     assert int(learner.updates) == 1
 
@@ -110,7 +123,7 @@ def test_dead_agents_and_what_they_see_and_do_change_nothing(name: str, kind: st
     gone = ~np.asarray(traj.outcome.alive)
     outcome = traj.outcome._replace(obs=spoil(traj.outcome.obs, gone, jnp.nan))
     action = spoil(traj.action, dead, (traj.action + 1) % 4 if kind != "box" else 0.5)
-    extras = traj.extras | {"log_prob": spoil(traj.extras["log_prob"], dead, 7.0)}
+    extras = {note: spoil(x, dead, 7.0) for note, x in traj.extras.items()}
     spoiled = traj._replace(step=step, outcome=outcome, action=action.astype(traj.action.dtype), extras=extras)
     assert_trees_close(prog.update(prog.learner, spoiled, KEY), prog.update(prog.learner, traj, KEY), 1e-4, 1e-5)
 
@@ -141,7 +154,8 @@ def test_acting_needs_the_policy_only(name: str, kind: str) -> None:
     _, action, extras = act(prog.learner, carry, step, KEY, True)
     _, same, noted = act(bare, carry, step, KEY, True)
     np.testing.assert_array_equal(action, same)
-    np.testing.assert_allclose(noted["log_prob"], extras["log_prob"], rtol=1e-5)
+    for note, x in extras.items():
+        np.testing.assert_allclose(noted[note], x, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", DISTINCT)
@@ -149,7 +163,7 @@ def test_two_devices_learn_what_one_learns(name: str) -> None:
     """One update of one learner: all environments on one device, and half of them on each of two."""
     prog, traj = played(name, "discrete")
     config, module = config_of(name, "discrete"), algorithms.get(name)
-    half = module.make(spec_of("discrete"), config, Scale(E // 2, T, 10))
+    half = from_trajectories(module.make(spec_of("discrete"), config, Scale(E // 2, T, 10)))
     cut = jax.P(None, DEVICES)
     shard = partial(jax.shard_map, mesh=sharding.plan(1, E, 2).mesh, check_vma=False)
     over_two = compiled(shard(half.update, in_specs=(jax.P(), cut, jax.P()), out_specs=jax.P()))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.algorithms._actor_critic import Carry
-from shoal.types import Algorithm, Box, Discrete, EnvSpec, Learner, Scale, Step, Trajectory
+from shoal.types import Algorithm, Box, Discrete, EnvSpec, Experience, Learner, Replay, Scale, Step, Trajectory
 
 T, E, N = 5, 4, 3
 NUM_UPDATES = 10
@@ -90,6 +90,27 @@ def make_trajectory(
     return Trajectory(step._replace(first=first), jnp.array(action), extras, outcome, carry)
 
 
+def from_trajectories(algorithm: Algorithm) -> Algorithm:
+    """The algorithm, whose update draws one batch from the trajectory itself where it would draw from a replay buffer.
+
+    Transitions are drawn environment by environment, so that cutting environments over devices keeps their order.
+    """
+
+    def sample(one: Replay, traj: Trajectory) -> Any:
+        assert one.length in (1, traj.step.first.shape[0])
+
+        def cut(x: jax.Array) -> jax.Array:
+            return x[None] if one.length > 1 else jnp.swapaxes(x, 0, 1).reshape(1, 1, x.shape[0] * x.shape[1], *x.shape[2:])
+
+        return jax.tree.map(cut, one.keep(traj))
+
+    def update(learner: Learner, traj: Trajectory, key: jax.Array) -> Any:
+        samples = jax.tree.map(lambda one: sample(one, traj), algorithm.replay, is_leaf=lambda x: isinstance(x, Replay))
+        return algorithm.update(learner, Experience(traj, samples), key)
+
+    return algorithm._replace(update=update) if algorithm.replay else algorithm
+
+
 class Program(NamedTuple):
     algorithm: Algorithm
     learner: Learner
@@ -101,7 +122,7 @@ class Program(NamedTuple):
 def program(spec: EnvSpec, config: Any, scale: Scale | None = None) -> Program:
     """Compiled once per configuration, whatever data it is run on; parameters are noise, all else as initialised."""
     make = sys.modules[type(config).__module__].make  # the algorithm that the configuration is of
-    algorithm = make(spec, config, scale or Scale(E, T, NUM_UPDATES))
+    algorithm = from_trajectories(make(spec, config, scale or Scale(E, T, NUM_UPDATES)))
     rng = np.random.default_rng(0)
 
     def noise(x: jax.ShapeDtypeStruct) -> jax.Array:

@@ -132,7 +132,7 @@ def make_with(spec: EnvSpec, config: Any, scale: Scale, mixer: Mixer) -> Algorit
 
     def epsilon(updates: Array) -> Float[Array, ""]:
         done = jnp.minimum(updates / max(c.epsilon_fraction * scale.num_updates, 1.0), 1.0)
-        return c.epsilon + (c.epsilon_final - c.epsilon) * done
+        return jnp.asarray(c.epsilon + (c.epsilon_final - c.epsilon) * done, jnp.float32)
 
     def init(key: PRNGKeyArray) -> Learner:
         key_net, key_mixer = jax.random.split(key)

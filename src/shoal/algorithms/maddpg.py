@@ -12,8 +12,8 @@
 
     ∇ J_e(μ_i^(k)) = 1/K E_{x,a~D_i^(k)}[ ∇ μ_i^(k)(o_i) ∇_{a_i} Q_i(x, a_1, …, a_N) |_{a_i = μ_i^(k)(o_i)} ]   (eq. 9)
 
-A discrete action passes its gradient on as a Gumbel-softmax sample. One ring of moments holds every D_i^(k), each moment
-marked with the sub-policies that made it: a batch of K · B moments has B of each on average, and each sub-policy learns
+A discrete action passes its gradient on as a Gumbel-softmax sample. One ring of moments holds every D_i^(k), each row
+marked with the sub-policies that made it: a batch of K · B rows has B of each on average, and each sub-policy learns
 from its own alone. The factor 1/K is left out: Adam would undo it.
 
 Deviations from the authors' code: one-hot actions in the environment, the buffer and Q (``relaxation="soft"`` relaxes
