@@ -1,0 +1,146 @@
+"""The replay buffer: what is drawn was stored, it lies in place, and it is refused where it cannot be."""
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import toys
+from shoal.algorithms import iql
+from shoal.errors import InputError
+from shoal.networks.body import Body
+from shoal.training import feed, memory, sharding
+from shoal.training.program import Program, compile_program
+from shoal.types import Experience, Replay, Scale, Step, Trajectory
+
+T, E = 6, 3
+REPLAY = Replay(
+    keep=lambda traj: {"when": traj.action, "who": traj.step.first}, capacity=5 * T * E, warm_up=20, draws=4, batch=8,
+    length=4, period=2,
+)  # fmt: skip
+
+
+def roll(number: int) -> Trajectory:
+    """The roll-out with this number: the action says when it was taken and where, 1000 e + t."""
+    when = 1000 * jnp.arange(E)[None] + (number * T + jnp.arange(T))[:, None]
+    step = Step(*(jnp.broadcast_to(jnp.arange(E), (T, E)) for _ in Step._fields))
+    return Trajectory(step, when, {}, step, ())
+
+
+def filled(replay: Any, count: int) -> tuple[feed.Feed, Any]:
+    fed = feed.make(replay, roll(0), E, 1)
+    state = fed.init()
+    for number in range(count):
+        state = fed.put(state, roll(number))
+    return fed, state
+
+
+def drawn(replay: Any, count: int, seed: int = 0) -> Any:
+    fed, state = filled(replay, count)
+    batch = fed.take(state, roll(count - 1), jax.random.key(seed))
+    assert isinstance(batch, Experience)
+    np.testing.assert_array_equal(batch.newest.action, roll(count - 1).action)
+    return batch.samples
+
+
+@pytest.mark.parametrize("count", [2, 5, 8])
+def test_sequences_are_what_was_stored_in_its_order(count: int) -> None:
+    """Also across the seam of the ring: roll-outs 3 to 7 are what is left of eight."""
+    samples = drawn(REPLAY, count)
+    when, who = np.asarray(samples["when"]), np.asarray(samples["who"])
+    assert when.shape == (4, 4, 8)  # draws, length, batch
+    time, place = when % 1000, when // 1000
+    np.testing.assert_array_equal(time - time[:, :1], np.arange(4)[None, :, None] + np.zeros_like(time))
+    np.testing.assert_array_equal(place, who)
+    assert (place == place[:, :1]).all()
+    oldest = max(0, count - 5) * T
+    assert time.min() >= oldest and time.max() < count * T
+    assert set(np.unique(time[:, 0])) <= set(range(oldest, count * T, 2))
+
+
+def test_every_sequence_is_drawn_sooner_or_later() -> None:
+    fed, state = filled(REPLAY._replace(draws=60), 8)
+    samples = fed.take(state, roll(7), jax.random.key(1))
+    assert isinstance(samples, Experience)
+    starts = np.unique(np.asarray(samples.samples["when"])[:, 0])
+    assert len(starts) == E * ((5 * T - 4) // 2 + 1)
+
+
+def test_several_buffers_keep_what_each_asks_for() -> None:
+    only = REPLAY._replace(keep=lambda traj: traj.action[..., None], length=1, period=1, batch=2)
+    first, second = drawn((REPLAY, only), 3)
+    assert first["when"].shape == (4, 4, 8) and second.shape == (4, 1, 2, 1)
+
+
+def test_it_waits_until_there_is_enough() -> None:
+    for count in (1, 2):
+        fed, state = filled(REPLAY, count)
+        assert fed.ready is not None
+        assert bool(fed.ready(state)) == (count * T * E >= 20)
+
+
+def test_on_policy_takes_the_trajectory_itself() -> None:
+    fed = feed.make((), (), E, 1)
+    assert fed.ready is None and fed.num_bytes == 0
+    assert fed.take(fed.put(fed.init(), roll(0)), roll(1), jax.random.key(0)).action[0, 0] == T
+
+
+@pytest.mark.parametrize(
+    ("change", "shards", "sentence"),
+    [
+        ({"batch": 9}, 2, "batch_size 9 does not divide over 2 devices."),
+        ({"capacity": 17}, 1, "buffer_size 17 is too small .* it takes 18."),
+        ({"length": 7}, 2, "sequences of 7 steps; it takes 72."),
+        ({"warm_up": 91}, 1, "learning_starts 91 exceeds"),
+    ],
+)
+def test_what_cannot_work_is_refused(change: dict[str, int], shards: int, sentence: str) -> None:
+    small = {"capacity": 40} if "length" in change else {}
+    with pytest.raises(InputError, match=sentence):
+        feed.make(REPLAY._replace(**(small | change)), roll(0), E, shards)
+
+
+def test_memory_is_said_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = np.array(jax.devices("cpu")[:2])
+    monkeypatch.setattr(memory, "free", lambda device: 1_000_000)
+    assert (
+        memory.check(200_000, devices, 5000, 1) == "The replay buffer of 5,000 moments takes 400.0 kB of 1.0 MB free."
+    )
+    with pytest.raises(InputError, match=r"2 seeds' replay buffers of 5,000 moments would take 1.0 MB, and 1.0 MB are"):
+        memory.check(500_000, devices, 5000, 2)
+    monkeypatch.setattr(memory, "free", lambda device: None)
+    assert "free" not in memory.check(10**15, devices, 5000, 1)
+
+
+@cache
+def compiled(capacity: int) -> tuple[Program, Any]:
+    env, layout = toys.busy(), sharding.plan(2, 4, 1)
+    config = iql.Config(network=Body((4,), orthogonal=False), buffer_size=capacity, learning_starts=100)
+    algorithm = iql.make(env.spec, config, Scale(4, 6, 10))
+    program = compile_program(env, algorithm, layout, 6, 10)
+    return program, program.advance.lower(program.template(), np.int32(1)).compile()
+
+
+def test_the_buffer_is_changed_in_place() -> None:
+    """Beside the state, which is donated, the program needs as little memory for a large buffer as for a small one."""
+    needs = {}
+    for capacity in (2_400, 240_000):
+        program, executable = compiled(capacity)
+        analysis = executable.memory_analysis()
+        assert analysis.alias_size_in_bytes >= program.replay_bytes > 200 * capacity
+        needs[capacity] = analysis.temp_size_in_bytes
+    assert needs[240_000] < 1.1 * needs[2_400] < 240_000
+
+
+def test_nothing_is_learned_before_learning_starts() -> None:
+    program, executable = compiled(2_400)
+    state = program.init(jax.random.split(jax.random.key(0), 2))
+    before = jax.device_get(state.learner.policy.actor)
+    state, (metrics, _) = executable(state, np.int32(4))  # 96 moments
+    assert (np.asarray(metrics["td_loss"])[:4] == 0).all() and (np.asarray(state.learner.updates) == 0).all()
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(state.learner.policy.actor), before)
+    state, (metrics, _) = executable(state, np.int32(1))
+    assert (np.asarray(metrics["td_loss"])[0] > 0).all() and (np.asarray(state.learner.updates) == 1).all()
