@@ -16,6 +16,7 @@ _MATRIX = "shoal.environments.matrix"
 
 # Where each factory lives, as text: nothing is imported before it is asked for.
 _FACTORIES: dict[str, str] = {
+    "grid/stag_hunt": "shoal.environments.grid.stag_hunt:stag_hunt",
     "bps/spread": f"{_MPE}.blind_spread:blind_spread",
     **{f"bps/{task}": f"{_MPE}.blind_spread:bps_{task}" for task in ("1", "2", "3", "4", "h1", "h2", "h3")},
     **{

@@ -1,0 +1,66 @@
+"""A bounded field of cells, and draws without replacement on it."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+GONE = -(1 << 20)
+"""The cell of whoever has left the field: farther from every real cell than anyone sees or steps."""
+MAX_SIDE = 256
+"""Rows or columns, so that cells stay far from :data:`GONE`."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """``rows`` × ``columns`` cells, numbered row by row with a gap of ``reach`` numbers after each row.
+
+    The gap makes the difference of two numbers unambiguous: within ``reach`` columns of a cell of the field, ``other -
+    own`` is ``rows apart · stride + columns apart`` for that offset alone. So one subtraction says who stands where.
+    """
+
+    rows: int
+    columns: int
+    reach: int
+
+    @property
+    def stride(self) -> int:
+        """The difference between a cell and the one below."""
+        return self.columns + self.reach
+
+    @property
+    def cells(self) -> np.ndarray:
+        """[rows · columns], the number of every cell, row by row."""
+        return np.add.outer(np.arange(self.rows) * self.stride, np.arange(self.columns)).reshape(-1)
+
+    @property
+    def moves(self) -> np.ndarray:
+        """[4], what a move right, down, left or up adds."""
+        return np.array([1, self.stride, -1, -self.stride], np.int32)
+
+    def window(self, radius: int) -> np.ndarray:
+        """[(2 · radius + 1)²], the offsets of a square around a cell, row by row; ``radius`` is at most ``reach``."""
+        side = np.arange(-radius, radius + 1)
+        return np.add.outer(side * self.stride, side).reshape(-1)
+
+    def inside(self, cell: Int[Array, "*k"]) -> Bool[Array, "*k"]:
+        """Whether it is a cell of the field, for one at most ``reach`` columns from it."""
+        return (cell >= 0) & (cell < self.rows * self.stride) & (cell % self.stride < self.columns)
+
+    def place(self, cell: Int[Array | np.ndarray, "*k"]) -> tuple[Array | np.ndarray, Array | np.ndarray]:
+        """Rows and columns of cells of the field."""
+        return cell // self.stride, cell % self.stride
+
+
+def distinct(draws: Float[Array, " K"], among: int) -> Int[Array, " K"]:
+    """K different numbers below ``among``, every sequence equally likely, from K independent draws in [0, 1).
+
+    Draw i picks one of the ``among - i`` numbers left, by its place among them; such a sequence (a Lehmer code) is
+    decoded without sorting. With K = ``among`` it is a random permutation.
+    """
+    index = np.arange(draws.shape[0])
+    code = jnp.floor(draws * (among - index)).astype(jnp.int32)
+    for i in range(len(index) - 2, -1, -1):
+        code = code + ((index > i) & (code >= code[i]))
+    return code

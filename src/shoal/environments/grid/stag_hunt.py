@@ -1,0 +1,206 @@
+"""``grid/stag_hunt``: agents must catch stags in pairs, and may be punished for trying alone.
+
+The predator-prey task of Böhmer et al. 2020, "Deep Coordination Graphs", on which a penalty makes monotone
+mixtures fail (relative overgeneralisation). Moves, captures and observations are those of the authors' code,
+which PyMARL2 runs too.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from shoal.environments.grid.drawing import scene
+from shoal.environments.grid.field import GONE, MAX_SIDE, Field, distinct
+from shoal.environments.options import check_count, check_number
+from shoal.errors import InputError
+from shoal.types import Discrete, Environment, EnvSpec, Step
+
+RIGHT, DOWN, LEFT, UP, STAY, CATCH = range(6)
+STAG, HARE = 10.0, 1.0
+"""What the team earns for one."""
+UNROLL = 4
+"""Turns per iteration of a compiled loop: quick to compile for large teams, and not slower than all of them."""
+LARGEST = 1e6
+"""Penalties beyond this would swamp single precision."""
+
+
+class State(NamedTuple):
+    """Where everyone is: cells as :class:`Field` numbers them, ``GONE`` for frozen agents and captured animals."""
+
+    agents: Int[Array, " N"]
+    prey: Int[Array, " M"]
+    """Stags first, then hares."""
+    t: Int[Array, ""]
+    """Steps taken."""
+
+
+def stag_hunt(
+    *,
+    num_agents: int = 8,
+    num_stags: int = 8,
+    num_hares: int = 0,
+    grid: int | tuple[int, int] = (10, 10),
+    penalty: float = 0.0,
+    view: int = 2,
+    horizon: int = 200,
+) -> Environment:
+    """Predator-prey with a penalty for catching alone (Böhmer et al. 2020); the defaults are PyMARL2's task.
+
+    Actions are right, down, left, up, stay and catch. In each step the agents move first, one after another in random
+    order, each into its cell if nobody stands there by then. Then comes the prey, one animal after another in random
+    order: a stag is captured if at least two agents beside it catch, a hare if one does; otherwise it moves to one of
+    the free cells beside it, each as likely, and stays where there is none. A stag earns the team 10, a hare 1, and a
+    stag that one agent alone tries to catch ``penalty``. All who caught an animal are frozen: they leave the field with
+    it.
+
+    An agent sees who is in a square around it: for each cell, row by row, whether an agent, a stag, and (where there
+    are hares) a hare stands there. Neither walls nor numbers of agents are seen. The global state is the same for the
+    whole field. Walking into a wall is illegal, and so is catching where no animal is beside one. A frozen agent is not
+    ``alive``: it sees zeros and may only stay, while the team's reward goes on.
+
+    An episode ends when all agents are frozen or all prey is captured; after ``horizon`` steps it is cut off.
+
+    Args:
+        num_agents: N, at least 2.
+        num_stags: stags, 0 or more, but at least one animal in all.
+        num_hares: hares, 0 or more.
+        grid: rows and columns of the field, or one number for both; each at most 256.
+        penalty: earned for a lone attempt on a stag, 0 or less; -2 in the authors' configuration.
+        view: how many cells an agent sees in each direction.
+        horizon: steps in an episode.
+
+    Raises:
+        InputError: an option is out of range, or the field is too small for everyone.
+    """
+    n, stags = check_count("num_agents", num_agents, least=2), check_count("num_stags", num_stags, least=0)
+    m = stags + check_count("num_hares", num_hares, least=0)
+    rows, columns = _sides(grid)
+    penalty = check_number("penalty", penalty, -LARGEST, 0.0)
+    horizon, view = check_count("horizon", horizon), check_count("view", view, least=0)
+    if view > MAX_SIDE:
+        raise InputError(f"view must be at most {MAX_SIDE}, not {view}.")
+    if m == 0:
+        raise InputError("grid/stag_hunt needs at least one animal: num_stags and num_hares are both 0.")
+    if n + m > rows * columns:
+        raise InputError(f"{n} agents and {m} animals do not fit on a field of {rows} x {columns} cells.")
+    field = Field(rows, columns, max(view, 1))
+    is_stag = np.arange(m) < stags
+    planes = 2 + (num_hares > 0)
+
+    spec = EnvSpec(
+        name="grid/stag_hunt",
+        agents=tuple(f"agent_{i}" for i in range(n)),
+        obs_dims=(len(field.window(view)) * planes,) * n,
+        state_dim=rows * columns * planes,
+        action=Discrete(6),
+        action_dims=(6,) * n,
+        roles=(0,) * n,
+        horizon=horizon,
+        shared_reward=True,
+        score="mean",
+        novel=tuple(range(len(field.window(view)) * planes)),  # a state does not say which of the agents one is
+    )
+
+    def look(state: State, earned: Float[Array, ""], first: bool) -> Step:
+        alive, left = state.agents != GONE, state.prey != GONE
+        over = ~alive.any() | ~left.any()
+        kinds = (state.agents, state.prey[:stags], state.prey[stags:])[:planes]
+        seen = _planes(state.agents[:, None] + field.window(view), kinds)
+        return Step(
+            obs=jnp.where(alive[:, None], seen.reshape(n, -1), 0.0),
+            state=_planes(jnp.asarray(field.cells), kinds).reshape(-1),
+            legal=_legal(field, state),
+            alive=alive,
+            reward=jnp.broadcast_to(earned, (n,)),
+            discount=jnp.broadcast_to(1.0 - over, (n,)),
+            first=jnp.asarray(first),
+            last=over | (state.t >= horizon),
+        )
+
+    def reset(key: PRNGKeyArray) -> tuple[State, Step]:
+        spots = distinct(jax.random.uniform(key, (n + m,)), rows * columns)
+        spots = spots // columns * field.stride + spots % columns
+        state = State(agents=spots[:n], prey=spots[n:], t=jnp.zeros((), jnp.int32))
+        return state, look(state, jnp.zeros(()), first=True)
+
+    def step(key: PRNGKeyArray, state: State, action: Int[Array, " N"]) -> tuple[State, Step]:
+        # One draw for all: each further one costs more than the rest of the step.
+        agent_turn, prey_turn, luck = jnp.split(jax.random.uniform(key, (n + 2 * m,)), [n, n + m])
+        moved = state._replace(agents=walk(field, state, action, distinct(agent_turn, n)), t=state.t + 1)
+        state, captured, failed = hunt(field, moved, action == CATCH, is_stag, distinct(prey_turn, m), luck)
+        earned = jnp.where(captured, np.where(is_stag, STAG, HARE), 0.0).sum() + penalty * failed.sum()
+        return state, look(state, earned, first=False)
+
+    return Environment(spec, reset, step, lambda state: scene(field, state.agents, state.prey, stags))
+
+
+def walk(field: Field, state: State, action: Int[Array, " N"], order: Int[Array, " N"]) -> Int[Array, " N"]:
+    """The agents' cells after they moved one after another, each into its cell if nobody stands there by then."""
+    goal = state.agents + jnp.where(action[:, None] == np.arange(STAY), field.moves, 0).sum(1)
+    goal = jnp.where(field.inside(goal), goal, state.agents)
+
+    def move(turn: Int[Array, ""], agents: Int[Array, " N"]) -> Int[Array, " N"]:
+        mine = order[turn] == np.arange(order.shape[0])
+        wanted = jnp.where(mine, goal, 0).sum()
+        taken = (agents == wanted).any() | (state.prey == wanted).any()
+        return jnp.where(mine & ~taken, goal, agents)
+
+    return jax.lax.fori_loop(0, order.shape[0], move, state.agents, unroll=UNROLL)
+
+
+def hunt(
+    field: Field,
+    state: State,
+    catching: Bool[Array, " N"],
+    is_stag: Bool[np.ndarray, " M"],
+    order: Int[Array, " M"],
+    luck: Float[Array, " M"],
+) -> tuple[State, Bool[Array, " M"], Bool[Array, " M"]]:
+    """The prey's turns: each animal is captured, or moves as ``luck`` in [0, 1) has it.
+
+    Returns the state after them, which animals were captured, and which escaped an agent who tried to catch them.
+    """
+
+    def act(turn: Int[Array, ""], carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        agents, prey, captured, failed = carry
+        mine = order[turn] == np.arange(order.shape[0])
+        cell = jnp.where(mine, prey, 0).sum()
+        exits = cell + field.moves
+        occupied = (agents[:, None] == exits).any(0) | (prey[:, None] == exits).any(0)
+        hunters = catching & (agents[:, None] == exits).any(1)
+        hit = hunters.sum() >= jnp.where(mine & is_stag, 2, 1).max()
+        free = field.inside(exits) & ~occupied
+        chosen = free & (jnp.cumsum(free) == 1 + jnp.floor(luck[turn] * free.sum()))
+        agents = jnp.where(hunters & hit, GONE, agents)
+        prey = jnp.where(mine, jnp.where(hit, GONE, cell + jnp.where(chosen, field.moves, 0).sum()), prey)
+        return agents, prey, captured | (mine & hit), failed | (mine & hunters.any() & ~hit)
+
+    nothing = jnp.zeros(order.shape, bool)
+    start = (state.agents, state.prey, nothing, nothing)
+    agents, prey, captured, failed = jax.lax.fori_loop(0, order.shape[0], act, start, unroll=UNROLL)
+    return state._replace(agents=agents, prey=prey), captured, failed
+
+
+def _legal(field: Field, state: State) -> Bool[Array, "N 6"]:
+    """Moves inside the field, staying, and catching beside an animal. Beside ``GONE`` there is neither."""
+    beside = state.agents[:, None] + field.moves
+    tempted = (beside[:, :, None] == state.prey).any((1, 2))
+    return jnp.concatenate([field.inside(beside), jnp.ones_like(tempted)[:, None], tempted[:, None]], axis=1)
+
+
+def _planes(cells: Int[Array, "*c"], kinds: tuple[Array, ...]) -> Float[Array, "*c P"]:
+    """For each cell, whether someone of each kind (their cells, [K]) stands there."""
+    return jnp.stack([(cells[..., None] == kind).any(-1) for kind in kinds], axis=-1).astype(float)
+
+
+def _sides(grid: int | tuple[int, int]) -> tuple[int, int]:
+    sides = tuple(grid) if isinstance(grid, tuple | list) else (grid, grid)
+    if len(sides) != 2:
+        raise InputError(f"grid must be numbers of rows and columns such as (10, 10), not {grid!r}.")
+    rows, columns = (check_count("each side of grid", side) for side in sides)
+    if max(rows, columns) > MAX_SIDE:
+        raise InputError(f"each side of grid must be at most {MAX_SIDE}, not {max(rows, columns)}.")
+    return rows, columns
