@@ -4,6 +4,7 @@
     python benchmarks/throughput.py 16x128 seeds8    # some
     python benchmarks/throughput.py algorithms       # a row for each algorithm
     python benchmarks/throughput.py agents           # HAPPO and independent MAPPO with 3, 10 and 27 agents
+    python benchmarks/throughput.py replay           # off-policy algorithms, and replay buffers of growing capacity
     python benchmarks/throughput.py --device gpu     # on an accelerator
 
 mpe/simple_spread (3 agents or as the row says, 25-step episodes), actors and critic 2 × 64 tanh, 4 epochs × 4
@@ -12,6 +13,8 @@ its own: start-up, compilation and peak memory are that row's. A repetition is o
 a second; the median is given with the lowest and the highest. ``share`` is the arithmetic of MAPPO's matrix products in
 one second over the rate of a 2048³ float32 product on the same machine, measured just before. FLOP counts products:
 the roll-out's actor pass, two critic passes for the targets, and three passes (one forward, two backward) per epoch.
+Off-policy rows take 4 gradient steps after each roll-out of 16 environments × 25 steps, from a buffer on
+the device.
 """
 
 import argparse
@@ -51,8 +54,25 @@ AGENT_ROWS = {
     for n in (3, 10, 27)
     for name in ("mappo", "happo")
 }
-GROUPS = {"algorithms": ALGORITHM_ROWS, "agents": AGENT_ROWS}
-EVERY_ROW = {**ROWS, **ACCELERATOR_ROWS, **ALGORITHM_ROWS, **AGENT_ROWS}
+OFF = {"num_envs": 16, "rollout_length": 25, "learning_starts": 1000, "gradient_steps": 4}
+REPLAY_ROWS = {
+    "iql": OFF | {"algorithm": "iql", "batch_size": 256},
+    "vdn": OFF | {"algorithm": "vdn", "batch_size": 256},
+    "qmix": OFF | {"algorithm": "qmix", "batch_size": 256},
+    "qmix-gru64": OFF | {"algorithm": "qmix", "batch_size": 32, "sequence_length": 25, "recurrent": 64},
+    "qplex": OFF | {"algorithm": "qplex", "batch_size": 256},
+    "qtran": OFF | {"algorithm": "qtran", "batch_size": 256},
+    "maddpg": OFF | {"algorithm": "maddpg", "batch_size": 1024},
+    "maddpg-inferred": OFF | {"algorithm": "maddpg", "batch_size": 1024, "policies": "inferred"},
+    "maddpg-ensemble3": OFF | {"algorithm": "maddpg", "batch_size": 1024, "ensemble": 3},
+    "matd3": OFF | {"algorithm": "matd3", "batch_size": 1024},
+    **{
+        f"vdn-capacity-{capacity}": OFF | {"algorithm": "vdn", "batch_size": 256, "buffer_size": capacity}
+        for capacity in (10_000, 100_000, 1_000_000, 10_000_000)
+    },
+}
+GROUPS = {"algorithms": ALGORITHM_ROWS, "agents": AGENT_ROWS, "replay": REPLAY_ROWS}
+EVERY_ROW = {**ROWS, **ACCELERATOR_ROWS, **ALGORITHM_ROWS, **AGENT_ROWS, **REPLAY_ROWS}
 EPOCHS = MINIBATCHES = 4
 
 
@@ -134,6 +154,8 @@ def measure(row: str, repetitions: int) -> dict:
         "highest": speeds[-1],
         "start_up": ready - BEGAN,
         "compile": compiled - ready,
+        "gradient_steps": flags["gradient_steps"] / (num_envs * length) if algorithm.replay else None,
+        "replay_mib": program.replay_bytes * layout.mesh.size / 2**20,
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "flop_per_step": flop,
         "devices": f"{layout.mesh.size} × {jax.devices()[0].platform}",
@@ -183,6 +205,10 @@ def main() -> None:
                 "start-up s": f"{result['start_up']:.1f}",
                 "compile s": f"{result['compile']:.1f}",
                 "peak MiB": f"{result['peak_mib']:,.0f}",
+                "replay MiB": f"{result['replay_mib']:,.0f}" if result["gradient_steps"] else "",
+                "gradient steps/s": f"{result['steps_per_second'] * result['gradient_steps']:,.0f}"
+                if result["gradient_steps"]
+                else "",
                 "MFLOP/step": f"{flop / 1e6:.2f}" if flop else "",
                 "GFLOP/s of products": f"{rate / 1e9:.0f}",
                 "share": f"{result['steps_per_second'] * flop / rate:.0%}" if flop else "",

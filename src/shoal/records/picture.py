@@ -140,7 +140,9 @@ def _covered_ring(
     solid: list[int],
 ) -> None:
     """The outline of a ring whose centre lies under a disc, in white on that disc."""
-    gap = np.linalg.norm(scene.centres[solid] - scene.centres[k], axis=-1) if solid else np.array([np.inf])
+    if not solid:
+        return
+    gap = np.linalg.norm(scene.centres[solid] - scene.centres[k], axis=-1)
     if gap.min() > scene.radii[solid[int(gap.argmin())]]:
         return
     (x, y), radius = at(scene.centres[k]), max(scene.radii[k] * scale, _SMALLEST * OVERSAMPLING)
