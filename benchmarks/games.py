@@ -28,6 +28,12 @@ COMMON: dict[str, Any] = {
     "minibatches": 1,
     "value_norm": "running",
     "target_interval": 10,
+    "batch_size": 128,
+    "buffer_size": 8192,
+    "learning_starts": 256,
+    "gradient_steps": 4,
+    "epsilon_fraction": 0.5,
+    "max_grad_norm": 10.0,
 }
 JOINT: dict[str, Any] = {"sharing": "shared", "critic_learning_rate": None}
 """What replaces it where an algorithm has one network for all, or for actors and critic."""
@@ -70,6 +76,8 @@ def greedy_returns(name: str, envs: Sequence[Any], seeds: int, updates: int) -> 
     from shoal.configs import override
     from shoal.errors import InputError
     from shoal.rollouts import fused
+    from shoal.training import feed
+    from shoal.training.program import trajectory_shape
     from shoal.types import Scale
 
     module, spec = algorithms.get(name), envs[0].spec
@@ -84,15 +92,22 @@ def greedy_returns(name: str, envs: Sequence[Any], seeds: int, updates: int) -> 
         env = one_of(envs, which)
         key_learner, key_rollout, key_play, key = jax.random.split(key, 4)
         rollout, play = fused.make(env, NUM_ENVS, horizon), fused.make(env, 1, horizon, greedy=True)
-        state = algorithm.init(key_learner), rollout.init(key_rollout, algorithm.initial_carry(NUM_ENVS))
+        fed = feed.make(algorithm.replay, trajectory_shape(algorithm, rollout, NUM_ENVS), NUM_ENVS, 1)
+        state = algorithm.init(key_learner), rollout.init(key_rollout, algorithm.initial_carry(NUM_ENVS)), fed.init()
 
         def iterate(state: Any, key: Any) -> Any:
-            learner, rolled = state
+            learner, rolled, stored = state
             key_rollout, key_update = jax.random.split(key)
             rolled, trajectory, _ = rollout.collect(algorithm.act, learner, rolled, key_rollout)
-            return (algorithm.update(learner, trajectory, key_update)[0], rolled), None
+            stored = fed.put(stored, trajectory)
+            batch = fed.take(stored, trajectory, jax.random.fold_in(key, 0))
+            learned = algorithm.update(learner, batch, key_update)[0]
+            if fed.ready is not None:
+                ready = fed.ready(stored)
+                learned = jax.tree.map(lambda new, old: jnp.where(ready, new, old), learned, learner)
+            return (learned, rolled, stored), None
 
-        (learner, _), _ = jax.lax.scan(iterate, state, jax.random.split(key, updates))
+        (learner, *_), _ = jax.lax.scan(iterate, state, jax.random.split(key, updates))
         start = play.init(key_play, algorithm.initial_carry(1))
         _, trajectory, _ = play.collect(algorithm.act, learner, start, key_play)
         return trajectory.outcome.reward[..., 0].sum()

@@ -43,7 +43,7 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
     """Fuse environment, policy and update; ``length`` is T, and a call's number of updates is chosen at run time."""
     rollout = fused.make(env, layout.num_envs, length)
     shards = layout.mesh.shape[DEVICES]
-    feed = feeds.make(algorithm.replay, _trajectory(algorithm, rollout, layout.num_envs), layout.num_envs, shards)
+    feed = feeds.make(algorithm.replay, trajectory_shape(algorithm, rollout, layout.num_envs), layout.num_envs, shards)
 
     def init_one(key: Array) -> TrainState:
         key_learner, key_rollout, key = jax.random.split(key, 3)
@@ -118,8 +118,8 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
     )
 
 
-def _trajectory(algorithm: Algorithm, rollout: fused.Rollout, num_envs: int) -> PyTree:
-    """The shapes of a roll-out."""
+def trajectory_shape(algorithm: Algorithm, rollout: fused.Rollout, num_envs: int) -> PyTree:
+    """The shapes of a roll-out; an empty tuple for an on-policy algorithm, whose feed needs none."""
 
     def roll(key: Array) -> Trajectory:
         state = rollout.init(key, algorithm.initial_carry(num_envs))
