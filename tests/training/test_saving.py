@@ -1,0 +1,49 @@
+"""How often a run is saved."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import toys
+from shoal import api
+from shoal.algorithms import mappo
+from shoal.training.program import TrainState
+from shoal.training.settings import Settings
+from shoal.types import EpisodeStats, Learner
+
+STATS = EpisodeStats(np.ones((1, 1)), np.ones((1, 1, 3)), np.ones((1, 1)))  # type: ignore[arg-type]
+
+
+class Quick:
+    """A program of one update per call, which takes two milliseconds and learns nothing."""
+
+    def lower(self, *arguments: Any) -> "Quick":
+        return self
+
+    def compile(self) -> Any:
+        return lambda state, n: (time.sleep(0.002), (state, ({"loss": np.ones((1, 1))}, STATS)))[1]
+
+
+def saves(folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> int:
+    """Checkpoints of 40 updates where one takes ten milliseconds."""
+    settings = Settings(num_envs=4, rollout_length=12, steps=40 * 48, tensorboard=False, checkpoint_seconds=seconds)
+    trainer = api.Run(folder, "mappo", "toys:busy", {}, settings, mappo.Config(), toys.busy()).trainer(False)
+    learner = Learner({"w": jnp.ones(1)}, (), (), (), jnp.zeros(1, int))
+    trainer.state = TrainState(learner, (), (), jax.random.split(jax.random.key(0), 1))
+    trainer.program = trainer.program._replace(advance=Quick())  # type: ignore[arg-type]
+    count: list[int] = []
+    monkeypatch.setattr(trainer, "save", lambda: (time.sleep(0.01), count.append(trainer.update)))
+    assert trainer.run()
+    return len(count)
+
+
+def test_a_checkpoint_that_takes_long_is_written_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large replay buffer costs a twentieth of the time at most, unless every call shall be saved."""
+    monkeypatch.setattr("shoal.training.trainer.CALL_SECONDS", 0.0)
+    assert saves(tmp_path / "always", monkeypatch, 0.0) > 20
+    assert saves(tmp_path / "seldom", monkeypatch, 0.001) < 6
