@@ -31,7 +31,7 @@ class Quick:
 
 def saves(folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> int:
     """Checkpoints of 40 updates where one takes ten milliseconds."""
-    settings = Settings(num_envs=4, rollout_length=12, steps=40 * 48, tensorboard=False, checkpoint_seconds=seconds)
+    settings = Settings(num_envs=4, rollout_length=12, steps=40 * 48.0, tensorboard=False, checkpoint_seconds=seconds)
     trainer = api.Run(folder, "mappo", "toys:busy", {}, settings, mappo.Config(), toys.busy()).trainer(False)
     learner = Learner({"w": jnp.ones(1)}, (), (), (), jnp.zeros(1, int))
     trainer.state = TrainState(learner, (), (), jax.random.split(jax.random.key(0), 1))
