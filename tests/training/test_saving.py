@@ -16,17 +16,17 @@ from shoal.training.program import TrainState
 from shoal.training.settings import Settings
 from shoal.types import EpisodeStats, Learner
 
-STATS = EpisodeStats(np.ones((1, 1)), np.ones((1, 1, 3)), np.ones((1, 1)))  # type: ignore[arg-type]
+STATS = EpisodeStats(np.ones((4, 1)), np.ones((4, 1, 3)), np.ones((4, 1)))  # type: ignore[arg-type]
 
 
 class Quick:
-    """A program of one update per call, which takes two milliseconds and learns nothing."""
+    """A program of up to four updates per call, which takes two milliseconds and learns nothing."""
 
     def lower(self, *arguments: Any) -> "Quick":
         return self
 
     def compile(self) -> Any:
-        return lambda state, n: (time.sleep(0.002), (state, ({"loss": np.ones((1, 1))}, STATS)))[1]
+        return lambda state, n: (time.sleep(0.002), (state, ({"loss": np.ones((4, 1))}, STATS)))[1]
 
 
 def saves(folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> int:
