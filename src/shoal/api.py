@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from shoal import algorithms
 from shoal.configs import check_names, options_from_json, override, spec_to_json
 from shoal.environments import registry
@@ -12,10 +14,12 @@ from shoal.errors import InputError
 from shoal.presets import preset
 from shoal.records import curves, manifest
 from shoal.run import Run, load, read_configuration
+from shoal.training import crossplay as playing
+from shoal.training.crossplay import CrossPlay
 from shoal.training.settings import Settings
-from shoal.types import Environment
+from shoal.types import Algorithm, Environment
 
-__all__ = ["Run", "compare", "load", "new_folder", "open_run", "resume", "train"]
+__all__ = ["CrossPlay", "Run", "compare", "crossplay", "load", "new_folder", "open_run", "resume", "train"]
 
 
 def train(
@@ -30,7 +34,7 @@ def train(
     """Train ``algorithm`` in ``environment`` and return the finished run.
 
     Args:
-        algorithm: a name from ``shoal list algorithms``.
+        algorithm: a name from ``shoal list algorithms``, or one for each side of the environment, as ``mappo+ippo``.
         environment: a name from ``shoal list environments``, ``package.module:factory`` of your own device
             environment, or an :class:`Environment` (which :func:`resume` and :func:`open_run` need again).
         env: options of the environment's factory, for example ``{"num_agents": 5}``.
@@ -38,6 +42,7 @@ def train(
         progress: show the live line.
         flags: any field of :class:`~shoal.training.settings.Settings` (``steps=3e6, seeds=4``) or of the algorithm's
             ``Config`` (``learning_rate=1e-3``, ``hidden=(128, 128)``); others come from the preset, then from defaults.
+            Of several sides, ``learning_rate`` is for all and ``side1_learning_rate`` for one.
 
     Raises:
         InputError: something cannot work as asked; raised before anything compiles.
@@ -47,8 +52,8 @@ def train(
     module = algorithms.get(algorithm)
     settings, config = Settings(), module.Config()
     check_names(flags, settings, config)
-    flags = preset(algorithm, name) | flags
-    settings, config = override(settings, flags), override(config, flags)
+    tuned = preset(algorithm, name)
+    settings, config = (override(override(x, tuned), flags) for x in (settings, config))
     where = Path(folder) if folder else new_folder(algorithm, name)
     if where.exists() and not where.is_dir():
         raise InputError(f"{where} is a file, not a folder for a run.")
@@ -119,6 +124,63 @@ def compare(
 ) -> Path:
     """Draw the learning curves of several runs in one picture."""
     return curves.plot([run.folder if isinstance(run, Run) else Path(run) for run in runs], path, metrics)
+
+
+def crossplay(
+    runs: Sequence[Run | str | Path],
+    *,
+    side: Sequence[str | int] = (),
+    episodes: int = 128,
+    greedy: bool = True,
+    seed: int = 0,
+    environment: Environment | None = None,
+) -> CrossPlay:
+    """Let the policies of several runs play against each other, or with each other where they earn together.
+
+    Each run plays side 1 against each run on side 2, every seed of one against every seed of the other.
+
+    Args:
+        runs: runs or their folders, all trained in the same environment.
+        side: the agents of side 1, by name or index; all others are side 2. By default role 0 against all other roles,
+            and where there is one role the first half of the agents (rounded down) with the rest.
+        episodes: whole episodes for each pair of seeds.
+        greedy: act by the mode rather than by sampling.
+        seed: draws the starts of the episodes, the same for every entry of the matrix.
+        environment: the :class:`Environment` of folders whose runs were trained in one rather than in a name.
+
+    Raises:
+        InputError: a folder holds no run, environments differ, or a side would be empty.
+        CheckpointError: no saved policy of a run is sound.
+    """
+    if not runs:
+        raise InputError("Cross-play needs at least one run.")
+    opened = [run if isinstance(run, Run) else open_run(run, environment) for run in runs]
+    for run in opened[1:]:
+        _check_same_environment(opened[0], run)
+    chosen = playing.first_side(opened[0].env.spec, side)
+    made: dict[Any, Algorithm] = {}  # equal configurations act by one program
+    players = []
+    for run in opened:
+        algorithm = made.setdefault((run.algorithm, run.config, run.settings.rollout_length), run._acting())
+        players.append(playing.Player(run.folder.resolve().name, run.algorithm, algorithm, run._learner()))
+    return playing.play(opened[0].env, players, chosen, jax.random.key(seed), episodes, greedy)
+
+
+def _check_same_environment(one: Run, other: Run) -> None:
+    """Refuse two runs whose returns mean different things."""
+    said: list[dict[str, Any]] = []
+    for run in (one, other):
+        known = registry.options_of(run.environment) if run.by_name else {}
+        defaults = {name: option.default for name, option in known.items() if option.default is not option.empty}
+        name = {"environment": run.environment} if one.by_name and other.by_name else {}
+        said.append(name | spec_to_json(run.env.spec) | (defaults | run.env_options if name else {}))
+    for name in said[0] | said[1]:
+        here, there = (x.get(name, "missing") for x in said)
+        if here != there:
+            raise InputError(
+                f"{other.folder} and {one.folder} were trained in different environments: {name} is {there!r} in the "
+                f"one and {here!r} in the other."
+            )
 
 
 def new_folder(algorithm: str, environment: str) -> Path:

@@ -13,6 +13,7 @@ from shoal import algorithms, api, cli_train
 from shoal.cli_flags import Command, Values, first_line, of_fields
 from shoal.environments import registry
 from shoal.errors import InputError, unknown
+from shoal.records.files import dumps, write_text
 
 
 @dataclasses.dataclass
@@ -87,6 +88,42 @@ class Curves:
 
 
 @dataclasses.dataclass
+class Crossplay:
+    """Play the policies of several runs against each other and print who wins: rows play side 1, columns side 2."""
+
+    runs: tuple[Path, ...]
+    """The runs' folders, all trained in the same environment."""
+    side: tuple[str, ...] = ()
+    """The agents of side 1, by name or index; all others are side 2. By default role 0 against the other roles (in
+    mpe/simple_tag predators against prey), and with a single role the first half of the agents with the rest."""
+    episodes: int = 128
+    """Episodes for each pair of a seed of one run and a seed of another."""
+    sampled: bool = False
+    """Sample actions instead of taking the most probable."""
+    draw: int = 0
+    """Seed of the starts of the episodes, the same for every entry."""
+    output: Path | None = None
+    """A .json file to write the numbers to as well."""
+
+    def __call__(self) -> int:
+        """Print a table for each side."""
+        if not self.runs:
+            raise InputError("shoal crossplay needs at least one run's folder.")
+        if self.episodes < 1:
+            raise InputError(f"--episodes must be at least 1, not {self.episodes}.")
+        if self.output is not None and (self.output.suffix != ".json" or not self.output.parent.is_dir()):
+            raise InputError(f"{self.output} is not a .json file in a folder that exists.")
+        result = api.crossplay(
+            self.runs, side=self.side, episodes=self.episodes, greedy=not self.sampled, seed=self.draw
+        )
+        print(result)
+        if self.output is not None:
+            said = result.as_json() | {"episodes": self.episodes, "greedy": not self.sampled, "draw": self.draw}
+            write_text(self.output, dumps(said, "cross-play", indent=1) + "\n")
+        return 0
+
+
+@dataclasses.dataclass
 class List:
     """List the algorithms or the environments, one on each line."""
 
@@ -118,6 +155,7 @@ _SIMPLE = {
     "evaluate": (Evaluate, "run"),
     "replay": (Replay, "run"),
     "curves": (Curves, "runs"),
+    "crossplay": (Crossplay, "runs"),
     "list": (List, "what"),
 }
 

@@ -31,6 +31,8 @@ class Flag:
     """Said by its place rather than by its name."""
     prefix: str = ""
     """Stands before the name on the command line, for example ``env.``."""
+    for_all: bool = False
+    """Stands for the flags of several sides; None leaves each as it is."""
 
     @property
     def spelt(self) -> str:
@@ -69,19 +71,40 @@ class Command(NamedTuple):
 def of_fields(config: Any, title: str, positional: Iterable[str] = ()) -> dict[str, list[Flag]]:
     """The flags of a dataclass (its defaults) or of an instance (its values), by group.
 
-    The first group is ``title``; a dataclass inside it makes a group under its field's name.
+    The first group is ``title``; a dataclass inside it makes a group under its field's name. Where there are several of
+    a kind (``prefix`` in :func:`shoal.configs.flags_of`), the first group has a flag for all of them as well.
     """
     kind = config if isinstance(config, type) else type(config)
     hints, docs = typing.get_type_hints(kind), attribute_docs(kind)
     groups: dict[str, list[Flag]] = {title: []}
+    several: list[Flag] = []
     for field in dataclasses.fields(config):
         value = field.default if isinstance(config, type) else getattr(config, field.name)
-        if dataclasses.is_dataclass(value):
+        if "prefix" in field.metadata:
+            prefix = field.metadata["prefix"]
+            for name, flags in of_fields(value, field.name).items():
+                several += flags
+                own = [dataclasses.replace(flag, name=prefix + flag.name) for flag in flags]
+                groups[name if name == field.name else prefix + name] = own
+        elif dataclasses.is_dataclass(value):
             groups |= of_fields(value, field.name)
         else:
             said = docs.get(field.name, "")
             groups[title].append(Flag(field.name, hints[field.name], value, said, field.name in positional))
+    groups[title] += _for_all(several)
     return groups
+
+
+def _for_all(flags: Iterable[Flag]) -> list[Flag]:
+    """One flag in place of those of the same name, where they are of the same type."""
+    found: dict[str, list[Flag]] = {}
+    for flag in flags:
+        found.setdefault(flag.name, []).append(flag)
+    return [
+        Flag(name, one.hint | None, None, f"{one.help} For every side that has it; None: each its own.", for_all=True)
+        for name, (one, *others) in found.items()
+        if all(other.hint == one.hint for other in others)
+    ]
 
 
 def of_environment(name: str, given: dict[str, Any]) -> list[Flag]:
@@ -111,7 +134,11 @@ def attribute_docs(kind: type) -> dict[str, str]:
     """The docstring after each field of a class and of those that it inherits from, as plain text."""
     docs: dict[str, str] = {}
     for base in reversed(kind.__mro__[:-1]):
-        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        try:
+            source = inspect.getsource(base)
+        except OSError:  # made by dataclasses.make_dataclass, so nobody wrote it
+            continue
+        body = ast.parse(textwrap.dedent(source)).body[0]
         assert isinstance(body, ast.ClassDef)
         for field, after in zip(body.body, body.body[1:], strict=False):
             if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):

@@ -49,7 +49,11 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     def do(values: Values) -> int:
         own = {flag.name: values["run"].pop(flag.name) for flag in _OWN}
         said = [(flag, values[title][flag.name]) for title in groups for flag in groups[title] if flag not in _OWN]
-        changed = [(flag, value) for flag, value in said if value != flag.default]
+        # A side's flag that says what the side's default is must still win over a flag for all sides.
+        spelt = {word.partition("=")[0].replace("_", "-") for word in rest} if run is None else set()
+        changed = [
+            (flag, value) for flag, value in said if value != flag.default or (flag.spelt in spelt and not flag.for_all)
+        ]
         flags = {flag.name: value for flag, value in changed if not flag.prefix}
         env = {flag.name: value for flag, value in changed if flag.prefix}
         if run is None:
@@ -71,7 +75,7 @@ def _groups(words: Sequence[str], run: api.Run | None) -> dict[str, list[Flag]]:
     groups["run"] = [*_OWN, *groups["run"]]
     if words:
         config = run.config if run else override(algorithms.get(words[0]).Config(), tuned)
-        groups |= of_fields(config, words[0])
+        groups |= of_fields(config, words[0].replace("+", "_and_"))
     if len(words) == 2:
         groups["env"] = of_environment(words[1], run.env_options if run else {})
     return groups
@@ -84,7 +88,8 @@ def _about(words: Sequence[str], run: api.Run | None) -> str:
         return (
             "Train a team, or continue a run: shoal train ALGORITHM ENVIRONMENT, or shoal train --resume RUN. "
             "Name the algorithm (shoal list algorithms) and the environment (shoal list environments) before --help "
-            "to see their flags as well, with the defaults that are tuned for them."
+            "to see their flags as well, with the defaults that are tuned for them. Algorithms joined by + train one "
+            "side of the environment each, for example mappo+ippo predators and prey."
         )
     about = first_line(algorithms.get(words[0]).__doc__)
     return about if len(words) == 2 else f"{about} Name an environment before --help to see its options as well."

@@ -16,16 +16,22 @@ T = TypeVar("T")
 
 
 def flags_of(config: Any) -> dict[str, Any]:
-    """Every leaf field of a (nested) dataclass by its own name, with its value."""
+    """Every leaf field of a (nested) dataclass by its own name, with its value.
+
+    Where a dataclass holds several of a kind, their fields' metadata have a ``prefix``, which the names begin with.
+    """
     flags: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        flags |= flags_of(value) if dataclasses.is_dataclass(value) else {field.name: value}
+        inner = flags_of(value) if dataclasses.is_dataclass(value) else {field.name: value}
+        flags |= {field.metadata.get("prefix", "") + name: x for name, x in inner.items()}
     return flags
 
 
 def override(config: T, flags: Mapping[str, Any]) -> T:
     """``config`` with fields replaced by name, also those of dataclasses inside it; names it lacks are ignored.
+
+    A name without a prefix is for every dataclass inside that has it; one with a prefix is for that one, and wins.
 
     Raises:
         InputError: a value has the wrong type.
@@ -35,7 +41,9 @@ def override(config: T, flags: Mapping[str, Any]) -> T:
     for field in dataclasses.fields(config):  # type: ignore[arg-type]
         value = getattr(config, field.name)
         if dataclasses.is_dataclass(value):
-            changes[field.name] = override(value, flags)
+            prefix = field.metadata.get("prefix", "")
+            own = {name.removeprefix(prefix): x for name, x in flags.items() if prefix and name.startswith(prefix)}
+            changes[field.name] = override(value, {**flags, **own})
         elif field.name in flags:
             changes[field.name] = _coerce(field.name, flags[field.name], hints[field.name])
     return dataclasses.replace(config, **changes)  # type: ignore[type-var]
@@ -47,10 +55,16 @@ def check_names(flags: Iterable[str], *configs: Any) -> None:
     Raises:
         InputError: naming the nearest flag.
     """
-    known = {name for config in configs for name in flags_of(config)}
+    known = {name for config in configs for name in [*flags_of(config), *_unprefixed(config)]}
     for name in flags:
         if name not in known:
             raise unknown("setting", name, known)
+
+
+def _unprefixed(config: Any) -> list[str]:
+    """Names that are for all of several dataclasses of a kind."""
+    inner = [getattr(config, field.name) for field in dataclasses.fields(config) if "prefix" in field.metadata]
+    return [name for value in inner for name in flags_of(value)]
 
 
 def spec_to_json(spec: EnvSpec) -> dict[str, Any]:

@@ -30,9 +30,13 @@ NAMES = (
 def get(name: str) -> Any:
     """The algorithm's module, which has a ``Config`` and a ``make(spec, config, scale)``.
 
+    Names joined by ``+`` train one side of the environment each (:mod:`shoal.algorithms.sides`).
+
     Raises:
         InputError: there is no such algorithm; the message names the nearest.
     """
+    if "+" in name:
+        return importlib.import_module("shoal.algorithms.sides").join(tuple(name.split("+")))
     if name not in NAMES:
         raise unknown("algorithm", name, NAMES)
     return importlib.import_module(f"shoal.algorithms.{name}")

@@ -1,5 +1,6 @@
 """Judging policies: whole episodes, counted once each, and one episode recorded for a picture."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -54,21 +55,32 @@ def evaluate(
     Raises:
         InputError: there is no episode to play.
     """
-    _check(episodes)
-    rollout = fused.make(env, episodes, env.spec.horizon, greedy)
-
-    def one(learner: Learner, key: Array) -> tuple[Array, Array]:
-        key_reset, key_play = jax.random.split(key)
-        state = rollout.init(key_reset, algorithm.initial_carry(episodes))
-        _, trajectory, _ = rollout.collect(algorithm.act, learner, state, key_play)
-        last = trajectory.outcome.last
-        counted = (jnp.cumsum(last, 0) - last) == 0  # the first episode of each environment, to its last step
-        return (trajectory.outcome.reward * counted[..., None]).sum(0), counted.sum(0)
-
+    check_episodes(episodes)
+    one = first_episodes(env, algorithm.act, algorithm.initial_carry(episodes), episodes, greedy)
     seeds = len(jax.tree.leaves(learner)[0])
     run = jax.jit(jax.vmap(one, axis_name=fused.SEEDS))
     returns, lengths = map(np.asarray, run(learner, jax.random.split(key, seeds)))
     return Evaluation(returns, lengths, returns.sum(-1) if env.spec.score == "sum" else returns.mean(-1))
+
+
+def first_episodes(
+    env: Environment, act: fused.Act, carry: PyTree, episodes: int, greedy: bool
+) -> Callable[[PyTree, Array], tuple[Array, Array]]:
+    """(policy, key) -> returns [episodes, N] and lengths [episodes] of whole episodes.
+
+    One environment plays each of them, from recurrent state ``carry``; what comes after its first episode is not
+    counted, since environments whose episodes are short would otherwise count more often.
+    """
+    rollout = fused.make(env, episodes, env.spec.horizon, greedy)
+
+    def play(policy: PyTree, key: Array) -> tuple[Array, Array]:
+        key_reset, key_play = jax.random.split(key)
+        _, trajectory, _ = rollout.collect(act, policy, rollout.init(key_reset, carry), key_play)
+        last = trajectory.outcome.last
+        counted = (jnp.cumsum(last, 0) - last) == 0  # the first episode of each environment, to its last step
+        return (trajectory.outcome.reward * counted[..., None]).sum(0), counted.sum(0)
+
+    return play
 
 
 class Episode(NamedTuple):
@@ -90,7 +102,7 @@ def record(
     Raises:
         InputError: there is no episode to play.
     """
-    _check(episodes)
+    check_episodes(episodes)
     space = env.spec.action
 
     def first_moment(key: Array) -> tuple[PyTree, Step, PyTree]:
@@ -120,6 +132,11 @@ def record(
     return [cut(run(key)) for key in jax.random.split(key, episodes)]
 
 
-def _check(episodes: int) -> None:
+def check_episodes(episodes: int) -> None:
+    """Refuse to play none.
+
+    Raises:
+        InputError: there is no episode to play.
+    """
     if episodes < 1:
         raise InputError(f"episodes must be at least 1, not {episodes}.")

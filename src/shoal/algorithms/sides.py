@@ -1,0 +1,225 @@
+"""Sides of one environment, each trained by an algorithm of its own, for example predators and prey: ``mappo+ippo``.
+
+Each side's algorithm is made for its own agents alone: it sees their rows of every step, keeps a recurrent state, a
+learner and a replay buffer of its own, and draws from a key of its own. The other sides are a part of its environment,
+which changes as they learn. The global state stays whole, so that a critic that reads it sees the other sides as well.
+Which agents are on which side, options and an example: docs/crossplay.md.
+"""
+
+from dataclasses import dataclass, field, make_dataclass, replace
+from functools import cache, partial
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from shoal import algorithms
+from shoal.errors import InputError
+from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Scale, Step, Trajectory
+
+MOST = 3
+"""Sides at most."""
+
+
+@dataclass(frozen=True)
+class SidesConfig:
+    """What the sides have in common; the hyper-parameters of each stand in a ``Config`` of its own."""
+
+    sides: tuple[int, ...] | None = None
+    """The side of each agent, numbered from 1, for example 1 1 1 2. None: side 1 is role 0, side 2 is role 1, and so
+    on; the last side has all roles that are left."""
+
+
+@cache
+def join(names: tuple[str, ...]) -> ModuleType:
+    """What an algorithm's module offers, for one algorithm per side: a ``Config`` and ``make(spec, config, scale)``.
+
+    ``Config`` has :class:`SidesConfig`'s fields and a nested ``Config`` for each side. A flag such as ``gamma`` is for
+    every side that has it, ``side1_gamma`` for one.
+
+    Raises:
+        InputError: there are too many names, one is unknown, or one cannot be a side.
+    """
+    if len(names) > MOST:
+        raise InputError(f"{'+'.join(names)} names {len(names)} sides; there are at most {MOST}.")
+    modules = [algorithms.get(name) for name in names]
+    for name, module in zip(names, modules, strict=True):
+        if hasattr(module, "prepare"):
+            raise InputError(f"{name} decides something by experience before training, so it cannot train one side.")
+    said = ", ".join(f"side {i} by {name}" for i, name in enumerate(names, 1))
+    found = ModuleType("+".join(names), f"Sides trained apart, {said}: each takes the others for its environment.")
+    configs = [
+        (f"side{i}", module.Config, field(default=module.Config(), metadata={"prefix": f"side{i}_"}))
+        for i, module in enumerate(modules, 1)
+    ]
+    vars(found)["Config"] = make_dataclass("Config", configs, bases=(SidesConfig,), frozen=True)
+    vars(found)["make"] = partial(make, names)
+    return found
+
+
+def members(spec: EnvSpec, count: int, sides: tuple[int, ...] | None) -> tuple[tuple[int, ...], ...]:
+    """The agents of each side.
+
+    Raises:
+        InputError: a side would be empty, or ``sides`` does not give every agent a side.
+    """
+    if sides is None:
+        roles = max(spec.roles) + 1
+        if roles == 1:
+            raise InputError(
+                f"All agents of {spec.name} have one role: say which of the {spec.num_agents} are on which side, for "
+                f"example sides={(1,) + (2,) * (spec.num_agents - 1)}."
+            )
+        if roles < count:
+            raise InputError(f"{spec.name} has {roles} roles, too few for {count} sides.")
+        sides = tuple(min(role, count - 1) + 1 for role in spec.roles)
+    if len(sides) != spec.num_agents or set(sides) != set(range(1, count + 1)):
+        raise InputError(
+            f"sides {sides} must give each of the {spec.num_agents} agents a side from 1 to {count}, and no side none."
+        )
+    return tuple(tuple(i for i, side in enumerate(sides) if side == number) for number in range(1, count + 1))
+
+
+def narrowed(spec: EnvSpec, who: tuple[int, ...]) -> EnvSpec:
+    """The environment as agents ``who`` have it: their rows, no wider than they need; the state stays whole.
+
+    Whether they share their reward is known only where all do, or where there is one.
+    """
+    obs_dims, action_dims = (tuple(dims[i] for i in who) for dims in (spec.obs_dims, spec.action_dims))
+    roles = sorted({spec.roles[i] for i in who})
+    size = {"dim" if isinstance(spec.action, Box) else "n": max(action_dims)}
+    return replace(
+        spec,
+        agents=tuple(spec.agents[i] for i in who),
+        obs_dims=obs_dims,
+        action=replace(spec.action, **size),
+        action_dims=action_dims,
+        roles=tuple(roles.index(spec.roles[i]) for i in who),
+        shared_reward=spec.shared_reward or len(who) == 1,
+        novel=tuple(i for i in spec.novel if i < max(obs_dims)),
+    )
+
+
+class Side(NamedTuple):
+    """One side: which part of everything is its own."""
+
+    number: int
+    """From 1."""
+    who: tuple[int, ...]
+    spec: EnvSpec
+    """Narrowed to it."""
+    algorithm: Algorithm
+
+    @property
+    def name(self) -> str:
+        """What its metrics and extras begin with."""
+        return f"side{self.number}/"
+
+    def rows(self, x: Array, width: int | None = None) -> Array:
+        """Its agents' rows of [..., N], or of [..., N, F] the first ``width`` features."""
+        who = np.array(self.who)
+        index = slice(who[0], who[-1] + 1) if len(who) == who[-1] - who[0] + 1 else who
+        return x[..., index] if width is None else x[..., index, :width]
+
+    def step(self, step: Step) -> Step:
+        """What it sees of a moment."""
+        return Step(
+            obs=self.rows(step.obs, self.spec.obs_dim),
+            state=step.state,
+            legal=self.rows(step.legal, self.spec.action.width),
+            alive=self.rows(step.alive),
+            reward=self.rows(step.reward),
+            discount=self.rows(step.discount),
+            first=step.first,
+            last=step.last,
+        )
+
+    def trajectory(self, traj: Trajectory) -> Trajectory:
+        """What it saw, did and was told in a roll-out."""
+        width = self.spec.action.width if isinstance(self.spec.action, Box) else None
+        return Trajectory(
+            self.step(traj.step),
+            self.rows(traj.action, width),
+            {name.removeprefix(self.name): x for name, x in traj.extras.items() if name.startswith(self.name)},
+            self.step(traj.outcome),
+            traj.carry[self.number - 1],
+        )
+
+    def learner(self, learner: Learner) -> Learner:
+        """Its own learner; parts that a deployed learner lacks are empty."""
+        parts = (part[self.number - 1] if part else () for part in learner[:-1])
+        return Learner(*parts, updates=learner.updates)
+
+    def stored(self) -> PyTree:
+        """Its replay, which keeps what it sees."""
+
+        def own(one: Replay) -> Replay:
+            return one._replace(keep=lambda traj: one.keep(self.trajectory(traj)))
+
+        return jax.tree.map(own, self.algorithm.replay, is_leaf=lambda node: isinstance(node, Replay))
+
+    def experience(self, data: Trajectory | Experience) -> Trajectory | Experience:
+        """What its algorithm learns from; on-policy sides have no samples."""
+        if isinstance(data, Trajectory):
+            return self.trajectory(data)
+        newest = self.trajectory(data.newest)
+        return Experience(newest, data.samples[self.number - 1]) if self.algorithm.replay else newest
+
+
+def make(names: tuple[str, ...], spec: EnvSpec, config: Any, scale: Scale) -> Algorithm:
+    """One algorithm per side, as one.
+
+    Raises:
+        InputError: the agents do not divide into so many sides, or what an algorithm raises, with its side.
+    """
+    sides = [
+        _side(i, name, narrowed(spec, who), who, getattr(config, f"side{i}"), scale)
+        for i, (name, who) in enumerate(zip(names, members(spec, len(names), config.sides), strict=True), 1)
+    ]
+    order = np.argsort(np.concatenate([side.who for side in sides]))
+
+    def joined(learners: list[Learner]) -> Learner:
+        policy, critic, optimiser, statistics, updates = zip(*learners, strict=True)
+        return Learner(policy, critic, optimiser, statistics, updates[0])  # each is called as often as the others
+
+    def init(key: PRNGKeyArray) -> Learner:
+        keys = jax.random.split(key, len(sides))
+        return joined([side.algorithm.init(k) for side, k in zip(sides, keys, strict=True)])
+
+    def act(
+        learner: Learner, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool
+    ) -> tuple[PyTree, Array, dict[str, Array]]:
+        carries, actions, extras = [], [], {}
+        for side, own, k in zip(sides, carry, jax.random.split(key, len(sides)), strict=True):
+            own, action, noted = side.algorithm.act(side.learner(learner), own, side.step(step), k, greedy)
+            if isinstance(spec.action, Box):
+                action = jnp.pad(action, ((0, 0), (0, 0), (0, spec.action.width - action.shape[-1])))
+            carries.append(own)
+            actions.append(action)
+            extras |= {side.name + name: x for name, x in noted.items()}
+        return tuple(carries), jnp.concatenate(actions, 1)[:, order], extras
+
+    def update(learner: Learner, data: Trajectory | Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
+        learners, metrics = [], {}
+        for side, k in zip(sides, jax.random.split(key, len(sides)), strict=True):
+            one, said = side.algorithm.update(side.learner(learner), side.experience(data), k)
+            learners.append(one)
+            metrics |= {side.name + name: x for name, x in said.items()}
+        return joined(learners), metrics
+
+    def initial_carry(num_envs: int) -> PyTree:
+        return tuple(side.algorithm.initial_carry(num_envs) for side in sides)
+
+    replay = tuple(side.stored() for side in sides)
+    widest: Any = max((side.algorithm.acts_on for side in sides), key=("own", "team", "state").index)
+    return Algorithm(init, initial_carry, act, update, widest, replay if any(replay) else ())
+
+
+def _side(number: int, name: str, spec: EnvSpec, who: tuple[int, ...], config: Any, scale: Scale) -> Side:
+    try:
+        return Side(number, who, spec, algorithms.get(name).make(spec, config, scale))
+    except InputError as error:
+        raise InputError(f"Side {number} ({name}): {error}") from None

@@ -1,0 +1,243 @@
+"""Cross-play: policies that never met play on two sides of one environment, every run with every run."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key, PRNGKeyArray
+
+from shoal.errors import InputError, unknown
+from shoal.records.curves import interval
+from shoal.rollouts import fused
+from shoal.training.evaluation import check_episodes, first_episodes
+from shoal.types import Algorithm, Environment, EnvSpec, Learner, PyTree, Step
+
+
+class Player(NamedTuple):
+    """A trained run, as far as playing needs it."""
+
+    name: str
+    """What the tables call it, for example its folder's name."""
+    kind: str
+    """Its algorithm's name."""
+    algorithm: Algorithm
+    learner: Learner
+    """Leaves [S, ...], one row per seed; nothing but policies."""
+
+
+class CrossPlay(NamedTuple):
+    """Undiscounted returns of R runs, each on either side of each. S_a is the number of seeds of run a.
+
+    Entry (a, b): run a controls side 1 and run b controls side 2, every seed of a with every seed of b.
+    """
+
+    names: tuple[str, ...]
+    """R names, in the order of rows and columns."""
+    algorithms: tuple[str, ...]
+    """R names of algorithms."""
+    sides: tuple[tuple[str, ...], tuple[str, ...]]
+    """The names of the agents of each side."""
+    returns: tuple[tuple[np.ndarray, ...], ...]
+    """``returns[a][b]`` is [S_a, S_b, episodes, 2]: a side's return, the mean over its agents."""
+
+    @property
+    def mean(self) -> Float[np.ndarray, "R R 2"]:
+        """Each side's mean return over pairs of seeds and episodes."""
+        return self._entries()[..., 0]
+
+    @property
+    def low(self) -> Float[np.ndarray, "R R 2"]:
+        """Lower ends of the 95 % intervals of ``mean``; :func:`pairs_interval` says how."""
+        return self._entries()[..., 1]
+
+    @property
+    def high(self) -> Float[np.ndarray, "R R 2"]:
+        """Upper ends."""
+        return self._entries()[..., 2]
+
+    @property
+    def together(self) -> Float[np.ndarray, "R 2 3"]:
+        """(mean, low, high) of each run with itself where both sides are of the same seed: they were trained together.
+
+        The interval is Student's t over seeds, or over episodes where there is one seed.
+        """
+
+        def own(pairs: np.ndarray) -> tuple[float, float, float]:
+            seeds = np.diagonal(pairs).T  # [S, episodes]
+            return interval(seeds.mean(-1) if len(seeds) > 1 else seeds[0])
+
+        rows = [[own(self.returns[a][a][..., side]) for side in (0, 1)] for a in range(len(self.names))]
+        return np.array(rows)
+
+    def as_json(self) -> dict[str, Any]:
+        """Names, and every number of the tables; of pairs of seeds the means over episodes [S_a, S_b, 2]."""
+        return {
+            "names": self.names,
+            "algorithms": self.algorithms,
+            "sides": self.sides,
+            "mean": self.mean,
+            "low": self.low,
+            "high": self.high,
+            "together": self.together,
+            "pairs": [[pairs.mean(2) for pairs in row] for row in self.returns],
+        }
+
+    def _entries(self) -> Float[np.ndarray, "R R 2 3"]:
+        return np.array(
+            [
+                [[pairs_interval(pairs[..., side], same=a == b) for side in (0, 1)] for b, pairs in enumerate(row)]
+                for a, row in enumerate(self.returns)
+            ]
+        )
+
+    def __str__(self) -> str:
+        """A table for each side: rows play side 1, columns side 2; a letter stands for a run."""
+        count = len(self.names)
+        letters = [chr(ord("A") + i) if count <= 26 else str(i + 1) for i in range(count)]
+        titles = [f"{x} {name} ({kind})" for x, name, kind in zip(letters, self.names, self.algorithms, strict=True)]
+        entries, own = self._entries(), self.together
+        many = any(self.returns[a][a].shape[0] > 1 for a in range(count))
+        heads = [*letters, *["trained together"] * many]
+        lines = []
+        for side, agents in enumerate(self.sides):
+            cells = [[_cell(*entries[a, b, side]) for b in range(count)] for a in range(count)]
+            if many:
+                cells = [[*row, _cell(*own[a, side])] for a, row in enumerate(cells)]
+            lines += [f"Return of side {side + 1}, mean over its agents ({', '.join(agents)})", ""]
+            lines += [*_table(["side 1 \\ side 2", *titles], [heads, *cells]), ""]
+        return "\n".join(lines[:-1])
+
+
+def pairs_interval(values: Float[np.ndarray, "A B episodes"], same: bool) -> tuple[float, float, float]:
+    """(mean, low, high): 95 % interval of the mean over all pairs of A seeds and B other seeds.
+
+    A seed meets every seed of the other run, so pairs are not independent and A · B is not the sample size: what varies
+    is the seeds. With the row means r_i, the column means c_j and their sample variances s², the mean's variance is
+
+        s²(r) / A + s²(c) / B                different runs; Student's t with Welch's degrees of freedom
+        s²(r + c) / S                        a run with itself (``same``): seed i is row i and column i; t with S - 1
+
+    to first order in 1 / A and 1 / B (the projection of a two-sample U-statistic; Hoeffding 1948). A run of one seed
+    says nothing of its spread, so the interval is over the other's seeds then; with a single pair, over episodes.
+    """
+    rows, columns = values.mean((1, 2)), values.mean((0, 2))
+    if values.shape[:2] == (1, 1):
+        return interval(values[0, 0])
+    if same:
+        middle, low, high = interval(rows + columns)
+        half = (high - low) / 2
+        return middle / 2, middle / 2 - half, middle / 2 + half
+    from scipy.special import stdtrit  # JAX itself needs SciPy
+
+    means = [x for x in (rows, columns) if len(x) > 1]
+    parts = np.array([x.var(ddof=1) / len(x) for x in means])
+    freedom = parts.sum() ** 2 / sum(part**2 / (len(x) - 1) for part, x in zip(parts, means, strict=True) if part)
+    half = float(stdtrit(freedom, 0.975) * np.sqrt(parts.sum())) if parts.any() else 0.0
+    middle = float(values.mean())
+    return middle, middle - half, middle + half
+
+
+def first_side(spec: EnvSpec, chosen: Sequence[str | int] = ()) -> tuple[int, ...]:
+    """The agents of side 1; all others are side 2.
+
+    ``chosen`` are names or indices. Without them side 1 is role 0 where there are several roles, and the first half of
+    the agents, rounded down, where there is one.
+
+    Raises:
+        InputError: there is no such agent, or a side would be empty.
+    """
+    n = spec.num_agents
+    if n < 2:
+        raise InputError(f"{spec.name} has one agent; two sides need two.")
+    if not chosen:
+        return tuple(i for i in range(n) if (spec.roles[i] == 0 if any(spec.roles) else i < n // 2))
+    known = {name: i for i, name in enumerate(spec.agents)}
+    known = {str(i): i for i in range(n)} | known
+    for agent in chosen:
+        if str(agent) not in known:
+            raise unknown("agent", str(agent), spec.agents)
+    found = tuple(sorted({known[str(agent)] for agent in chosen}))
+    if len(found) == n:
+        raise InputError(f"Side 1 has all {n} agents, so that nobody is left for side 2.")
+    return found
+
+
+def play(
+    env: Environment,
+    players: Sequence[Player],
+    side: tuple[int, ...],
+    key: Key[Array, ""],
+    episodes: int,
+    greedy: bool = True,
+) -> CrossPlay:
+    """Every player on either side of every player, ``episodes`` whole episodes for each pair of their seeds.
+
+    ``side`` are the agents of side 1. All entries have the same random numbers for the same pair of seeds.
+
+    Raises:
+        InputError: there is no episode to play.
+    """
+    check_episodes(episodes)
+    programs: dict[tuple[int, int], Callable] = {}  # players of the same algorithm, as an object, share a program
+
+    def entry(one: Player, two: Player) -> np.ndarray:
+        kinds = id(one.algorithm), id(two.algorithm)
+        if kinds not in programs:
+            programs[kinds] = meeting(env, one.algorithm, two.algorithm, side, episodes, greedy)
+        return np.asarray(programs[kinds](one.learner, two.learner, key), np.float64)
+
+    returns = tuple(tuple(entry(one, two) for two in players) for one in players)
+    names = [tuple(x for i, x in enumerate(env.spec.agents) if (i in side) == mine) for mine in (True, False)]
+    return CrossPlay(tuple(p.name for p in players), tuple(p.kind for p in players), (names[0], names[1]), returns)
+
+
+def meeting(
+    env: Environment, one: Algorithm, two: Algorithm, side: tuple[int, ...], episodes: int, greedy: bool
+) -> Callable[[Learner, Learner, Array], Float[Array, "A B episodes 2"]]:
+    """A compiled (learners of ``one`` [A, ...], learners of ``two`` [B, ...], key) -> both sides' returns."""
+    mine = np.isin(np.arange(env.spec.num_agents), side)
+
+    def act(
+        learners: tuple[Learner, Learner], carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool
+    ) -> tuple[PyTree, Array, dict[str, Array]]:
+        """Both teams decide for everybody, and each is heard for its own side."""
+        keys = jax.random.split(key)
+        first, ours, _ = one.act(learners[0], carry[0], step, keys[0], greedy)
+        second, theirs, _ = two.act(learners[1], carry[1], step, keys[1], greedy)
+        heard = mine.reshape(-1, *(1,) * (ours.ndim - 2))
+        return (first, second), jnp.where(heard, ours, theirs), {}
+
+    carry = one.initial_carry(episodes), two.initial_carry(episodes)
+    games = first_episodes(env, act, carry, episodes, greedy)
+
+    def pair(ours: Learner, theirs: Learner, key: Array) -> Array:
+        returns, _ = games((ours, theirs), key)
+        return jnp.stack([returns[:, mine].mean(-1), returns[:, ~mine].mean(-1)], -1)
+
+    def every_pair(ours: Learner, theirs: Learner, key: Array) -> Array:
+        rows, columns = (jnp.arange(len(jax.tree.leaves(learner)[0])) for learner in (ours, theirs))
+
+        def row(turn: tuple[Learner, Array]) -> Array:
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, turn[1]), columns)
+            return jax.vmap(pair, (None, 0, 0), axis_name=fused.SEEDS)(turn[0], theirs, keys)
+
+        return jax.lax.map(row, (ours, rows))
+
+    return jax.jit(every_pair)
+
+
+def _cell(mean: float, low: float, high: float) -> str:
+    said = f"{mean:.2f}" if np.isnan(low) else f"{mean:.2f} ({low:.2f} … {high:.2f})"
+    return said.replace("-", "−")
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines with ``names`` to the left and right-aligned columns."""
+    first = max(map(len, names))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([f"{name:<{first}}", *(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))]).rstrip()
+        for name, row in zip(names, rows, strict=True)
+    ]
