@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -175,3 +175,18 @@ def draw(space: Discrete | Box, key: PRNGKeyArray, shape: tuple[int, ...]) -> Fl
     kind = jax.random.normal if isinstance(space, Box) else jax.random.gumbel
     keys = row_keys(key, shape[1])
     return jax.vmap(lambda k: kind(k, (shape[0], *shape[2:])), out_axes=1)(keys)
+
+
+def delayed(
+    f: Callable[..., tuple[Any, ...]], delay: int, step: Int[Array, ""], before: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """``f(*before)`` at every ``delay``-th step (from 1), which gives the new ``before`` and metrics.
+
+    Otherwise all stays and metrics are 0; those of a step that is made count ``delay`` times, so that the mean over all
+    steps is the mean over those that were made.
+    """
+    if delay == 1:
+        return f(*before)
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(f, *before)[-1])
+    *after, metrics = jax.lax.cond(step % delay == 0, f, lambda *same: (*same, nothing), *before)
+    return *after, {name: x * delay for name, x in metrics.items()}

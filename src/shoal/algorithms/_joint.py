@@ -10,11 +10,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from shoal.algorithms._action_values import encode
 from shoal.algorithms._dpg import DpgConfig, virtual
 from shoal.equations.reduce import total
-from shoal.errors import InputError
+from shoal.errors import InputError, unknown
 from shoal.networks.body import build
 from shoal.networks.inputs import critic_input
 from shoal.networks.sharing import per_agent
 from shoal.types import EnvSpec, PyTree, Step
+
+CRITIC_INPUTS = ("concat", "state", "local")
 
 
 class Critics(NamedTuple):
@@ -32,6 +34,8 @@ def make_critics(spec: EnvSpec, c: DpgConfig, index: tuple[int, ...], count: int
         InputError: there is no such input or role, or the environment has no global state to read.
     """
     n, width = spec.num_agents, spec.action.width
+    if c.critic_input not in CRITIC_INPUTS:  # the others hold one agent's observation beside the state
+        raise unknown("critic input", c.critic_input, CRITIC_INPUTS)
     source = critic_input(spec, c.critic_input, agent_id=False)
     if c.local_roles and c.critic_input != "concat":
         raise InputError(f"local_roles narrows critics that read all observations, not critic_input {c.critic_input}.")

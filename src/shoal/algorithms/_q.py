@@ -70,7 +70,7 @@ class Mixer(NamedTuple):
     """Whether there is one value for the team."""
     reads_state: bool = False
     """Whether it needs the global state."""
-    constraints: Callable[[PyTree, Array, Array, Step], tuple[Array, Metrics]] | None = None
+    constraints: Callable[[PyTree, Array, Array, Step], tuple[Array, dict[str, Array]]] | None = None
     """(parameters, utilities of every action [*b N A], actions, step) -> (what is added to the loss [*b], rows of
     metrics [*b]); for a value that the utilities do not make but are fitted to (QTRAN)."""
 

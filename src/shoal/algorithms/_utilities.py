@@ -24,6 +24,11 @@ def utility(q: Float[Array, "*b N A"], action: Int[Array, "*b N"], alive: Bool[A
     return jnp.where(alive, chosen, 0.0)
 
 
+def joint_action(action: Int[Array, "*b N"], alive: Bool[Array, "*b N"], width: int) -> Float[Array, "*b N A"]:
+    """A one-hot row of ``width`` for each agent's action, 0 for the dead."""
+    return jnp.where(alive[..., None], jax.nn.one_hot(action, width), 0.0)
+
+
 def best(q: Float[Array, "*b N A"], step: Step) -> tuple[Int[Array, "*b N"], Float[Array, "*b N"]]:
     """Each agent's best legal action with its utility, 0 for the dead."""
     q = jnp.where(step.legal, q, ILLEGAL)

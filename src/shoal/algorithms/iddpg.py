@@ -1,6 +1,6 @@
 """IDDPG: independent deep deterministic policy gradients (Lillicrap et al. 2016), which MADDPG is compared with.
 
-    min E[ (Q_i(o_i, a_i) − y_i)² ],   y_i = r_i + γ d_i Q_i'(o_i', μ_i'(o_i'))        (Lillicrap et al. 2016, eq. 5)
+    min E[ (Q_i(o_i, a_i) − y_i)² ],   y_i = r_i + γ d_i Q_i'(o_i', μ_i'(o_i'))     (Lillicrap et al. 2016, eq. 4, 5)
     ∇_{θ_i} J = E[ ∇ μ_i(o_i) ∇_{a_i} Q_i(o_i, a_i) |_{a_i = μ_i(o_i)} ]                                      (eq. 6)
 
 It is :mod:`shoal.algorithms.maddpg` with critics that read their own agent's observation and action only. Equations,

@@ -31,7 +31,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from shoal.algorithms import _batches, _dpg
 from shoal.algorithms._actor_critic import init_inputs, normalised, update_inputs
-from shoal.algorithms._dpg import Policy, chosen, draw, make_actors, relax, virtual
+from shoal.algorithms._dpg import Policy, chosen, delayed, draw, make_actors, relax, virtual
 from shoal.algorithms._inference import infer, make_models
 from shoal.algorithms._joint import make_critics, per_net, taken
 from shoal.algorithms._optimiser import optimiser
@@ -150,11 +150,14 @@ def make_with(spec: EnvSpec, config: Any, scale: Scale, variant: Variant) -> Alg
         after = actors.output(target.actor, traj.carry, traj.step)[0] if jax.tree.leaves(traj.carry) else ()
         x = chosen(actors.output(target.actor, after, ahead)[1][0], member)
         noise = draw(space, key_true, x.shape)
-        true = relax(space, c, x, outcome.legal, noise)
+        true = living(relax(space, c, x, outcome.legal, noise), outcome)
+        joint = jnp.broadcast_to(true[..., None, :, :], (*x.shape[:-2], n, *x.shape[-2:]))
+        if models:
+            joint = jnp.where(own_row, joint, models.guess(target.models, outcome, key_models))
         if isinstance(space, Box):
-            true = jnp.where(outcome.legal, variant.smooth(true, noise), 0.0)
-        joint = jnp.broadcast_to(living(true, outcome)[..., None, :, :], (*x.shape[:-2], n, *x.shape[-2:]))
-        return jnp.where(own_row, joint, models.guess(target.models, outcome, key_models)) if models else joint
+            real = (outcome.legal & outcome.alive[..., None])[..., None, :, :]
+            joint = jnp.where(real, variant.smooth(joint, noise[..., None, :, :]), 0.0)
+        return joint
 
     def critic_loss(params: PyTree, part: Batch) -> tuple[Array, Metrics]:
         part = _batches.time_major(part)
@@ -210,16 +213,7 @@ def make_with(spec: EnvSpec, config: Any, scale: Scale, variant: Variant) -> Alg
             return actor, state, target, metrics | {"actor_grad_norm": norm}
 
         before = learner.policy.actor, learner.optimiser[0], stats.target
-        if variant.delay == 1:
-            actor, actor_state, target, climbed = climb(*before)
-        else:
-            nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(climb, *before)[3])
-            actor, actor_state, target, climbed = jax.lax.cond(
-                done % variant.delay == 0, climb, lambda *same: (*same, nothing), *before
-            )
-            climbed = {
-                name: x * variant.delay for name, x in climbed.items()
-            }  # their mean is over steps that were made
+        actor, actor_state, target, climbed = delayed(climb, variant.delay, done, before)
         policy = learner.policy._replace(actor=actor)
         statistics = stats._replace(target=target, steps=done)
         optimisers = actor_state, critic_state, learner.optimiser[2]

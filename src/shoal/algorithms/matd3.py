@@ -1,11 +1,11 @@
 """MATD3: twin delayed MADDPG (Ackermann et al. 2019), which takes TD3's three changes (Fujimoto et al. 2018) to teams.
 
-    y_i = r_i + γ d_i min_{c=1,2} Q'_{i,c}(x', ã_1, …, ã_N)                            (Ackermann et al. 2019, eq. 8)
-    ã_j = clip( μ_j'(o_j') + clip(ε, −b, b), −1, 1 ),    ε ~ N(0, σ²)                   (Fujimoto et al. 2018, eq. 14)
+    y_i = r_i + γ d_i min_{c=1,2} Q'_{i,c}(x', ã_1, …, ã_N)                             (Fujimoto et al. 2018, eq. 10)
+    ã_j = clip( μ_j'(o_j') + clip(ε, −b, b), −1, 1 ),    ε ~ N(0, σ²)                                   (section 5.3)
 
 and one step of actors and target networks per ``policy_delay`` steps of the critics. Discrete target actions are
-samples of the policy already, and are not blurred further. All other stages are :mod:`shoal.algorithms.maddpg`'s; actors
-climb the first critic. Equations, options and results: docs/algorithms/maddpg.md.
+samples of the policy already, and are not blurred further. All other stages are :mod:`shoal.algorithms.maddpg`'s;
+actors climb the first critic. Equations, options and results: docs/algorithms/maddpg.md.
 """
 
 from dataclasses import dataclass
@@ -31,9 +31,9 @@ class Config(maddpg.Config):
 
 
 def smoothed(
-    action: Float[Array, "*b A"], noise: Float[Array, "*b A"], scale: float, bound: float
+    action: Float[Array, "*b A"], noise: Float[Array, "*#b A"], scale: float, bound: float
 ) -> Float[Array, "*b A"]:
-    """ã from a target action in [−1, 1] and standard normal noise (Fujimoto et al. 2018, eq. 14)."""
+    """ã from a target action in [−1, 1] and standard normal noise (Fujimoto et al. 2018, section 5.3)."""
     return jnp.clip(action + jnp.clip(scale * noise, -bound, bound), -1.0, 1.0)
 
 

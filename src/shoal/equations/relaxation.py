@@ -34,4 +34,4 @@ def gumbel_softmax(
     if not straight_through:
         return soft
     hard = jax.nn.one_hot(z.argmax(-1), z.shape[-1], dtype=soft.dtype)
-    return hard + soft - jax.lax.stop_gradient(soft)
+    return hard + (soft - jax.lax.stop_gradient(soft))  # in this order exactly one-hot

@@ -1,9 +1,5 @@
-"""Tuned settings per algorithm and environment family, each with its source.
+"""Tuned settings of the algorithms that use each roll-out once, each with its source."""
 
-A preset is a flat dict of flags; what the user gives wins over it. The first pattern that matches is taken.
-"""
-
-from fnmatch import fnmatch
 from typing import Any
 
 Flags = dict[str, Any]
@@ -37,6 +33,18 @@ _PPO: list[tuple[str, Flags]] = [
     ("mpe/simple_world_comm", _MPE | {"sharing": "role", "normalise_advantage": "agent"}),
     ("mpe/*", _MPE),
 ]
+
+# Stags are caught within 100 steps; a roll-out holds half an episode.
+_HUNT: Flags = {
+    "num_envs": 8,
+    "rollout_length": 100,
+    "epochs": 4,
+    "minibatches": 4,
+    "activation": "relu",
+    "steps": 1.05e6,
+}
+_MAPPO: list[tuple[str, Flags]] = [*_PPO, ("grid/stag_hunt", _HUNT | {"critic_input": "state"})]
+_IPPO: list[tuple[str, Flags]] = [*_PPO, ("grid/stag_hunt", _HUNT)]
 
 # Agents that update in turn have parameters of their own, the configuration's default.
 _TURNS: list[tuple[str, Flags]] = [
@@ -163,37 +171,17 @@ _COMA_TASKS: list[tuple[str, Flags]] = [
     ("mpe/*", _COMA),
 ]
 
-PRESETS: dict[str, list[tuple[str, Flags]]] = {
+ON_POLICY: dict[str, list[tuple[str, Flags]]] = {
     "coma": _COMA_TASKS,
     "mapg": _COMA_TASKS,
     "maa2c": _A2C_TASKS,
     "ia2c": _A2C_TASKS,
     "lica": _LICA_TASKS,
-    "mappo": _PPO,
-    "ippo": _PPO,
+    "mappo": _MAPPO,
+    "ippo": _IPPO,
     "happo": _HAPPO,
     "hatrpo": _HATRPO,
     "seps": _SEPS,
     "mat": _MAT,
     "mat_dec": _MAT_DEC,
 }
-
-
-SIZES = ("steps", "num_envs", "rollout_length")
-"""Flags of a preset that are of the run rather than of the algorithm."""
-
-
-def preset(algorithm: str, environment: str) -> Flags:
-    """The flags to start from, or an empty dict.
-
-    Of several sides each has its own algorithm's, and the first decides the size of the run.
-    """
-    if "+" in algorithm:
-        sides = [preset(name, environment) for name in algorithm.split("+")]
-        size = {name: value for name, value in sides[0].items() if name in SIZES}
-        own = [{f"side{i}_{k}": v for k, v in side.items() if k not in SIZES} for i, side in enumerate(sides, 1)]
-        return size | {name: value for side in own for name, value in side.items()}
-    for pattern, flags in PRESETS.get(algorithm, []):
-        if fnmatch(environment, pattern):
-            return dict(flags)
-    return {}

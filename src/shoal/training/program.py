@@ -49,7 +49,9 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
         key_learner, key_rollout, key = jax.random.split(key, 3)
         key_rollout = jax.random.fold_in(key_rollout, jax.lax.axis_index(DEVICES))
         carry = algorithm.initial_carry(layout.num_envs)
-        return TrainState(algorithm.init(key_learner), rollout.init(key_rollout, carry), feed.init(), key)
+        state = TrainState(algorithm.init(key_learner), rollout.init(key_rollout, carry), feed.init(), key)
+        # A restored state knows no weak types: without them, a resumed run finds the program that the first one cached.
+        return jax.tree.map(_strong, state)
 
     def collect(state: TrainState) -> tuple[TrainState, Trajectory | Experience, EpisodeStats, Array]:
         key, key_rollout, key_update = jax.random.split(state.key, 3)
@@ -116,6 +118,10 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
         capacity,
         feed.num_bytes * layout.seeds,
     )
+
+
+def _strong(x: Array) -> Array:
+    return x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jax.lax.convert_element_type(x, x.dtype)
 
 
 def trajectory_shape(algorithm: Algorithm, rollout: fused.Rollout, num_envs: int) -> PyTree:

@@ -1,0 +1,30 @@
+"""Tuned settings per algorithm and environment family, each with its source.
+
+A preset is a flat dict of flags; what the user gives wins over it. The first pattern that matches is taken.
+"""
+
+from fnmatch import fnmatch
+
+from shoal.presets.off_policy import OFF_POLICY
+from shoal.presets.on_policy import ON_POLICY, Flags
+
+PRESETS: dict[str, list[tuple[str, Flags]]] = ON_POLICY | OFF_POLICY
+
+SIZES = ("steps", "num_envs", "rollout_length")
+"""Flags of a preset that are of the run rather than of the algorithm."""
+
+
+def preset(algorithm: str, environment: str) -> Flags:
+    """The flags to start from, or an empty dict.
+
+    Of several sides each has its own algorithm's, and the first decides the size of the run.
+    """
+    if "+" in algorithm:
+        sides = [preset(name, environment) for name in algorithm.split("+")]
+        size = {name: value for name, value in sides[0].items() if name in SIZES}
+        own = [{f"side{i}_{k}": v for k, v in side.items() if k not in SIZES} for i, side in enumerate(sides, 1)]
+        return size | {name: value for side in own for name, value in side.items()}
+    for pattern, flags in PRESETS.get(algorithm, []):
+        if fnmatch(environment, pattern):
+            return dict(flags)
+    return {}
