@@ -2,10 +2,15 @@
 
 from shoal.presets.on_policy import Flags
 
+# Nothing is tuned to an unknown environment, but a gradient step per 64 environment steps is nearer to what the papers
+# do than the sizes of an on-policy run are.
+_ANYWHERE: Flags = {"num_envs": 8, "rollout_length": 32, "gradient_steps": 4}
+
 # The paper's settings (Lowe et al. 2017: one gradient step on 1024 transitions per 100 environment steps) with a third
 # of its step size, at which every speaker is understood (docs/algorithms/maddpg.md).
 _MADDPG: list[tuple[str, Flags]] = [
     ("mpe/*", {"learning_rate": 3e-3, "num_envs": 4, "rollout_length": 25, "steps": 1.5e6}),
+    ("*", _ANYWHERE | {"learning_rate": 1e-3}),
 ]
 
 # Found in short runs on two cores: four gradient steps per 100 environment steps, twice the usual width and an annealed
@@ -40,6 +45,7 @@ _Q: list[tuple[str, Flags]] = [
     ("mpe/simple_speaker_listener", _MPE | {"sharing": "independent"}),
     ("mpe/*", _MPE),
     ("grid/stag_hunt", _HUNT),
+    ("*", _ANYWHERE),
 ]
 
 OFF_POLICY: dict[str, list[tuple[str, Flags]]] = {
