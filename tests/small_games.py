@@ -14,6 +14,7 @@ from shoal.configs import check_names, override
 from shoal.equations.distributions import Categorical
 from shoal.networks.sharing import policy_of
 from shoal.rollouts import fused
+from shoal.training import feed as feeds
 from shoal.types import Environment, Learner, Scale
 
 
@@ -47,18 +48,28 @@ def train(
     algo = get(algorithm).make(env.spec, config, Scale(num_envs, length, updates))
     rollout = fused.make(env, num_envs, length)
 
+    def roll(key: jax.Array) -> Any:
+        return rollout.collect(algo.act, algo.init(key), rollout.init(key, algo.initial_carry(num_envs)), key)[1]
+
+    feed = feeds.make(algo.replay, jax.eval_shape(roll, jax.random.key(0)), num_envs, 1)
+
     def one(key: jax.Array) -> Any:
         key_learner, key_rollout, key = jax.random.split(key, 3)
         first = start(algo.init(key_learner)), rollout.init(key_rollout, algo.initial_carry(num_envs))
 
         def iterate(state: tuple, key: jax.Array) -> tuple:
-            learner, rolled = state
+            learner, rolled, fed = state
             key_rollout, key_update = jax.random.split(key)
             rolled, trajectory, _ = rollout.collect(algo.act, learner, rolled, key_rollout)
-            learner, metrics = algo.update(learner, trajectory, key_update)
-            return (learner, rolled), metrics
+            fed = feed.put(fed, trajectory)
+            batch = feed.take(fed, trajectory, jax.random.fold_in(key_update, 1))
+            learned, metrics = algo.update(learner, batch, key_update)
+            if feed.ready is not None:
+                ready = feed.ready(fed)
+                learned = jax.tree.map(lambda new, old: jnp.where(ready, new, old), learned, learner)
+            return (learned, rolled, fed), metrics
 
-        (learner, _), metrics = jax.lax.scan(iterate, first, jax.random.split(key, updates))
+        (learner, _, _), metrics = jax.lax.scan(iterate, (*first, feed.init()), jax.random.split(key, updates))
         return Teams(first[0], learner, metrics)
 
     keys = jax.random.split(jax.random.key(0), seeds)

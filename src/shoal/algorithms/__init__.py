@@ -22,6 +22,8 @@ NAMES = (
     "mat_dec",
     "matd3",
     "qmix",
+    "qplex",
+    "qtran",
     "seps",
     "vdn",
 )

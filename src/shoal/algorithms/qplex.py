@@ -1,0 +1,120 @@
+"""QPLEX: duplex dueling multi-agent Q-learning (Wang et al. 2021).
+
+    V_i(s) = w_i(s) max_a Q_i(τ^i, a) + b_i(s),    A_i(s, u^i) = w_i(s) (Q_i(τ^i, u^i) − max_a Q_i(τ^i, a)),    w_i > 0
+    Q_tot(s, u) = V_tot + A_tot = Σ_i V_i(s) + Σ_i λ_i(s, u) A_i(s, u^i),    λ_i > 0
+    λ_i(s, u) = Σ_k υ_k(s) φ_{i,k}(s) λ_{i,k}(s, u),    υ_k > 0,    φ_{i,k}, λ_{i,k} in (0, 1)   (section 3.2, eq. 8–11)
+
+No A_i is positive and every λ_i is, so Q_tot is largest where each agent's utility is. As λ_i depends on the whole
+joint action, every Q_tot whose best joint action is made of individual ones can be written so, monotone or not.
+All other stages are those of :mod:`shoal.algorithms._q`.
+
+As in the authors' code, Q_tot = Σ_i (w_i Q_i + b_i) + Σ_i (λ_i − 1) A_i, and the A_i of the second sum are constants to
+differentiation (``stop_gradient``): the same number, with another gradient. Deviations from it: one net makes the
+weights of all heads, where the code has one for each; no choice between λ and λ − 1; those of qmix.py.
+Equations, options and results: docs/algorithms/qplex.md.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from shoal.algorithms import _q
+from shoal.algorithms._config import check_options
+from shoal.algorithms._utilities import joint_action
+from shoal.networks.hyper import hypernetwork, read
+from shoal.networks.inputs import critic_input
+from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
+
+LEAST = 1e-10
+"""What keeps a weight above 0 where a net says 0."""
+
+
+@dataclass(frozen=True)
+class Config(_q.QConfig):
+    """QPLEX's hyper-parameters. "Paper" is Wang et al. 2021, "code" its repository, for StarCraft."""
+
+    mixer_input: Literal["state", "concat"] = "state"
+    """What the mixer reads: the global ``state``, or ``concat``, all agents' observations. Paper: state."""
+    heads: int = 4
+    """Attention heads whose products add up to λ_i. Code: 4; 10 in matrix games."""
+    hyper_width: int = 64
+    """Width of the hidden layer of the nets that make w_i and b_i. Code: 64."""
+    attention_width: int = 64
+    """Width of the hidden layers of the nets that make λ_i. Code: 64."""
+    attention_layers: int = 1
+    """Layers of those nets. Code: 1, which is linear; 3 in matrix games."""
+    stop_gradient: bool = True
+    """Whether the A_i that λ_i − 1 multiplies are constants. Code: yes."""
+
+
+def weights(
+    key: Float[Array, "*b K"], agents: Float[Array, "*b N K"], actions: Float[Array, "*b N K"]
+) -> Float[Array, "*b N"]:
+    """λ_i(s, u) = Σ_k |υ_k| σ(φ_{i,k}) σ(λ_{i,k}) (Wang et al. 2021, eq. 11)."""
+    return ((jnp.abs(key) + LEAST)[..., None, :] * jax.nn.sigmoid(agents) * jax.nn.sigmoid(actions)).sum(-1)
+
+
+def mix(
+    q: Float[Array, "*b N"],
+    best: Float[Array, "*b N"],
+    w: Float[Array, "*b N"],
+    b: Float[Array, "*b N"],
+    lam: Float[Array, "*b N"],
+    alive: Bool[Array, "*b N"],
+    stop_gradient: bool,
+) -> Float[Array, "*b"]:
+    """Q_tot = Σ_i (w_i Q_i + b_i) + Σ_i (λ_i − 1) A_i over living agents (Wang et al. 2021, eq. 10)."""
+    w = jnp.abs(w) + LEAST
+    advantage = w * (q - best)
+    if stop_gradient:
+        advantage = jax.lax.stop_gradient(advantage)
+    return jnp.where(alive, w * q + b + (lam - 1) * advantage, 0.0).sum(-1)
+
+
+def make_mixer(spec: EnvSpec, c: Config) -> _q.Mixer:
+    """QPLEX's duplex dueling network.
+
+    Raises:
+        InputError: the environment has no global state and the mixer shall read it.
+    """
+    source = critic_input(spec, c.mixer_input, agent_id=False)
+    n, actions, heads = spec.num_agents, spec.action.width, c.heads
+    attention = c.attention_width, c.attention_layers
+    nets = {
+        "w": hypernetwork(source.width, n, c.hyper_width, 2),
+        "b": hypernetwork(source.width, n, c.hyper_width, 2),
+        "key": hypernetwork(source.width, heads, *attention),
+        "agents": hypernetwork(source.width, n * heads, *attention),
+        "actions": hypernetwork(source.width + n * actions, n * heads, *attention),
+    }
+
+    def init(key: PRNGKeyArray) -> PyTree:
+        keys = jax.random.split(key, len(nets))
+        return {name: net.init(k) for (name, net), k in zip(nets.items(), keys, strict=True)}
+
+    def apply(params: PyTree, q: Array, best: Array, action: Array, step: Step) -> Float[Array, "*b"]:
+        def made(name: str, x: Array) -> Array:
+            return read(nets[name], params[name], x)
+
+        x = source.features(step)
+        u = joint_action(action, step.alive, actions).reshape(*x.shape[:-1], n * actions)
+        shape = (*x.shape[:-1], n, heads)
+        of_agents, of_actions = made("agents", x), made("actions", jnp.concatenate([x, u], axis=-1))
+        lam = weights(made("key", x), of_agents.reshape(shape), of_actions.reshape(shape))
+        return mix(q, best, made("w", x), made("b", x), lam, step.alive, c.stop_gradient)
+
+    return _q.Mixer(init, apply, reads_state=c.mixer_input == "state")
+
+
+def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
+    """QPLEX for an environment with discrete actions.
+
+    Raises:
+        InputError: actions are continuous, the environment has no global state and the mixer shall read it, or an
+            option is out of its range.
+    """
+    check_options(config, counts=("heads", "hyper_width", "attention_width", "attention_layers"))
+    return _q.make_with(spec, config, scale, make_mixer(spec, config))

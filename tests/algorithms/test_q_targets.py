@@ -1,0 +1,155 @@
+"""Value decomposition's targets against a loop over moments; ε, target networks and weights over several updates."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from naive_q import at, greedy, team, utilities
+from trajectories import E, T, assert_trees_close, assert_trees_equal, compiled, distance, make_spec, program
+from trajectories import make_trajectory as noise
+
+from shoal.algorithms import iql, vdn
+from shoal.errors import InputError
+from shoal.networks.body import Body
+from shoal.types import Box, Scale, Trajectory
+
+KEY = jax.random.key(1)
+SPEC = make_spec()
+FEED = vdn.Config(network=Body((6,), activation="relu", orthogonal=False), gamma=0.9, adam_eps=0.5, learning_rate=0.5)
+GRU = replace(FEED, network=Body((6,), recurrent=4, orthogonal=False), sequence_length=T)
+ALONE = iql.Config(**vars(replace(FEED, sharing="role")))
+
+
+def data(prog: Any, length: int = T, envs: int = E, seed: int = 0) -> Trajectory:
+    """Noise in which a third of the moments end the episode for everybody."""
+    traj = noise(SPEC, seed, carry=prog.algorithm.initial_carry(envs), length=length, envs=envs)
+    goes_on = np.random.default_rng(seed).random((length, envs, 1)) > 0.3
+    return traj._replace(outcome=traj.outcome._replace(discount=traj.outcome.discount * goes_on))
+
+
+def naive(config: Any, prog: Any, traj: Trajectory, shared: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(targets, values, weights), [T, E] for the team or [T, E, N] for each agent."""
+    actor, frozen = prog.learner.policy.actor, prog.learner.statistics.target[0]
+    value = at(utilities(SPEC, config, actor, traj)[0], traj.action, traj.step.alive)
+    judge = utilities(SPEC, config, frozen, traj)[1]
+    chooser = utilities(SPEC, config, actor, traj)[1] if config.double_q else judge
+    v = at(judge, greedy(chooser, traj.outcome), traj.outcome.alive)
+    alive, reward, discount = (np.asarray(x) for x in (traj.step.alive, traj.outcome.reward, traj.outcome.discount))
+    if shared:
+        value, v, alive = value.sum(-1), v.sum(-1), alive.any(-1)
+        reward, discount = team(traj)
+    target = np.zeros_like(v)
+    for e in range(E):
+
+        def g(t: int, n: int, e: int = e) -> np.ndarray:
+            ends = t == T - 1 or bool(traj.outcome.last[t, e])
+            if config.lam > 0:
+                later = v[t, e] if ends else (1 - config.lam) * v[t, e] + config.lam * g(t + 1, 0)
+            else:
+                later = v[t, e] if ends or n == 1 else g(t + 1, n - 1)
+            return reward[t, e] + config.gamma * discount[t, e] * later
+
+        for t in range(T):
+            target[t, e] = g(t, config.n_step)
+    start = config.burn_in if config.sequences else 0
+    weight = alive & (np.arange(T) >= start).reshape(T, *(1,) * (alive.ndim - 1))
+    return target, value, weight
+
+
+CASES = {
+    "one step": FEED,
+    "three steps": replace(FEED, n_step=3, sequence_length=T),
+    "lambda": replace(FEED, lam=0.6, sequence_length=T, sharing="independent"),
+    "gru, two steps": replace(GRU, n_step=2, burn_in=2),
+    "gru, lambda": replace(GRU, lam=0.8, sharing="role"),
+    "alone": ALONE,
+    "alone, two steps": replace(ALONE, n_step=2, sequence_length=T, double_q=False),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_targets_are_those_of_a_loop(name: str) -> None:
+    """A termination does not bootstrap, a time limit and the sample's end do, on Q of the outcome before the reset."""
+    config = CASES[name]
+    prog = program(SPEC, config)
+    traj = data(prog)
+    ends, goes_on = np.asarray(traj.outcome.last), np.asarray(traj.outcome.discount).max(-1) > 0
+    assert all((ends & x).any() and (~ends & x).any() for x in (goes_on, ~goes_on))
+    target, value, weight = naive(config, prog, traj, shared=not isinstance(config, iql.Config))
+    error = (target - value)[weight]
+    _, metrics = prog.update(prog.learner, traj, KEY)
+    np.testing.assert_allclose(metrics["q"], value[weight].mean(), rtol=2e-4)
+    np.testing.assert_allclose(metrics["td_error"], np.abs(error).mean(), rtol=2e-4)
+    np.testing.assert_allclose(metrics["td_loss"], (error**2).mean() / 2, rtol=2e-4)
+
+
+def test_epsilon_falls_on_a_line_and_then_stays() -> None:
+    config = replace(FEED, epsilon=0.8, epsilon_final=0.2, epsilon_fraction=0.5)  # of 10 updates
+    prog = program(SPEC, config)
+    learner, sample = prog.learner, data(prog)
+    assert float(learner.policy.floor) == pytest.approx(0.8)
+    for k in range(1, 8):
+        learner, metrics = prog.update(learner, sample, KEY)
+        assert float(metrics["epsilon"]) == pytest.approx(0.8 - 0.12 * min(k - 1, 5), abs=1e-6)
+        assert float(learner.policy.floor) == pytest.approx(0.8 - 0.12 * min(k, 5), abs=1e-6)
+
+
+def test_epsilon_is_the_probability_of_any_legal_action() -> None:
+    prog = program(SPEC, FEED)
+    many = data(prog, length=1, envs=4000)
+    step = jax.tree.map(lambda x: x[0], many.step)
+    act = compiled(prog.algorithm.act, static_argnums=4)
+
+    def actions(epsilon: float, greedy: bool) -> np.ndarray:
+        learner = prog.learner._replace(policy=prog.learner.policy._replace(floor=jnp.float32(epsilon)))
+        return np.asarray(act(learner, (), step, KEY, greedy)[1])
+
+    best = actions(1.0, True)
+    np.testing.assert_array_equal(actions(0.0, False), best)
+    options = np.asarray(step.legal).sum(-1)
+    for epsilon in (0.3, 1.0):
+        other = (actions(epsilon, False) != best).mean()
+        assert other == pytest.approx((epsilon * (1 - 1 / options)).mean(), abs=0.015)
+
+
+def test_hard_targets_are_copies_now_and_then() -> None:
+    prog = program(SPEC, replace(FEED, target_interval=2))
+    sample = data(prog)
+    once, _ = prog.update(prog.learner, sample, KEY)
+    assert_trees_equal(once.statistics.target, prog.learner.statistics.target)
+    twice, _ = prog.update(once, sample, KEY)
+    assert_trees_equal(twice.statistics.target[0], twice.policy.actor)
+    thrice, _ = prog.update(twice, sample, KEY)
+    assert_trees_equal(thrice.statistics.target, twice.statistics.target)
+    assert distance(thrice.policy.actor, twice.policy.actor) > 1e-4
+
+
+def test_soft_targets_move_a_fraction_of_the_way() -> None:
+    prog = program(SPEC, replace(FEED, target_rate=0.25))
+    learner, _ = prog.update(prog.learner, data(prog), KEY)
+    before = prog.learner.statistics.target[0]
+    expected = jax.tree.map(lambda old, new: 0.75 * old + 0.25 * new, before, learner.policy.actor)
+    assert_trees_close(learner.statistics.target[0], expected)
+    assert distance(expected, before) > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"lam": 0.5, "n_step": 2}, "two kinds of target"),
+        ({"n_step": 0}, "n_step must be at least 1"),
+        ({"epsilon_final": 1.5}, "epsilon_final must lie between 0 and 1"),
+        ({"burn_in": 25}, "burn_in 25 leaves nothing of sequences of 25 steps"),
+    ],
+)
+def test_what_is_refused(flags: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        vdn.make(SPEC, replace(FEED, **flags), Scale(E, T, 1))
+
+
+def test_continuous_actions_are_refused() -> None:
+    with pytest.raises(InputError, match="continuous ones: use maddpg"):
+        vdn.make(make_spec(action=Box(2)), FEED, Scale(E, T, 1))
