@@ -58,11 +58,16 @@ def arrays(folder: Path) -> dict[str, bytes]:
     return {jax.tree_util.keystr(path): np.asarray(x).tobytes() for path, x in leaves}
 
 
-@pytest.mark.parametrize("name", [name for name in algorithms.NAMES if name not in SAME])
-def test_it_trains_resumes_and_acts(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+CASES = [(name, 1) for name in algorithms.NAMES if name not in SAME] + [("vdn", 2)]
+"""With two devices, half of the environments and of the replay buffer lie on each."""
+
+
+@pytest.mark.parametrize(("name", "devices"), CASES)
+def test_it_trains_resumes_and_acts(name: str, devices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.training.trainer.CALL_SECONDS", 0.0)  # a checkpoint after every update
     whole = tmp_path / "whole"
-    run = shoal.train(name, "toys:busy", folder=whole, progress=False, **flags_for(name))
+    flags = flags_for(name) | ({"seeds": 1, "devices": 2} if devices == 2 else {})
+    run = shoal.train(name, "toys:busy", folder=whole, progress=False, **flags)
     assert run.finished
     rows = log.read(whole)
     assert [row["update"] for row in rows] == list(range(1, 9))
