@@ -1,0 +1,126 @@
+"""MADDPG and DDPG: who learns from whose reward, what local critics do not see, exploration, slow copies, refusals."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from naive_maddpg import BASE, made, of
+from trajectories import acted, assert_trees_equal, compiled, distance, make_spec, make_trajectory
+
+from shoal.algorithms import iddpg, maddpg
+from shoal.errors import InputError
+from shoal.types import Box, EnvSpec, Learner, Scale, Trajectory
+
+KEY, SCALE = jax.random.key(1), Scale(4, 5, 10)
+SPEC = make_spec()
+FLAT = make_spec(obs_dims=(5,) * 3, state_dim=0)
+
+
+def nets(learner: Learner, i: int) -> tuple[Any, Any]:
+    """(actor, critic) of agent i, where they are its own."""
+    return of(learner.policy.actor, i), of(learner.critic[0], i)
+
+
+def moved(config: Any, a: Trajectory, b: Trajectory) -> list[tuple[bool, bool]]:
+    """For every agent whether (actor, critic) learns something else from one trajectory than from the other."""
+    prog = made(SPEC, config)
+    one, two = (prog.update(prog.learner, traj, KEY)[0] for traj in (a, b))
+    return [
+        tuple(distance(x, y) > 1e-6 for x, y in zip(nets(one, i), nets(two, i), strict=True))  # type: ignore[misc]
+        for i in range(SPEC.num_agents)
+    ]
+
+
+def changed(traj: Trajectory, j: int) -> Trajectory:
+    """Agent j sees, does and is allowed something else, now and then; its reward stays."""
+
+    def other(step: Any) -> Any:
+        return step._replace(obs=step.obs.at[..., j, :].add(1.0), legal=step.legal.at[..., j, :].set(True))
+
+    action = traj.action.at[..., j].set((traj.action[..., j] + 1) % 4)
+    return traj._replace(step=other(traj.step), outcome=other(traj.outcome), action=action)
+
+
+def test_every_agent_learns_from_its_own_reward() -> None:
+    traj = make_trajectory(SPEC)
+    reward = traj.outcome.reward.at[..., 1].add(1.0)
+    richer = traj._replace(outcome=traj.outcome._replace(reward=reward))
+    assert moved(BASE, traj, richer) == [(False, False), (True, True), (False, False)]
+
+
+@pytest.mark.parametrize(
+    ("config", "local"),
+    [
+        (BASE, ()),
+        (iddpg.Config(**vars(replace(BASE, critic_input="local"))), (0, 1, 2)),
+        (replace(BASE, local_roles=(1,)), (2,)),
+        (replace(BASE, local_roles=(0,)), (0, 1)),
+    ],
+    ids=["maddpg", "iddpg", "one side local", "the other side local"],
+)
+def test_local_critics_know_nothing_of_the_others(config: Any, local: tuple[int, ...]) -> None:
+    traj = make_trajectory(SPEC, dead=0.1)
+    for j in range(SPEC.num_agents):
+        reacts = moved(config, traj, changed(traj, j))
+        assert reacts == [((i == j or i not in local),) * 2 for i in range(SPEC.num_agents)]
+
+
+def test_slow_copies_start_as_copies_and_the_policy_alone_is_deployed() -> None:
+    config = replace(BASE, policies="inferred", ensemble=2, network=replace(BASE.network, hidden=(2,)))
+    algorithm = maddpg.make(SPEC, config, SCALE)
+    learner = compiled(algorithm.init)(KEY)
+    assert_trees_equal(tuple(learner.statistics.target), (learner.policy.actor, *learner.critic))
+    rows = [{x.shape[0] for x in jax.tree.leaves(tree)} for tree in (learner.policy.actor, *learner.critic)]
+    assert rows == [{6}, {3}, {9}]  # sub-policies, critics, and models of everybody by everybody
+    assert all(distance(of(learner.policy.actor, p), of(learner.policy.actor, p + 1)) > 0.1 for p in range(5))
+
+
+def test_continuous_actions_explore_in_units_of_half_their_box() -> None:
+    spec = make_spec(2, action=Box(2, -2.0, 1.0))
+    prog = made(spec, replace(BASE, noise=0.2))
+    traj = make_trajectory(spec, length=2, envs=2000, carry=prog.algorithm.initial_carry(2000), dead=0.0)
+    traj = traj._replace(step=jax.tree.map(lambda x: jnp.broadcast_to(x[:1, :1], x.shape), traj.step))
+    greedy, noisy = (np.asarray(acted(prog, prog.learner, traj, greedy=g).action) for g in (True, False))
+    assert (greedy == greedy[:1, :1]).all() and not greedy[..., 1, 1].any() and not noisy[..., 1, 1].any()
+    assert noisy.min() >= -2 and noisy.max() <= 1
+    real = np.array([[True, True], [True, False]])
+    assert (np.abs(greedy[0, 0][real] + 0.5) < 0.9).any(), "noise that is not clipped off"
+    for x, centre in zip(noisy[..., real].reshape(-1, 3).T, greedy[0, 0][real], strict=True):
+        if abs(centre + 0.5) < 0.6:
+            assert x.std() == pytest.approx(0.3, rel=0.1) and x.mean() == pytest.approx(centre, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("spec", "changes", "said"),
+    [
+        (SPEC, {"ensemble": 0}, "ensemble must be at least 1, not 0."),
+        (SPEC, {"batch_size": 0}, "batch_size must be at least 1, not 0."),
+        (SPEC, {"gradient_steps": 0}, "gradient_steps must be at least 1, not 0."),
+        (SPEC, {"temperature": 0.0}, "temperature must be above 0, not 0."),
+        (SPEC, {"model_learning_rate": 0.0}, "model_learning_rate must be above 0, not 0."),
+        (SPEC, {"critic_learning_rate": -1.0}, "critic_learning_rate must be above 0, not -1."),
+        (SPEC, {"logit_coef": -1.0}, "logit_coef must be finite and not negative, not -1."),
+        (SPEC, {"noise": -1.0}, "noise must be finite and not negative, not -1."),
+        (SPEC, {"model_entropy_coef": -1.0}, "model_entropy_coef must be finite and not negative, not -1."),
+        (SPEC, {"target_rate": 1.5}, "target_rate must lie between 0 and 1, not at 1.5."),
+        (SPEC, {"gamma": 1.5}, "gamma must lie between 0 and 1, not at 1.5."),
+        (SPEC, {"burn_in": 25}, "burn_in 25 leaves nothing of sequences of 25 steps."),
+        (SPEC, {"sharing": (0, 2)},
+         "sharing (0, 2) must give each of the 3 agents a policy, numbered 0, 1, … in full."),
+        (SPEC, {"local_roles": (2,)}, "local_roles has 2; the roles of toy are 0 to 1."),
+        (SPEC, {"local_roles": (1,), "critic_input": "state"},
+         "local_roles narrows critics that read all observations, not critic_input state."),
+        (SPEC, {"critic_input": "agent"}, "There is no critic input 'agent'; known: concat, local, state."),
+        (FLAT, {"critic_input": "state"},
+         "toy has no global state: critic_input 'state' needs one; use 'concat' or 'local'."),
+        (make_spec(action=Box(2, -np.inf, np.inf)), {},
+         "toy has the action box [-inf, inf]; a Gaussian needs a finite one."),
+    ],
+)  # fmt: skip
+def test_refusals(spec: EnvSpec, changes: dict, said: str, as_users_run: None) -> None:
+    with pytest.raises(InputError) as error:
+        maddpg.make(spec, replace(BASE, **changes), SCALE)
+    assert str(error.value) == said

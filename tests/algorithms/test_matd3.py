@@ -1,0 +1,63 @@
+"""MATD3's three changes: the smaller of two critics, blurred target actions, delayed actors and targets."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from naive_maddpg import BASE, assert_like_loops, made
+from trajectories import assert_trees_equal, distance, make_spec, make_trajectory
+
+from shoal.algorithms import matd3
+from shoal.errors import InputError
+from shoal.types import Box, Scale
+
+SPEC = make_spec(2, action=Box(2, -2.0, 1.0))
+TWIN = matd3.Config(
+    **vars(replace(BASE, sharing="shared", policies="inferred")), target_noise=0.4, target_noise_clip=0.3
+)
+
+
+def test_two_updates_are_those_of_loops() -> None:
+    """With models of the others, whose actions are blurred like the agent's own."""
+    assert_like_loops(SPEC, TWIN)
+
+
+def test_actors_and_targets_move_at_every_second_step() -> None:
+    prog = made(SPEC, TWIN)
+    traj, learner = make_trajectory(SPEC), prog.learner
+    for t in range(1, 5):
+        before = learner
+        learner, metrics = prog.update(learner, traj, jax.random.key(t))
+        assert distance(learner.critic[0], before.critic[0]) > 1e-4
+        old, new = ((x.policy.actor, *x.statistics.target[:2], x.optimiser[0]) for x in (before, learner))
+        if t % 2:
+            assert_trees_equal(new, old)
+            assert metrics["policy_loss"] == metrics["actor_grad_norm"] == 0
+        else:
+            assert all(distance(x, y) > 1e-5 for x, y in zip(new, old, strict=True))
+            assert metrics["actor_grad_norm"] > 0
+
+
+def test_blurred_actions_stay_near_and_in_the_box() -> None:
+    u = jnp.linspace(-1, 1, 5)[:, None]
+    noise = jax.random.normal(jax.random.key(0), (5, 4000))
+    blurred = np.asarray(matd3.smoothed(jnp.broadcast_to(u, noise.shape), noise, 0.2, 0.5))
+    assert np.abs(blurred).max() <= 1 and np.abs(blurred - u).max() == pytest.approx(0.5, abs=1e-6)
+    assert blurred[2].std() == pytest.approx(0.2, rel=0.05)
+    assert (blurred[0] == -1).mean() == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"policy_delay": 0}, "policy_delay must be at least 1, not 0."),
+        ({"target_noise": -0.1}, "target_noise must be finite and not negative, not -0.1."),
+        ({"target_noise_clip": -1.0}, "target_noise_clip must be finite and not negative, not -1."),
+    ],
+)
+def test_refusals(changes: dict, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        matd3.make(SPEC, replace(TWIN, **changes), Scale(4, 5, 10))
+    assert str(error.value) == said
