@@ -1,18 +1,22 @@
 """Checkpoints of a run: orbax stores the arrays, :mod:`~shoal.records.step_folders` makes them survive a crash.
 
 Arrays are stored flat, in the order of the tree's leaves, and a JSON index notes each leaf's name, dtype and shape; the
-structure comes from the template, so NamedTuples need no code and nothing is pickled. This is the only file that knows
-orbax, and it imports it late: that takes up to half a second.
+structure comes from the template, so NamedTuples need no code and nothing is pickled. Leaves go to the disk and come
+back in parts: a replay buffer may fill most of the memory, and saving it must not need a second copy of all of it. This
+is the only file that knows orbax, and it imports it late: that takes up to half a second.
 """
 
 import json
 import logging
+import math
 import os
 import re
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from shoal.errors import InputError
@@ -20,6 +24,9 @@ from shoal.records.files import dumps, from_json
 from shoal.records.leaves import Leaf, compare, describe, from_host, to_host
 from shoal.records.step_folders import commit, found, newest_sound
 from shoal.types import PyTree
+
+PART = 2**28
+"""Bytes of leaves that are written at once; a larger leaf is a part of its own."""
 
 
 def _to_stderr(sentence: str) -> None:
@@ -44,10 +51,13 @@ class Checkpoints:
             InputError: ``meta`` has no JSON form.
             CheckpointError: the disk is full or the folder cannot be written; earlier checkpoints are untouched.
         """
-        index = {"step": int(step), "leaves": [list(leaf) for leaf in describe(state)], "meta": meta}
+        leaves, flat = describe(state), jax.tree.leaves(state)
+        parts = _parts(leaves)
+        index = {"step": int(step), "leaves": [list(leaf) for leaf in leaves], "parts": parts, "meta": meta}
         text = dumps(index, "checkpoint", indent=1)
         with commit(self.folder, int(step), self.keep) as work:
-            _write_arrays(work / "arrays", to_host(state))
+            for name, (start, stop) in parts.items():
+                _write_arrays(work / name, to_host(flat[start:stop]))
             (work / "index.json").write_text(text, encoding="utf-8")
 
     def restore(
@@ -70,8 +80,11 @@ class Checkpoints:
         index = _read_index(path)
         leaves = [Leaf(*leaf) for leaf in index["leaves"]]
         compare(leaves, describe(template), index["step"])
-        state = from_host(_read_arrays(path / "arrays", leaves), leaves, template)
-        return state, from_json(index["meta"]), index["step"]
+        like, structure = jax.tree.flatten(template)
+        state: list = []
+        for name, (start, stop) in index.get("parts", {"arrays": (0, len(leaves))}).items():
+            state += from_host(_read_arrays(path / name, leaves[start:stop]), leaves[start:stop], like[start:stop])
+        return structure.unflatten(state), from_json(index["meta"]), index["step"]
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, sound or not, in ascending order."""
@@ -84,6 +97,22 @@ class Checkpoints:
     def load_meta(self, step: int | None = None, say: Callable[[str], None] = lambda sentence: None) -> dict:
         """The ``meta`` of the checkpoint that :meth:`restore` would choose; silent about damage, which that reports."""
         return from_json(_read_index(newest_sound(self.folder, step, say))["meta"])
+
+
+def _parts(leaves: list[Leaf]) -> dict[str, tuple[int, int]]:
+    """Folders, each with the first leaf that it holds and the first that it does not."""
+    sizes = [
+        math.prod(leaf.shape) * (8 if leaf.dtype.startswith("key<") else np.dtype(leaf.dtype).itemsize)
+        for leaf in leaves
+    ]
+    starts, held = [0], 0
+    for i, size in enumerate(sizes):
+        if held and held + size > PART:
+            starts.append(i)
+            held = 0
+        held += size
+    names = ["arrays", *(f"arrays-{k}" for k in range(1, len(starts)))]
+    return dict(zip(names, pairwise([*starts, len(leaves)]), strict=True))
 
 
 def _read_index(path: Path) -> dict:

@@ -143,4 +143,5 @@ def _specs(layout: Layout, feed: PyTree) -> TrainState:
 def place(state: TrainState, layout: Layout) -> TrainState:
     """Put a restored state on the devices as training left it there."""
     specs = _specs(layout, jax.eval_shape(lambda feed: jax.tree.map(lambda x: x[0], feed), state.feed))
-    return jax.device_put(state, jax.tree.map(layout.named, specs, is_leaf=lambda x: isinstance(x, jax.P)))
+    # Donated, so that a replay buffer is not there twice.
+    return jax.device_put(state, jax.tree.map(layout.named, specs, is_leaf=lambda x: isinstance(x, jax.P)), donate=True)

@@ -49,9 +49,12 @@ class Trainer:
         )
         self.said: list[str] = []
         """What the user should know before the run starts."""
-        if self.program.replay_bytes:
-            moments = sum(one.capacity for one in feed.wanted(algorithm.replay))
+        if buffers := feed.wanted(algorithm.replay):
+            moments = sum(one.capacity for one in buffers)
             self.said = [memory.check(self.program.replay_bytes, layout.mesh.devices, moments, settings.seeds)]
+            steps, waiting = settings.num_updates * settings.steps_per_update, max(one.warm_up for one in buffers)
+            if steps < waiting:
+                self.said.append(f"Nothing is learned in {steps:,} steps, since learning_starts is {waiting:,}.")
         self.checkpoints = Checkpoints(folder / "checkpoints", settings.keep)
         self.policies = Checkpoints(folder / "policy", 2)
         self.log = Log(folder, tensorboard=settings.tensorboard)
