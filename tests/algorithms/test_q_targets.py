@@ -11,7 +11,7 @@ from naive_q import at, greedy, team, utilities
 from trajectories import E, T, assert_trees_close, assert_trees_equal, compiled, distance, make_spec, program
 from trajectories import make_trajectory as noise
 
-from shoal.algorithms import iql, vdn
+from shoal.algorithms import iql, qmix, vdn
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.types import Box, Scale, Trajectory
@@ -148,6 +148,19 @@ def test_soft_targets_move_a_fraction_of_the_way() -> None:
 def test_what_is_refused(flags: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         vdn.make(SPEC, replace(FEED, **flags), Scale(E, T, 1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("state", "toy has no global state, which the mixer would read; use mixer_input 'concat'"),
+        ("local", "no mixer_input 'local'; did you mean"),
+    ],
+)
+def test_mixers_say_what_they_could_read(kind: Any, words: str, as_users_run: None) -> None:
+    config = qmix.Config(**vars(FEED), mixer_input=kind)
+    with pytest.raises(InputError, match=words):
+        qmix.make(make_spec(state_dim=0), config, Scale(E, T, 1))
 
 
 def test_continuous_actions_are_refused() -> None:

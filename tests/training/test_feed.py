@@ -1,6 +1,8 @@
 """The replay buffer: what is drawn was stored, it lies in place, and it is refused where it cannot be."""
 
 from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -9,11 +11,13 @@ import numpy as np
 import pytest
 
 import toys
+from shoal import api
 from shoal.algorithms import iql
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.training import feed, memory, sharding
 from shoal.training.program import Program, compile_program
+from shoal.training.settings import Settings
 from shoal.types import Experience, Replay, Scale, Step, Trajectory
 
 T, E = 6, 3
@@ -85,7 +89,8 @@ def test_it_waits_until_there_is_enough() -> None:
 def test_on_policy_takes_the_trajectory_itself() -> None:
     fed = feed.make((), (), E, 1)
     assert fed.ready is None and fed.num_bytes == 0
-    assert fed.take(fed.put(fed.init(), roll(0)), roll(1), jax.random.key(0)).action[0, 0] == T
+    newest = fed.take(fed.put(fed.init(), roll(0)), roll(1), jax.random.key(0))
+    assert isinstance(newest, Trajectory) and newest.action[0, 0] == T
 
 
 @pytest.mark.parametrize(
@@ -107,12 +112,38 @@ def test_memory_is_said_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = np.array(jax.devices("cpu")[:2])
     monkeypatch.setattr(memory, "free", lambda device: 1_000_000)
     assert (
-        memory.check(200_000, devices, 5000, 1) == "The replay buffer of 5,000 moments takes 400.0 kB of 1.0 MB free."
+        memory.check(150_000, devices, 5000, 1) == "The replay buffer of 5,000 moments takes 300.0 kB of 1.0 MB free."
     )
-    with pytest.raises(InputError, match=r"2 seeds' replay buffers of 5,000 moments would take 1.0 MB, and 1.0 MB are"):
-        memory.check(500_000, devices, 5000, 2)
+    with pytest.raises(
+        InputError, match=r"2 seeds' replay .* would take 600.0 kB, and a checkpoint 1.2 MB .* 1.0 MB are free; lower"
+    ):
+        memory.check(300_000, devices, 5000, 2)
     monkeypatch.setattr(memory, "free", lambda device: None)
     assert "free" not in memory.check(10**15, devices, 5000, 1)
+
+
+def test_an_accelerator_needs_memory_for_the_buffer_and_its_computer_for_checkpoints(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    devices = np.array([SimpleNamespace(platform="gpu")] * 2)
+    monkeypatch.setattr(memory, "free", lambda device: 1_000_000 if device.platform == "gpu" else 1_500_000)
+    assert memory.check(700_000, devices, 5000, 1).endswith("takes 700.0 kB of 1.0 MB free on each device.")
+    with pytest.raises(InputError, match=r"would take 900.0 kB on each device, and 1.0 MB are free"):
+        memory.check(900_000, devices, 5000, 1)
+    with pytest.raises(InputError, match=r"take 780.0 kB on each device, and a checkpoint 1.6 MB .* 1.5 MB are free"):
+        memory.check(780_000, devices, 5000, 1)
+
+
+def test_a_run_too_short_to_learn_says_so(tmp_path: Path) -> None:
+    settings = Settings(steps=96.0, num_envs=4, rollout_length=6, devices=1, tensorboard=False)
+
+    def said(learning_starts: int) -> list[str]:
+        config = iql.Config(network=Body((4,)), buffer_size=2400, learning_starts=learning_starts)
+        run = api.Run(tmp_path / "run", "iql", "toys:busy", {}, settings, config, toys.busy())
+        return run.trainer(False).said[1:]
+
+    assert said(96) == []
+    assert said(97) == ["Nothing is learned in 96 steps, since learning_starts is 97."]
 
 
 @cache

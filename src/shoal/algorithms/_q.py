@@ -23,8 +23,9 @@ from shoal.algorithms._utilities import best, epsilon_greedy, following, make_ut
 from shoal.equations import normalise
 from shoal.equations.returns import n_step_returns, td_lambda
 from shoal.equations.surrogate import huber
-from shoal.errors import InputError
+from shoal.errors import InputError, unknown
 from shoal.networks.body import Body
+from shoal.networks.inputs import Input, critic_input
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
@@ -48,7 +49,7 @@ class QConfig(ReplayConfig):
     epsilon_final: float = 0.05
     """ε in the end, from the fraction ``epsilon_fraction`` of the run on. Paper: 0.05."""
     epsilon_fraction: float = 0.1
-    """Fraction of the run in which ε falls linearly. Code: the first 50,000 steps."""
+    """Fraction of the run in which ε falls linearly, from the first gradient step on. Code: the first 50,000 steps."""
     huber: float | None = None
     """Width δ of a Huber loss, in rewards' units; None for ½e². Paper: None."""
 
@@ -100,6 +101,19 @@ def returns(c: QConfig, reward: Array, discount: Array, next_value: Array, last:
     if c.lam > 0:
         return td_lambda(reward, discount, next_value, last, gamma=c.gamma, lam=c.lam)
     return n_step_returns(reward, discount, next_value, last, gamma=c.gamma, n=c.n_step)
+
+
+def mixer_input(spec: EnvSpec, kind: str) -> Input:
+    """What a mixer reads: the global ``state``, or ``concat``, all agents' observations.
+
+    Raises:
+        InputError: there is no such input, or no global state.
+    """
+    if kind not in ("state", "concat"):
+        raise unknown("mixer_input", kind, ("state", "concat"))
+    if kind == "state" and spec.state_dim == 0:
+        raise InputError(f"{spec.name} has no global state, which the mixer would read; use mixer_input 'concat'.")
+    return critic_input(spec, kind, agent_id=False)
 
 
 def check_q(spec: EnvSpec, config: QConfig) -> None:

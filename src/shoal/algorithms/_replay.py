@@ -21,6 +21,8 @@ from shoal.types import PyTree, Replay, Step, Trajectory
 class ReplayConfig(AgentConfig):
     """And a replay buffer with target networks."""
 
+    adam_eps: float = 1e-5
+    """Adam's ε. Code: 1e-5 in pymarl's RMSprop, 1e-8 in openai/maddpg."""
     buffer_size: int = 200_000
     """Moments (environment steps) that the replay buffer holds; then the oldest are overwritten."""
     batch_size: int = 32

@@ -22,7 +22,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from shoal.algorithms import _q
 from shoal.algorithms._config import check_options
 from shoal.networks.hyper import hypernetwork, read
-from shoal.networks.inputs import critic_input
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
 
 
@@ -58,7 +57,7 @@ def make_mixer(spec: EnvSpec, c: Config) -> _q.Mixer:
     Raises:
         InputError: the environment has no global state and the hypernetworks shall read it.
     """
-    source = critic_input(spec, c.mixer_input, agent_id=False)
+    source = _q.mixer_input(spec, c.mixer_input)
     n, width = spec.num_agents, c.mixing_width
     nets = {
         "w1": hypernetwork(source.width, n * width, c.hyper_width, c.hyper_layers),

@@ -25,7 +25,6 @@ from shoal.algorithms import _q
 from shoal.algorithms._config import check_options
 from shoal.algorithms._utilities import joint_action
 from shoal.networks.hyper import hypernetwork, read
-from shoal.networks.inputs import critic_input
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
 
 LEAST = 1e-10
@@ -80,7 +79,7 @@ def make_mixer(spec: EnvSpec, c: Config) -> _q.Mixer:
     Raises:
         InputError: the environment has no global state and the mixer shall read it.
     """
-    source = critic_input(spec, c.mixer_input, agent_id=False)
+    source = _q.mixer_input(spec, c.mixer_input)
     n, actions, heads = spec.num_agents, spec.action.width, c.heads
     attention = c.attention_width, c.attention_layers
     nets = {

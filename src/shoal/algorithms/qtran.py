@@ -30,7 +30,6 @@ from shoal.algorithms._utilities import best, joint_action, utility
 from shoal.equations.distributions import ILLEGAL
 from shoal.errors import unknown
 from shoal.networks.hyper import Mixing, hypernetwork, mixing_critic, read
-from shoal.networks.inputs import critic_input
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
 
 Variant = Literal["base", "alt"]
@@ -61,7 +60,7 @@ def make_mixer(spec: EnvSpec, c: Config) -> _q.Mixer:
     Raises:
         InputError: the environment has no global state and Q_jt shall read it, or there is no such ``mixing``.
     """
-    source = critic_input(spec, c.mixer_input, agent_id=False)
+    source = _q.mixer_input(spec, c.mixer_input)
     n, actions = spec.num_agents, spec.action.width
     joint = mixing_critic(c.mixing, source.width, n, actions, embed=c.mixing_width)
     state = hypernetwork(source.width, 1, c.mixing_width, 3)

@@ -11,9 +11,9 @@ from shoal.errors import InputError
 SHARE = 0.8
 """Most of an accelerator's free memory that replay buffers may take: roll-outs and gradients need the rest."""
 
-COPIES = 2
-"""How often the computer's own memory holds the buffers once more while a checkpoint is written or read (1.7 to 1.9
-times were measured)."""
+COPIES = 1
+"""How often the computer's own memory holds the buffers once more while a checkpoint is written or read: leaf by leaf,
+but the writer needs nearly twice the size of each, and the largest ones make up most of a buffer."""
 
 
 def free(device: Any) -> int | None:
@@ -39,7 +39,7 @@ def check(per_device: int, devices: np.ndarray, moments: int, seeds: int) -> str
 
     Raises:
         InputError: it is more than :data:`SHARE` of what is free on an accelerator, or the computer's own memory
-            cannot hold the buffers that lie there and :data:`COPIES` more of all, which a checkpoint needs.
+            cannot hold the buffers that lie there and :data:`COPIES` more of each, which a checkpoint needs.
     """
     shared, total = devices.flat[0].platform == "cpu", per_device * devices.size
     needed, there = total if shared else per_device, free(devices.flat[0])
