@@ -100,7 +100,11 @@ def from_trajectories(algorithm: Algorithm) -> Algorithm:
         assert one.length in (1, traj.step.first.shape[0])
 
         def cut(x: jax.Array) -> jax.Array:
-            return x[None] if one.length > 1 else jnp.swapaxes(x, 0, 1).reshape(1, 1, x.shape[0] * x.shape[1], *x.shape[2:])
+            return (
+                x[None]
+                if one.length > 1
+                else jnp.swapaxes(x, 0, 1).reshape(1, 1, x.shape[0] * x.shape[1], *x.shape[2:])
+            )
 
         return jax.tree.map(cut, one.keep(traj))
 
