@@ -1,13 +1,13 @@
 """What an update learns from: the newest trajectory itself, or batches from a replay buffer that lives on the device.
 
 The buffer is flashbax's: a ring of moments per environment, part of the compiled program's state and of every
-checkpoint. Insertion and sampling touch what they insert and sample; nothing copies the buffer.
+checkpoint. Insertion and sampling touch what they insert and sample; nothing copies the buffer. This is the only file
+that knows flashbax, and it imports it late: on-policy runs need not wait for it.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import flashbax
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
@@ -99,6 +99,8 @@ def _moment(one: Replay, trajectory: PyTree) -> PyTree:
 
 def _ring(one: Replay, num_envs: int, shards: int, length: int) -> Any:
     """A flashbax buffer whose time axis holds whole roll-outs, so that sequences stay where episodes began."""
+    import flashbax
+
     if one.batch % shards:
         raise InputError(f"batch_size {one.batch} does not divide over {shards} devices.")
     per_env = one.capacity // (num_envs * shards) // length * length
