@@ -1,6 +1,6 @@
 """Every algorithm trains, is stopped and resumed to the bit, and is deployed.
 
-Not those that are another's program under another configuration, nor SePS, whose own tests do the same.
+Not those that are another's program with other options or another mixing net, nor SePS, whose own tests do the same.
 """
 
 import shutil
@@ -40,7 +40,7 @@ FLAGS: dict[str, Any] = {
 }
 
 
-SAME = ("ia2c", "iddpg", "ippo", "iql", "seps", "vdn")
+SAME = ("coma", "ia2c", "iddpg", "ippo", "iql", "matd3", "qplex", "seps", "vdn")
 
 
 def flags_for(name: str) -> dict[str, Any]:
