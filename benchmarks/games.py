@@ -28,6 +28,8 @@ COMMON: dict[str, Any] = {
     "minibatches": 1,
     "value_norm": "running",
     "target_interval": 10,
+}
+REPLAY: dict[str, Any] = {
     "batch_size": 128,
     "buffer_size": 8192,
     "learning_starts": 256,
@@ -35,8 +37,9 @@ COMMON: dict[str, Any] = {
     "epsilon_fraction": 0.5,
     "max_grad_norm": 10.0,
 }
+"""What is added where an algorithm learns from a replay buffer."""
 JOINT: dict[str, Any] = {"sharing": "shared", "critic_learning_rate": None}
-"""What replaces it where an algorithm has one network for all, or for actors and critic."""
+"""What replaces some of it where an algorithm has one network for all, or for actors and critic."""
 NUM_ENVS = 32
 GAMES: dict[str, tuple[str, dict[str, Any], float]] = {
     "climbing": ("matrix/climbing", {"horizon": 1}, 11.0),
@@ -83,6 +86,8 @@ def greedy_returns(name: str, envs: Sequence[Any], seeds: int, updates: int) -> 
     module, spec = algorithms.get(name), envs[0].spec
     horizon = spec.horizon
     config, scale = override(module.Config(), COMMON), Scale(NUM_ENVS, horizon, updates)
+    if hasattr(config, "buffer_size"):
+        config = override(config, REPLAY)
     try:
         algorithm = module.make(spec, config, scale)
     except InputError:
