@@ -1,9 +1,10 @@
 """Two CPU devices for every test, so that sharding is exercised; quick compilation; shapes are checked at run time."""
 
 import atexit
+import gc
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # What is compiled here runs for milliseconds, and compiling without optimisation takes half the time.
@@ -24,6 +25,16 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 install_import_hook("shoal", "beartype.beartype")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs_go_with_their_file() -> Iterator[None]:
+    """Free what a file compiled: each program holds memory maps, of which a process may have 65,530 on Linux. Beyond
+    that XLA crashes, and all the files of one worker together come near it. What another file needs again comes from
+    the disk."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture
