@@ -132,7 +132,7 @@ def measure(row: str, repetitions: int) -> dict:
     ready = time.monotonic()
     keys = jax.device_put(jax.random.split(jax.random.key(0), seeds), layout.named(layout.learner))
     state = program.init(keys)
-    advance = program.advance.lower(state, np.int32(1)).compile()
+    advance = program.start(state)
     jax.block_until_ready(state)
     compiled = time.monotonic()
     flop = flop_per_step(state, env.spec, EPOCHS) if name == "mappo" else None  # other updates take other passes

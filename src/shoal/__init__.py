@@ -1,9 +1,15 @@
 """Shoal trains teams of agents: cooperative multi-agent reinforcement learning on JAX, compiled end to end."""
 
-from shoal.api import CrossPlay, Run, compare, crossplay, load, open_run, resume, train
-from shoal.environments.registry import make
-from shoal.errors import CheckpointError, InputError
-from shoal.types import Box, Discrete, Environment, EnvSpec, Scene, Step
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shoal.api import CrossPlay, Run, compare, crossplay, load, open_run, resume, train
+    from shoal.environments.registry import make
+    from shoal.errors import CheckpointError, InputError
+    from shoal.game import Game, HostEnvironment, Moment
+    from shoal.spec import Box, Discrete, EnvSpec, Scene
+    from shoal.types import Environment, Step
 
 __version__ = "0.1.0"
 
@@ -14,7 +20,10 @@ __all__ = [
     "Discrete",
     "EnvSpec",
     "Environment",
+    "Game",
+    "HostEnvironment",
     "InputError",
+    "Moment",
     "Run",
     "Scene",
     "Step",
@@ -26,3 +35,24 @@ __all__ = [
     "resume",
     "train",
 ]
+
+_HOMES = {
+    "shoal.api": ("CrossPlay", "Run", "compare", "crossplay", "load", "open_run", "resume", "train"),
+    "shoal.environments.registry": ("make",),
+    "shoal.errors": ("CheckpointError", "InputError"),
+    "shoal.game": ("Game", "HostEnvironment", "Moment"),
+    "shoal.spec": ("Box", "Discrete", "EnvSpec", "Scene"),
+    "shoal.types": ("Environment", "Step"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for: a worker process that steps environments never needs JAX."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module 'shoal' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -17,14 +17,14 @@ from shoal.run import Run, load, read_configuration
 from shoal.training import crossplay as playing
 from shoal.training.crossplay import CrossPlay
 from shoal.training.settings import Settings
-from shoal.types import Algorithm, Environment
+from shoal.types import Algorithm, AnyEnvironment
 
 __all__ = ["CrossPlay", "Run", "compare", "crossplay", "load", "new_folder", "open_run", "resume", "train"]
 
 
 def train(
     algorithm: str,
-    environment: str | Environment,
+    environment: Any,
     *,
     env: dict[str, Any] | None = None,
     folder: str | Path | None = None,
@@ -35,8 +35,9 @@ def train(
 
     Args:
         algorithm: a name from ``shoal list algorithms``, or one for each side of the environment, as ``mappo+ippo``.
-        environment: a name from ``shoal list environments``, ``package.module:factory`` of your own device
-            environment, or an :class:`Environment` (which :func:`resume` and :func:`open_run` need again).
+        environment: a name from ``shoal list environments``, ``package.module:factory`` of your own, that factory
+            itself (a PettingZoo class, for example), or an :class:`Environment`, on the device or the host. What is not
+            a name, :func:`resume` and :func:`open_run` need again.
         env: options of the environment's factory, for example ``{"num_agents": 5}``.
         folder: where the run is kept; by default a new folder under ``runs/``.
         progress: show the live line.
@@ -48,7 +49,7 @@ def train(
         InputError: something cannot work as asked; raised before anything compiles.
         NonFiniteError: a metric became NaN or infinite; the last good checkpoint stands.
     """
-    name = environment if isinstance(environment, str) else environment.spec.name
+    name = registry.called(environment)
     module = algorithms.get(algorithm)
     settings, config = Settings(), module.Config()
     check_names(flags, settings, config)
@@ -66,7 +67,9 @@ def train(
     return run.finish(trainer)
 
 
-def resume(folder: str | Path, *, environment: Environment | None = None, progress: bool = True, **flags: Any) -> Run:
+def resume(
+    folder: str | Path, *, environment: AnyEnvironment | None = None, progress: bool = True, **flags: Any
+) -> Run:
     """Continue the run in ``folder`` from its newest sound checkpoint, bit for bit as if it had never stopped.
 
     A run that ended before its first checkpoint begins at the beginning.
@@ -95,7 +98,7 @@ def resume(folder: str | Path, *, environment: Environment | None = None, progre
     return run.finish(trainer)
 
 
-def open_run(folder: str | Path, environment: Environment | None = None) -> Run:
+def open_run(folder: str | Path, environment: AnyEnvironment | None = None) -> Run:
     """A run that was trained before, to evaluate, replay or plot.
 
     Args:
@@ -133,7 +136,7 @@ def crossplay(
     episodes: int = 128,
     greedy: bool = True,
     seed: int = 0,
-    environment: Environment | None = None,
+    environment: AnyEnvironment | None = None,
 ) -> CrossPlay:
     """Let the policies of several runs play against each other, or with each other where they earn together.
 

@@ -16,7 +16,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from shoal.cli_commands import COMMANDS, help_text, version_text
 from shoal.cli_flags import REQUIRED, Flag, Values
-from shoal.errors import InputError, unknown
+from shoal.errors import GameError, InputError, unknown
 from shoal.training.trainer import NonFiniteError
 
 BROKEN, REFUSED, INTERRUPTED = 1, 2, 130
@@ -26,8 +26,8 @@ BROKEN, REFUSED, INTERRUPTED = 1, 2, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the command line says and return its exit code.
 
-    0: done. 1: training broke down, since a metric became NaN or infinite. 2: the request cannot be carried out, as one
-    sentence on stderr says. 130: stopped by Ctrl-C.
+    0: done. 1: training broke down: a metric became NaN or infinite, or the environment raised. 2: the request cannot
+    be carried out, as one sentence on stderr says. 130: stopped by Ctrl-C.
     """
     args = list(sys.argv[1:] if argv is None else argv)
     here = str(Path.cwd())
@@ -40,6 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         return _say(str(error), REFUSED)
     except NonFiniteError as error:
+        return _say(str(error), BROKEN)
+    except GameError as error:
+        if error.trace:
+            print(error.trace, file=sys.stderr)
         return _say(str(error), BROKEN)
     except BrokenPipeError:  # the reader, `head` for example, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -12,6 +12,17 @@ class CheckpointError(InputError):
     """A checkpoint is missing, damaged, or belongs to another run."""
 
 
+class GameError(RuntimeError):
+    """An environment raised an exception or gave something that is not a number; training ends, saved.
+
+    Its message names the environment, the step and the action; ``trace`` is the environment's own traceback.
+    """
+
+    def __init__(self, what: str, game: int | None, doing: str, trace: str):
+        super().__init__(f"{what}{' ' if doing else ''}{doing}.")
+        self.what, self.game, self.doing, self.trace = what, game, doing, trace
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """An error that names the nearest known word, for example ``unknown("algorithm", "mapo", ["mappo"])``."""
     known = sorted(known)

@@ -22,7 +22,7 @@ from shoal.training import evaluation, pretraining, sharding
 from shoal.training.evaluation import Evaluation
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
-from shoal.types import Algorithm, Environment, EnvSpec, Learner, PyTree, Scale
+from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner, PyTree, Scale
 
 
 class Run:
@@ -36,7 +36,7 @@ class Run:
         env_options: dict[str, Any],
         settings: Settings,
         config: Any,
-        env: Environment,
+        env: AnyEnvironment,
     ):
         self.folder, self.algorithm, self.environment = folder, algorithm, environment
         self.env_options, self.settings, self.config, self.env = env_options, settings, config, env
@@ -52,7 +52,9 @@ class Run:
 
     def evaluate(self, episodes: int = 256, *, greedy: bool = True, seed: int = 0) -> Evaluation:
         """Play whole episodes with every seed's policy; ``seed`` draws the starts, not the policies."""
-        return evaluation.evaluate(self.env, self._acting(), self._learner(), jax.random.key(seed), episodes, greedy)
+        workers = self.settings.num_workers
+        key = jax.random.key(seed)
+        return evaluation.evaluate(self.env, self._acting(), self._learner(), key, episodes, greedy, workers)
 
     def replay(
         self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool = True, seed: int | None = None
@@ -65,9 +67,9 @@ class Run:
         index = int(judged.per_seed.argmax()) if judged else _seed_index(self.settings, seed)
         learner = jax.tree.map(lambda x: x[index], self._learner())
         played = evaluation.record(self.env, self._acting(), learner, jax.random.key(1000), episodes, greedy)
-        spec, render = self.env.spec, self.env.render
-        frames = None if render is None else [render(state) for episode in played for state in episode.states]
-        rewards = [np.pad(e.rewards, ((render is not None, 0), (0, 0))) for e in played]
+        spec, drawn = self.env.spec, all(episode.frames for episode in played)
+        frames = [frame for episode in played for frame in episode.frames or ()] if drawn else None
+        rewards = [np.pad(e.rewards, ((drawn, 0), (0, 0))) for e in played]
         first = np.concatenate([np.arange(len(r)) == 0 for r in rewards])
         return replay.animate(
             frames,
@@ -109,7 +111,8 @@ class Run:
             sharding.one_device_per_core()
         devices = self.settings.devices or _devices_before(self.folder)
         layout = sharding.plan(self.settings.seeds, self.settings.num_envs, devices)
-        registry.validate(self.env)
+        if isinstance(self.env, Environment):
+            registry.validate(self.env)
         scale = Scale(layout.num_envs, self.settings.rollout_length, self.settings.num_updates)
         module = algorithms.get(self.algorithm)
         self.decision = pretraining.decide(module, self.env, self.config, scale, self.settings.seed)
@@ -126,14 +129,27 @@ class Run:
         if self.decision:
             trainer.progress.say(self.decision.said)
             write_text(self.folder / "preparation.json", dumps(self.decision.report, "preparation", indent=1) + "\n")
-        self.finished = trainer.run()
-        if self.finished and self.settings.eval_episodes:
-            self.evaluation = result = self.evaluate(self.settings.eval_episodes)
+        try:
+            self.finished = trainer.run()
+            if self.finished and self.settings.eval_episodes:
+                self.evaluation = self._judge(trainer)
+        finally:
+            trainer.close()
+        if self.evaluation is not None:
+            result = self.evaluation
             low, high = result.interval
             said = {"mean": result.mean, "low": low, "high": high, "per_seed": result.per_seed.tolist()}
             said |= {"episodes": self.settings.eval_episodes, "greedy": True, "step": trainer.step}
             write_text(self.folder / "evaluation.json", dumps(said, "evaluation", indent=1) + "\n")
         return self
+
+    def _judge(self, trainer: Trainer) -> Evaluation:
+        """Evaluate what was just trained, by the worker processes that are there already."""
+        episodes, play = self.settings.eval_episodes, trainer.program.play
+        if play is None:
+            return self.evaluate(episodes)
+        evaluation.check_episodes(episodes)
+        return evaluation.judged(self.env.spec, *play(self._learner(), jax.random.key(0), episodes, True))
 
     def as_json(self) -> dict[str, Any]:
         """The whole configuration, as ``run.json`` keeps it."""

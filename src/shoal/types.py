@@ -12,73 +12,32 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from shoal.game import HostEnvironment
+from shoal.spec import Box, Discrete, EnvSpec, Scene
+
+__all__ = [
+    "Algorithm",
+    "AnyEnvironment",
+    "Box",
+    "Discrete",
+    "EnvSpec",
+    "Environment",
+    "EpisodeStats",
+    "Experience",
+    "Learner",
+    "Metrics",
+    "PyTree",
+    "Replay",
+    "Scale",
+    "Scene",
+    "Seconds",
+    "Step",
+    "Trajectory",
+]
+
 PyTree = Any
 Metrics = dict[str, Float[Array, ""]]
 Seconds = float
-
-
-@dataclass(frozen=True)
-class Discrete:
-    """Each agent picks one of ``n`` actions (the widest agent's count); actions are ``Int[*b N]``."""
-
-    n: int
-
-    @property
-    def width(self) -> int:
-        """The length A of the ``legal`` axis."""
-        return self.n
-
-
-@dataclass(frozen=True)
-class Box:
-    """Each agent emits ``dim`` real numbers in ``[low, high]``; actions are ``Float[*b N dim]``."""
-
-    dim: int
-    low: float = -1.0
-    high: float = 1.0
-
-    @property
-    def width(self) -> int:
-        """The length A of the ``legal`` axis."""
-        return self.dim
-
-
-@dataclass(frozen=True)
-class EnvSpec:
-    """What an algorithm may know of an environment before it starts; static and hashable."""
-
-    name: str
-    """How :func:`shoal.make` calls it, for example ``mpe/simple_spread``."""
-    agents: tuple[str, ...]
-    """One name per agent; its length is N."""
-    obs_dims: tuple[int, ...]
-    """Each agent's true observation width; narrower ones are zero-padded to ``obs_dim``."""
-    state_dim: int
-    """Width S of the environment's global state."""
-    action: Discrete | Box
-    """The padded action space that all agents share."""
-    action_dims: tuple[int, ...]
-    """Each agent's own number of actions (discrete) or action dimensions (box)."""
-    roles: tuple[int, ...]
-    """A role per agent, numbered from 0: agents of one role are interchangeable."""
-    horizon: int
-    """Steps after which an episode is cut off (a time limit, not a termination)."""
-    shared_reward: bool
-    """True where all agents always receive the same reward."""
-    score: Literal["sum", "mean"] = "sum"
-    """How N agents' returns become the one number people quote: their sum, or one copy (the mean)."""
-    novel: tuple[int, ...] = ()
-    """Indices of observation features that the global state does not hold (for the ``pruned`` critic input)."""
-
-    @property
-    def num_agents(self) -> int:
-        """N."""
-        return len(self.agents)
-
-    @property
-    def obs_dim(self) -> int:
-        """O, the width of the widest observation."""
-        return max(self.obs_dims)
 
 
 class Step(NamedTuple):
@@ -192,25 +151,6 @@ class Algorithm(NamedTuple):
     """A :class:`Replay`, or a tuple of them; an empty tuple where each trajectory is used once and forgotten."""
 
 
-class Scene(NamedTuple):
-    """One moment of an environment as discs on a plane, for replay pictures (host-side, plain numpy)."""
-
-    centres: np.ndarray
-    """[K, 2] positions."""
-    radii: np.ndarray
-    """[K]."""
-    colours: np.ndarray
-    """[K, 3] RGB in 0..1."""
-    hollow: np.ndarray
-    """[K] bool: drawn as a ring (landmarks) rather than a disc (agents)."""
-    labels: tuple[str, ...]
-    """K names."""
-    extent: float
-    """The picture shows [-extent, extent]²."""
-    caption: str = ""
-    """One line under the picture, for example what was said."""
-
-
 @dataclass(frozen=True)
 class Environment:
     """A device environment: pure functions of one environment; roll-outs add the E axis.
@@ -224,3 +164,7 @@ class Environment:
     """(key, state, action) -> (state, outcome); action is ``Int[N]`` or ``Float[N A]``."""
     render: Callable[[PyTree], "Scene | np.ndarray"] | None = None
     """state -> a :class:`Scene`, or an RGB picture ``uint8[height, width, 3]``; None draws rewards and actions."""
+
+
+AnyEnvironment = Environment | HostEnvironment
+"""On the device, or stepped by worker processes."""

@@ -71,7 +71,7 @@ def test_own_environments() -> None:
         ("own_broken:game", {}, "no module 'no_such_dependency', which the environment 'own_broken:game' needs"),
         ("own_games:absent", {}, "'own_games' has no attribute 'absent'"),
         ("own_games:number", {}, "not callable"),
-        ("own_games:wrong", {}, "must return a shoal.types.Environment, not int"),
+        ("own_games:wrong", {}, "gives a int, which is neither a shoal.Environment"),
         ("own_games:needy", {}, "needs the option 'size'"),
         ("own_games:game", {"colour": 1}, "takes no option 'colour'; it accepts 'payoff', 'horizon'"),
         ("mpe/simple", {"num_agents": 2}, "takes no option 'num_agents'; it accepts 'horizon', 'continuous_actions'"),

@@ -152,7 +152,7 @@ def compiled(capacity: int) -> tuple[Program, Any]:
     config = iql.Config(network=Body((4,), orthogonal=False), buffer_size=capacity, learning_starts=100)
     algorithm = iql.make(env.spec, config, Scale(4, 6, 10))
     program = compile_program(env, algorithm, layout, 6, 10)
-    return program, program.advance.lower(program.template(), np.int32(1)).compile()
+    return program, program.start(program.template())
 
 
 def test_the_buffer_is_changed_in_place() -> None:

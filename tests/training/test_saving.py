@@ -12,21 +12,17 @@ import pytest
 import toys
 from shoal import api
 from shoal.algorithms import mappo
-from shoal.training.program import TrainState
+from shoal.training.learning import TrainState
 from shoal.training.settings import Settings
 from shoal.types import EpisodeStats, Learner
 
 STATS = EpisodeStats(np.ones((4, 1)), np.ones((4, 1, 3)), np.ones((4, 1)))  # type: ignore[arg-type]
 
 
-class Quick:
+def quick(state: Any, n: Any) -> Any:
     """A program of up to four updates per call, which takes two milliseconds and learns nothing."""
-
-    def lower(self, *arguments: Any) -> "Quick":
-        return self
-
-    def compile(self) -> Any:
-        return lambda state, n: (time.sleep(0.002), (state, ({"loss": np.ones((4, 1))}, STATS)))[1]
+    time.sleep(0.002)
+    return state, ({"loss": np.ones((4, 1))}, STATS)
 
 
 def saves(folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> int:
@@ -35,7 +31,7 @@ def saves(folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> int:
     trainer = api.Run(folder, "mappo", "toys:busy", {}, settings, mappo.Config(), toys.busy()).trainer(False)
     learner = Learner({"w": jnp.ones(1)}, (), (), (), jnp.zeros(1, int))
     trainer.state = TrainState(learner, (), (), jax.random.split(jax.random.key(0), 1))
-    trainer.program = trainer.program._replace(advance=Quick())  # type: ignore[arg-type]
+    trainer.program = trainer.program._replace(start=lambda state: quick)
     count: list[int] = []
     monkeypatch.setattr(trainer, "save", lambda: (time.sleep(0.01), count.append(trainer.update)))
     assert trainer.run()

@@ -17,7 +17,7 @@ from shoal.configs import override
 from shoal.errors import InputError
 from shoal.records import log
 from shoal.training import sharding
-from shoal.training.program import TrainState
+from shoal.training.learning import TrainState
 from shoal.training.progress import Progress, clock, readable
 from shoal.training.settings import Settings
 from shoal.training.trainer import NonFiniteError, Trainer
@@ -130,18 +130,13 @@ def test_signals(tmp_path: Path) -> None:
 def test_ctrl_c_while_compiling(tmp_path: Path) -> None:
     """Compiling takes seconds, in which people change their minds: nothing has been learned, and it can go on later."""
 
-    class Compiling:
-        def lower(self, *arguments: Any) -> "Compiling":
-            signal.raise_signal(signal.SIGINT)
-            return self
-
-        def compile(self) -> None:
-            return None
+    def compiling(state: TrainState) -> Any:
+        signal.raise_signal(signal.SIGINT)
 
     trainer = trainer_in(tmp_path)
     learner = Learner({"w": jnp.ones(SEEDS)}, (), (), (), jnp.zeros(SEEDS, int))
     start = TrainState(learner, (), (), jax.random.split(jax.random.key(0), SEEDS))
-    trainer.program = trainer.program._replace(init=lambda keys: start, advance=Compiling())  # type: ignore[arg-type]
+    trainer.program = trainer.program._replace(init=lambda keys: start, start=compiling)
     assert trainer.run() is False
     assert trainer.checkpoints.latest() == trainer.policies.latest() == 0
 

@@ -1,15 +1,18 @@
-"""Environments by name: the ones that come with Shoal, and a user's own as ``package.module:factory``."""
+"""Environments by name: those that come with Shoal, families of others', one's own as ``package.module:factory``."""
 
+import functools
 import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
+from shoal.environments.adapters import foreign
 from shoal.environments.validation import validate
 from shoal.errors import InputError, unknown
+from shoal.game import HostEnvironment
 from shoal.types import Environment
 
-__all__ = ["make", "names", "options_of", "validate"]
+__all__ = ["FAMILIES", "make", "names", "options_of", "validate"]
 
 _MPE = "shoal.environments.mpe"
 _MATRIX = "shoal.environments.matrix"
@@ -48,29 +51,45 @@ _FACTORIES: dict[str, str] = {
     },
 }
 
+_ADAPTERS = "shoal.environments.adapters"
+
+FAMILIES: dict[str, str] = {
+    "football/": f"{_ADAPTERS}.football:make",
+    "gymnasium:": f"{_ADAPTERS}.gymnasium:make",
+    "hanabi/": f"{_ADAPTERS}.hanabi:make",
+    "jaxmarl/": f"{_ADAPTERS}.jaxmarl:make",
+    "lbf/": f"{_ADAPTERS}.lbf:make",
+    "mamujoco/": f"{_ADAPTERS}.mamujoco:make",
+    "pettingzoo:": f"{_ADAPTERS}.pettingzoo:make",
+    "rware/": f"{_ADAPTERS}.rware:make",
+    "smac/": f"{_ADAPTERS}.smac:make",
+}
+"""Where a name that begins so is built: by a function of the rest of the name, and of options."""
+
 
 def names() -> tuple[str, ...]:
     """The names of all built-in device environments, sorted."""
     return tuple(sorted(_FACTORIES))
 
 
-def make(name: str | Environment, **options: Any) -> Environment:
+def make(name: Any, **options: Any) -> Environment | HostEnvironment:
     """Build an environment.
 
     Args:
-        name: a built-in name (see :func:`names`), ``package.module:factory`` for one's own, or an environment already
-            built, which is returned as it is.
+        name: a built-in name (see :func:`names`), one of a family (:data:`FAMILIES`), ``package.module:factory`` for
+            one's own, that factory itself (a PettingZoo class, for example), or an environment already built, which is
+            returned as it is.
         options: keyword arguments of its factory (see :func:`options_of`).
 
     Raises:
-        InputError: there is no such name or factory, an option is unknown or out of range, or the factory returns
-            something that is not an :class:`Environment`.
+        InputError: there is no such name or factory, an option is unknown or out of range, the library it comes from is
+            not installed, or the factory returns something that no adapter knows.
     """
-    if isinstance(name, Environment):
+    if isinstance(name, Environment | HostEnvironment):
         if options:
             raise InputError(f"{name.spec.name} is already built, so it takes no option {_list(options)}.")
         return name
-    factory = _factory(name)
+    factory = factory_of(name)
     accepted = _parameters(factory)
     flexible = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     for option in options:
@@ -79,19 +98,26 @@ def make(name: str | Environment, **options: Any) -> Environment:
     missing = [p.name for p in accepted.values() if p.default is p.empty and p.kind in _NAMED and p.name not in options]
     if missing:
         raise InputError(f"{name} needs the option {_list(missing)}.")
-    environment = factory(**options)
-    if not isinstance(environment, Environment):
-        raise InputError(f"{name} must return a shoal.types.Environment, not {type(environment).__name__}.")
-    return environment
+    made = factory(**options)
+    if isinstance(made, Environment | HostEnvironment):
+        return made
+    return foreign.adapt(made, functools.partial(factory, **options), called(name))
 
 
-def options_of(name: str) -> dict[str, inspect.Parameter]:
+def called(name: Any) -> str:
+    """What an environment is called, however it was given."""
+    if isinstance(name, Environment | HostEnvironment):
+        return name.spec.name
+    return name if isinstance(name, str) else f"{name.__module__}:{getattr(name, '__qualname__', type(name).__name__)}"
+
+
+def options_of(name: Any) -> dict[str, inspect.Parameter]:
     """The keyword arguments of a factory, with their defaults and annotations.
 
     Raises:
         InputError: there is no such environment.
     """
-    return _parameters(_factory(name))
+    return _parameters(factory_of(name))
 
 
 _NAMED = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -104,12 +130,33 @@ def _parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
         raise InputError(f"{factory!r} has no readable signature, so its options are unknown.") from error
 
 
-def _factory(name: str) -> Callable[..., Any]:
+def factory_of(name: Any) -> Callable[..., Any]:
+    """The function that builds an environment, of its options alone.
+
+    Raises:
+        InputError: there is none.
+    """
+    if callable(name):
+        return name
     if not isinstance(name, str):
         raise InputError(f"An environment is named by text such as 'mpe/simple_spread', not {type(name).__name__}.")
+    for prefix, path in FAMILIES.items():
+        if name.startswith(prefix):
+            return _bound(_imported(path, name), name.removeprefix(prefix))
     path = _FACTORIES.get(name, name)
     if ":" not in path:
-        raise unknown("environment", name, _FACTORIES)
+        raise unknown("environment", name, [*_FACTORIES, *(prefix for prefix in FAMILIES)])
+    return _imported(path, name)
+
+
+def _bound(factory: Callable[..., Any], task: str) -> Callable[..., Any]:
+    """A family's function for one of its tasks, with the same documentation."""
+    bound = functools.partial(factory, task)
+    bound.__doc__ = factory.__doc__
+    return bound
+
+
+def _imported(path: str, name: str) -> Callable[..., Any]:
     module_name, _, attribute = path.partition(":")
     try:
         module = importlib.import_module(module_name)

@@ -1,6 +1,7 @@
 """Judging policies: whole episodes, counted once each, and one episode recorded for a picture."""
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import NamedTuple
 
 import jax
@@ -9,9 +10,16 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from shoal.errors import InputError
+from shoal.game import HostEnvironment
 from shoal.records.curves import interval
+from shoal.records.picture import Frame
 from shoal.rollouts import fused
-from shoal.types import Algorithm, Box, Environment, Learner, PyTree, Step
+from shoal.rollouts.host import HostRollout
+from shoal.rollouts.recording import Width
+from shoal.types import Algorithm, AnyEnvironment, Box, Environment, EnvSpec, Learner, PyTree, Step
+
+ENVS = 32
+"""Most environments side by side that worker processes play judged episodes in, for each seed."""
 
 
 class Evaluation(NamedTuple):
@@ -48,19 +56,36 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    env: Environment, algorithm: Algorithm, learner: Learner, key: Key[Array, ""], episodes: int, greedy: bool = True
+    env: AnyEnvironment,
+    algorithm: Algorithm,
+    learner: Learner,
+    key: Key[Array, ""],
+    episodes: int,
+    greedy: bool = True,
+    num_workers: int | None = None,
 ) -> Evaluation:
     """Play ``episodes`` whole episodes with every seed's policy; learner leaves are [S, ...].
 
     Raises:
         InputError: there is no episode to play.
+        GameError: an environment broke down.
     """
     check_episodes(episodes)
+    if isinstance(env, HostEnvironment):
+        seeds = len(jax.tree.leaves(learner)[0])
+        width = Width(seeds, min(episodes, ENVS), num_workers)
+        with closing(HostRollout(env, algorithm.initial_carry, width, 1)) as rollout:
+            played = rollout.play(algorithm.act, learner, jax.random.split(key, seeds), episodes, greedy)
+        return judged(env.spec, *played)
     one = first_episodes(env, algorithm.act, algorithm.initial_carry(episodes), episodes, greedy)
     seeds = len(jax.tree.leaves(learner)[0])
     run = jax.jit(jax.vmap(one, axis_name=fused.SEEDS))
-    returns, lengths = map(np.asarray, run(learner, jax.random.split(key, seeds)))
-    return Evaluation(returns, lengths, returns.sum(-1) if env.spec.score == "sum" else returns.mean(-1))
+    return judged(env.spec, *map(np.asarray, run(learner, jax.random.split(key, seeds))))
+
+
+def judged(spec: EnvSpec, returns: np.ndarray, lengths: np.ndarray) -> Evaluation:
+    """Returns [S, episodes, N] and lengths [S, episodes] with the scores that they make."""
+    return Evaluation(returns, lengths, returns.sum(-1) if spec.score == "sum" else returns.mean(-1))
 
 
 def first_episodes(
@@ -87,7 +112,9 @@ class Episode(NamedTuple):
     """One episode, for a picture."""
 
     states: list[PyTree]
-    """Environment states from the first to the last, one more than there are steps."""
+    """A device environment's states, one more than there are steps."""
+    frames: list[Frame] | None
+    """What each moment looks like, one more than there are steps; None where nobody can draw it."""
     actions: np.ndarray
     """[T, N] or [T, N, A]."""
     rewards: np.ndarray
@@ -95,7 +122,7 @@ class Episode(NamedTuple):
 
 
 def record(
-    env: Environment, algorithm: Algorithm, learner: Learner, key: Key[Array, ""], episodes: int, greedy: bool = True
+    env: AnyEnvironment, algorithm: Algorithm, learner: Learner, key: Key[Array, ""], episodes: int, greedy: bool = True
 ) -> list[Episode]:
     """Play ``episodes`` episodes with one seed's policy (learner leaves have no axis of seeds).
 
@@ -103,6 +130,10 @@ def record(
         InputError: there is no episode to play.
     """
     check_episodes(episodes)
+    keys = jax.random.split(key, episodes)
+    if isinstance(env, HostEnvironment):
+        with closing(HostRollout(env, algorithm.initial_carry, Width(1, 1, 0), 1, render=True)) as rollout:
+            return [_recorded(rollout, algorithm, learner, key, greedy) for key in keys]
     space = env.spec.action
 
     def first_moment(key: Array) -> tuple[PyTree, Step, PyTree]:
@@ -125,11 +156,25 @@ def record(
     def cut(played: tuple) -> Episode:
         first, (states, actions, rewards, last) = jax.device_get(played)
         length = int(np.argmax(last)) + 1 if last.any() else len(last)
-        frames = [first] + [jax.tree.map(lambda x, t=t: x[t], states) for t in range(length)]
-        return Episode(frames, actions[:length], rewards[:length])
+        stands = [first] + [jax.tree.map(lambda x, t=t: x[t], states) for t in range(length)]
+        frames = None if env.render is None else [env.render(state) for state in stands]
+        return Episode(stands, frames, actions[:length], rewards[:length])
 
     run = jax.jit(play)  # compiled once, however many episodes
-    return [cut(run(key)) for key in jax.random.split(key, episodes)]
+    return [cut(run(key)) for key in keys]
+
+
+def _recorded(rollout: HostRollout, algorithm: Algorithm, learner: Learner, key: Array, greedy: bool) -> Episode:
+    """One episode of the only game of ``rollout``."""
+    one = jax.tree.map(lambda x: x[None], learner)
+    frames, actions, rewards = [], [], []
+    for look, action, reward in rollout.watch(algorithm.act, one, key[None], greedy):
+        frames.append(look)
+        if action is not None:
+            actions.append(action)
+            rewards.append(reward)
+    seen = None if any(frame is None for frame in frames) else frames
+    return Episode([], seen, np.stack(actions), np.stack(rewards))
 
 
 def check_episodes(episodes: int) -> None:

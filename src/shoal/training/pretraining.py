@@ -1,14 +1,19 @@
 """Experience before training: for algorithms that decide something by it before their parameters have a shape."""
 
+from contextlib import closing
 from types import ModuleType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array
 
 from shoal.algorithms.preparation import Decision
+from shoal.game import HostEnvironment
 from shoal.rollouts import fused
-from shoal.types import Algorithm, Environment, Scale, Trajectory
+from shoal.rollouts.host import HostRollout
+from shoal.rollouts.recording import Width
+from shoal.types import Algorithm, AnyEnvironment, Learner, Scale, Trajectory
 
 ENVS = 64
 """Environments side by side: many short roll-outs say more of the starts than few long ones."""
@@ -16,7 +21,7 @@ STAGE = 0x5E95
 """Folded into the run's first seed, so that training draws other numbers than preparation."""
 
 
-def decide(module: ModuleType, env: Environment, config: Any, scale: Scale, seed: int) -> Decision | None:
+def decide(module: ModuleType, env: AnyEnvironment, config: Any, scale: Scale, seed: int) -> Decision | None:
     """Let an algorithm decide what it leaves open until it has seen the environment; None where it leaves nothing open.
 
     The experience is that of initial policies, drawn from ``seed`` alone: all seeds of a run share the decision, since
@@ -34,13 +39,24 @@ def decide(module: ModuleType, env: Environment, config: Any, scale: Scale, seed
     return preparation.decide(trajectory, key_decide)
 
 
-def collect(env: Environment, algorithm: Algorithm, length: int, key: Array) -> Trajectory:
+def collect(env: AnyEnvironment, algorithm: Algorithm, length: int, key: Array) -> Trajectory:
     """``length`` steps of freshly initialised policies in each of :data:`ENVS` environments."""
+    if isinstance(env, HostEnvironment):
+        learner, key_reset, key_play = _stages(algorithm, key)
+        with closing(HostRollout(env, algorithm.initial_carry, Width(1, ENVS), length)) as hosted:
+            hosted.init(key_reset[None])
+            many = jax.tree.map(lambda x: x[None], learner)
+            return jax.tree.map(lambda x: jnp.asarray(x[0]), hosted.collect(algorithm.act, many, key_play[None])[0])
     rollout = fused.make(env, ENVS, length)
 
     def experience(key: Array) -> Trajectory:
-        key_init, key_reset, key_play = jax.random.split(key, 3)
+        learner, key_reset, key_play = _stages(algorithm, key)
         state = rollout.init(key_reset, algorithm.initial_carry(ENVS))
-        return rollout.collect(algorithm.act, algorithm.init(key_init), state, key_play)[1]
+        return rollout.collect(algorithm.act, learner, state, key_play)[1]
 
     return jax.jit(experience)(key)
+
+
+def _stages(algorithm: Algorithm, key: Array) -> tuple[Learner, Array, Array]:
+    key_init, key_reset, key_play = jax.random.split(key, 3)
+    return algorithm.init(key_init), key_reset, key_play

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from shoal.errors import InputError
 
@@ -22,6 +23,14 @@ class Settings:
     """Steps of each environment between two updates (T)."""
     devices: int | None = None
     """Local devices to use; None for all. Seeds are spread over them first, then environments."""
+    workers: Literal["processes", "ray"] = "processes"
+    """What steps environments that are Python objects: processes of this machine, or actors of a Ray cluster."""
+    num_workers: int | None = None
+    """How many of them; None for one per core. 0 steps in the training process, which is slower and easier to debug."""
+    worker_timeout: float = 60.0
+    """Seconds of silence after which a worker is taken to hang, and is started again."""
+    address: str | None = None
+    """The Ray cluster's address; None for a local one, which starts by itself."""
     rows: int = 500
     """Rows of metrics that a whole run writes; each is a mean over the updates since the last."""
     checkpoint_seconds: float = 30.0
@@ -48,6 +57,10 @@ class Settings:
             raise InputError(f"seed must be between 0 and 2³¹ − 1, not {self.seed}.")
         if self.devices is not None and self.devices < 1:
             raise InputError(f"devices must be at least 1, not {self.devices}.")
+        if self.num_workers is not None and self.num_workers < 0:
+            raise InputError(f"num_workers cannot be negative, and is {self.num_workers}.")
+        if not self.worker_timeout > 0:
+            raise InputError(f"worker_timeout must be positive, not {self.worker_timeout:g}.")
         if self.eval_episodes < 0 or self.checkpoint_seconds < 0:
             raise InputError("eval_episodes and checkpoint_seconds cannot be negative.")
 

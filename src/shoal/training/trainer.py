@@ -12,15 +12,17 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from shoal.errors import InputError
+from shoal.errors import GameError, InputError
+from shoal.game import HostEnvironment
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.log import Log
-from shoal.training import feed, memory
-from shoal.training.program import Program, TrainState, compile_program, place
+from shoal.training import feed, hosted, memory
+from shoal.training.learning import TrainState, place
+from shoal.training.program import Program, compile_program
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
 from shoal.training.sharding import Layout
-from shoal.types import Algorithm, Environment
+from shoal.types import Algorithm, AnyEnvironment
 
 CALL_SECONDS = 1.0
 """Aim of one call's length: long enough to hide its cost, short enough for a live line and a prompt Ctrl-C."""
@@ -40,13 +42,11 @@ class Trainer:
     """Trains one algorithm in one environment, in a run folder; resumes from whatever that folder holds."""
 
     def __init__(
-        self, env: Environment, algorithm: Algorithm, settings: Settings, layout: Layout, folder: Path, shown: bool
+        self, env: AnyEnvironment, algorithm: Algorithm, settings: Settings, layout: Layout, folder: Path, shown: bool
     ):
         self.env, self.algorithm, self.settings, self.layout = env, algorithm, settings, layout
         self.per_row = max(1, settings.num_updates // settings.rows)
-        self.program: Program = compile_program(
-            env, algorithm, layout, settings.rollout_length, min(CAPACITY, settings.num_updates)
-        )
+        self.program: Program = self._program()
         self.said: list[str] = []
         """What the user should know before the run starts."""
         if buffers := feed.wanted(algorithm.replay):
@@ -64,6 +64,19 @@ class Trainer:
         self._saved = -1
         self._row: dict[str, Any] = {}
         self._stop = threading.Event()
+
+    def _program(self) -> Program:
+        if isinstance(self.env, HostEnvironment):
+            return hosted.compile_program(self.env, self.algorithm, self.layout, self.settings, self._say)
+        capacity = min(CAPACITY, self.settings.num_updates)
+        return compile_program(self.env, self.algorithm, self.layout, self.settings.rollout_length, capacity)
+
+    def _say(self, sentence: str) -> None:
+        self.progress.say(sentence)
+
+    def close(self) -> None:
+        """End what roll-outs hold: worker processes, if any."""
+        self.program.close()
 
     def restore(self) -> None:
         """Continue from the newest sound checkpoint, dropping the log rows written after it.
@@ -99,6 +112,7 @@ class Trainer:
 
         Raises:
             NonFiniteError: a metric became NaN or infinite; the last good checkpoint stands.
+            GameError: an environment broke down; what was learned is saved.
         """
         settings, size = self.settings, 4
         if self.state is None:
@@ -109,7 +123,7 @@ class Trainer:
         try:
             with self._interruptible():
                 began = time.monotonic()
-                advance = self.program.advance.lower(self.state, np.int32(1)).compile()
+                advance = self.program.start(self.state)
                 self.progress.say(f"Compiled in {time.monotonic() - began:.1f} s.")
                 saved_at, pause = time.monotonic(), settings.checkpoint_seconds
                 while self.update < settings.num_updates and not self._stop.is_set():
@@ -127,6 +141,9 @@ class Trainer:
                         if settings.checkpoint_seconds > 0:  # a large replay buffer is saved less often
                             pause = max(settings.checkpoint_seconds, SAVING * (saved_at - began))
                 self.save()
+        except GameError:
+            self.save()
+            raise
         finally:
             self.progress.close()
             self.log.close()

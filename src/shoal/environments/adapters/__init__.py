@@ -1,0 +1,1 @@
+"""Environments that others wrote, as Shoal's: a file for each family."""

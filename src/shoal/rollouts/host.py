@@ -1,0 +1,233 @@
+"""The roll-out over worker processes: they step games while one compiled call decides for all of another half of them.
+
+It means what :mod:`shoal.rollouts.fused` means, number for number: the halves are to it what devices are there, so that
+a game written both ways gives the trajectory of two devices, whatever the number of workers.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from shoal.errors import GameError
+from shoal.game import HostEnvironment, Moment, refresh
+from shoal.rollouts.fused import SEEDS, Act
+from shoal.rollouts.pool import Pool, Say, spread
+from shoal.rollouts.recording import Ended, Half, Recording, Width, copied
+from shoal.types import Box, EpisodeStats, PyTree, Step, Trajectory
+
+
+class HostRollout:
+    """Trajectories of T steps in E environments for each of S seeds; leaves begin with the axis of seeds.
+
+    Holds processes: close it.
+    """
+
+    def __init__(
+        self,
+        env: HostEnvironment,
+        initial_carry: Callable[[int], PyTree],
+        width: Width,
+        length: int,
+        say: Say = print,
+        render: bool = False,
+    ):
+        if render:
+            env = HostEnvironment(env.spec, partial(env.make, render=True))
+        self.env, self.width, self.length = env, width, length
+        halves = width.halves or (1 if width.num_envs % 2 else 2)
+        size = width.num_envs // halves
+        self.halves = [Half(i, width.seeds, size, initial_carry) for i in range(halves)]
+        games = width.seeds * size
+        self.pool = Pool(env, halves, games, spread(games, width.num_workers), width.timeout, say)
+        self._act: dict[tuple[Any, bool], Callable] = {}
+        self._seeds = jax.jit(self._draw, static_argnums=1)
+
+    def _draw(self, keys: Array, moments: int) -> tuple[Array, Array]:
+        """A half's keys of acting [moments, S] and seeds of resetting [moments, S · size], as fused draws them."""
+
+        def one(key: Array) -> tuple[Array, Array]:
+            def moment(key: Array) -> tuple[Array, Array]:
+                key_act, _, key_reset = jax.random.split(key, 3)
+                return jax.random.key_data(key_act), seed_of(jax.random.split(key_reset, self.halves[0].size))
+
+            return jax.vmap(moment)(jax.random.split(key, moments))
+
+        acting, resetting = jax.vmap(one, out_axes=1)(keys)
+        return acting, resetting.reshape(moments, -1)
+
+    def init(self, keys: Key[Array, " S"]) -> None:
+        """Start an episode in every environment."""
+        for half in self.halves:
+            each = jax.vmap(partial(jax.random.split, num=half.size))(_fold(keys, half.index))
+            self.pool.board.seed[self.pool.rows[half.index]] = np.asarray(seed_of(each)).reshape(-1)
+            self.pool.reset(half.index)
+        for half in self.halves:
+            self.pool.wait(half.index)
+            half.begin(copied(self.pool.board.fresh, self.pool.rows[half.index]))
+            self._check(half, half.step)
+
+    def acting(self, act: Act, greedy: bool) -> Callable:
+        """``act`` for every seed's half, compiled: -> (carry, action, what is sent, extras)."""
+        box = self.env.spec.action if isinstance(self.env.spec.action, Box) else None
+
+        def one(learner: PyTree, carry: PyTree, step: Moment, key: Array) -> tuple:
+            seen = Step._make(step)
+            carry, action, extras = act(learner, carry, seen, jax.random.wrap_key_data(key), greedy)
+            return carry, action, jnp.clip(action, box.low, box.high) if box else action, extras
+
+        if (act, greedy) not in self._act:
+            self._act[act, greedy] = jax.jit(jax.vmap(one, axis_name=SEEDS))
+        return self._act[act, greedy]
+
+    def collect(
+        self, act: Act, learner: PyTree, keys: Key[Array, " S"], greedy: bool = False
+    ) -> tuple[Trajectory, EpisodeStats]:
+        """T steps of every environment, in arrays of the host.
+
+        Raises:
+            GameError: an environment raised or gave what is no number.
+        """
+        decide, length = self.acting(act, greedy), self.length
+        drawn = [jax.device_get(self._seeds(_fold(keys, half.index), length)) for half in self.halves]
+        start = [jax.device_get(half.carry) for half in self.halves]
+        record: Recording | None = None
+
+        def order(half: Half, t: int) -> Any:
+            before = half.step
+            noted = self._order(half, decide, learner, drawn[half.index][0][t], drawn[half.index][1][t])
+            return (before, *noted)
+
+        noted = [order(half, 0) for half in self.halves]
+        for t in range(length):
+            for half in self.halves:
+                ended, before = self._advance(half), noted[half.index]
+                if t + 1 < length:
+                    noted[half.index] = order(half, t + 1)
+                record = record or Recording(self.env, self.width, length, before[1:])
+                record.write(half, t, before, ended)  # while the workers step
+        assert record is not None
+        carry = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *start)
+        return record.trajectory(carry), record.stats()
+
+    def _order(self, half: Half, decide: Callable, learner: PyTree, key: Any, seeds: Any) -> tuple[Any, Any]:
+        """Decide for a half and let its workers step; gives (action, extras)."""
+        half.carry, action, sent, extras = decide(learner, half.carry, half.shaped(half.step), key)
+        rows, board = self.pool.rows[half.index], self.pool.board
+        board.action[rows] = np.asarray(sent).reshape(board.action[rows].shape)
+        board.seed[rows] = seeds
+        self.pool.step(half.index)
+        return action, extras
+
+    def _advance(self, half: Half) -> Ended:
+        """Wait for a half's step; its episodes go on, or start anew where they ended."""
+        rows, board = self.pool.rows[half.index], self.pool.board
+        try:
+            lost = self.pool.wait(half.index, half.step)
+        except GameError as fault:
+            if fault.game is None:
+                raise
+            step = int(half.lengths[fault.game - rows.start]) + 1
+            raise GameError(f"{fault.what} in step {step} of an episode,", None, fault.doing, fault.trace) from None
+        outcome = copied(board.outcome, rows)
+        self._check(half, outcome)
+        returns, lengths = half.returns + outcome.reward, half.lengths + 1
+        ended = outcome.last
+        half.step, half.returns, half.lengths = outcome, returns, lengths
+        if ended.any():
+            half.step = half.begin_again(ended, copied(board.fresh, rows))
+            self._check(half, half.step)
+        return Ended(outcome, returns, lengths, lost)
+
+    def _check(self, half: Half, moment: Moment | None) -> None:
+        """Refuse what is no number, before anything learns from it."""
+        assert moment is not None
+        for field in ("obs", "state", "reward"):
+            leaf = getattr(moment, field)
+            if np.isfinite(leaf).all():
+                continue
+            row, *where = (int(i) for i in np.argwhere(~np.isfinite(leaf))[0])
+            value = leaf[(row, *where)]
+            action = self.pool.board.action[self.pool.rows[half.index]][row].tolist()
+            step = int(half.lengths[row]) + 1
+            what = f"{self.env.spec.name} gave {field}{where} = {value} in step {step} of an episode,"
+            raise GameError(what, None, f"at the action {action}", "")
+
+    def play(
+        self, act: Act, learner: PyTree, keys: Key[Array, " S"], episodes: int, greedy: bool = True
+    ) -> tuple[Float[np.ndarray, "S episodes N"], Float[np.ndarray, "S episodes"]]:
+        """Returns and lengths of ``episodes`` whole episodes of every seed.
+
+        Every environment plays the same number of them (the last ones of some are not counted): who plays until there
+        are enough hears of the short ones first.
+        """
+        decide, spec = self.acting(act, greedy), self.env.spec
+        self.init(jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys))
+        envs = min(self.width.num_envs, episodes)
+        quota = np.array([episodes // envs + (e < episodes % envs) for e in range(self.width.num_envs)])
+        quota[envs:] = 0
+        first = np.concatenate([[0], np.cumsum(quota)[:-1]])
+        returns = np.zeros((self.width.seeds, episodes, spec.num_agents), np.float32)
+        lengths, done = np.zeros((self.width.seeds, episodes)), np.zeros((self.width.seeds, self.width.num_envs), int)
+        for chunk in itertools.count():
+            drawn = [jax.device_get(self._seeds(_fold(keys, half.index, chunk), PLAYED)) for half in self.halves]
+            for t in range(PLAYED):
+                for half in self.halves:
+                    self._order(half, decide, learner, drawn[half.index][0][t], drawn[half.index][1][t])
+                for half in self.halves:
+                    ended = self._advance(half)
+                    for s, e in np.argwhere(half.shaped(ended.outcome.last & ~ended.lost)):
+                        env, row = e + half.envs.start, s * half.size + e
+                        if done[s, env] < quota[env]:
+                            at = first[env] + done[s, env]
+                            returns[s, at], lengths[s, at] = ended.returns[row], ended.lengths[row]
+                            done[s, env] += 1
+                if (done >= quota).all():
+                    return returns, lengths
+        raise AssertionError("unreachable")
+
+    def watch(
+        self, act: Act, learner: PyTree, keys: Key[Array, " 1"], greedy: bool = True
+    ) -> Iterator[tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]]:
+        """One episode of a single game in this process: before the first step (picture, None, None), then what each
+        step looks like, the action [N, ...] as it was sent, and the reward [N]."""
+        half, stepper = self.halves[0], self.pool.here
+        assert stepper is not None
+        self.init(jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys))
+        decide, game, board = self.acting(act, greedy), stepper.games[0], self.pool.board
+        yield game.render(), None, None
+        for chunk in itertools.count():
+            acting, _ = jax.device_get(self._seeds(_fold(keys, 0, chunk), PLAYED))
+            for t in range(PLAYED):
+                half.carry, _, sent, _ = decide(learner, half.carry, half.shaped(half.step), acting[t])
+                board.action[...] = np.asarray(sent).reshape(board.action.shape)
+                refresh(stepper.outcome[0], stepper.own)
+                game.step(board.action[0], stepper.outcome[0])  # not through the pool, which would reset at the end
+                half.step = copied(board.outcome, slice(None))
+                yield game.render(), board.action[0].copy(), half.step.reward[0]
+                if half.step.last[0]:
+                    return
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self.pool.close()
+
+
+PLAYED = 64
+"""Steps between two draws of keys while episodes are played."""
+
+
+def seed_of(key: Key[Array, "*b"]) -> Array:
+    """The seed, 0 ≤ seed < 2³¹, of an episode that a device environment would start from ``key``."""
+    return (jax.random.key_data(key)[..., -1] & 0x7FFFFFFF).astype(jnp.int32)
+
+
+def _fold(keys: Array, *numbers: int) -> Array:
+    for number in numbers:
+        keys = jax.vmap(lambda key, n=number: jax.random.fold_in(key, n))(keys)
+    return keys

@@ -1,0 +1,195 @@
+"""Games in worker processes, or in this one: orders go by group, so that one group steps while another is decided on.
+
+A worker that dies or hangs is started again; the episodes it was in end there, as if cut off by a time limit. No JAX.
+"""
+
+import itertools
+import mmap
+import os
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from shoal.errors import GameError, InputError
+from shoal.game import HostEnvironment, Moment
+from shoal.rollouts import worker as serving
+from shoal.rollouts.process import Worker, how_it_ended, memory_file
+from shoal.rollouts.stepping import Board, Fault, Stepper, board, board_bytes, importable
+
+PATIENCE = 3
+"""Restarts of one worker without a single step in between, after which the run ends."""
+
+BUILDING = 300.0
+"""Seconds in which a worker must have built its games."""
+
+CLOSING = 2.0
+"""Seconds that workers have to free what they hold before they are killed."""
+
+Say = Callable[[str], None]
+
+
+class Pool:
+    """``size`` games of each of ``groups`` groups, stepped by ``workers`` processes; by this process if that is 0.
+
+    Game i of group g is row g · size + i of :attr:`board`.
+    """
+
+    def __init__(
+        self,
+        env: HostEnvironment,
+        groups: int,
+        size: int,
+        workers: int,
+        timeout: float = 60.0,
+        say: Say = print,
+    ):
+        self.env, self.size, self.timeout, self.say = env, size, timeout, say
+        self.rows = [slice(g * size, (g + 1) * size) for g in range(groups)]
+        self.workers: list[Worker] = []
+        self.here: Stepper | None = None
+        self.here_fault: list[Fault | None] = [None] * groups
+        games = groups * size
+        if workers == 0:
+            self.board: Board = board(env.spec, games)
+            self.here = Stepper(env.spec, env.make, self.board, range(games))
+            return
+        make = importable(env.make)
+        if make is None:
+            raise InputError(
+                f"{env.spec.name} is defined where worker processes cannot import it from; move it to a module, or "
+                f"step it in this process with num_workers 0."
+            )
+        self.make = make
+        self._file = memory_file(board_bytes(env.spec, games))
+        self.board = board(env.spec, games, mmap.mmap(self._file.fileno(), 0))
+        cuts = np.linspace(0, size, min(workers, size) + 1).astype(int)
+        for w, (start, stop) in enumerate(itertools.pairwise(cuts)):
+            self.workers.append(Worker(w, [range(rows.start + start, rows.start + stop) for rows in self.rows]))
+        try:
+            for one in self.workers:
+                self._start(one)
+            for one in self.workers:
+                self._greet(one)
+        except BaseException:
+            self.close()
+            raise
+
+    def reset(self, group: int) -> None:
+        """Order an episode's start in every game of a group; its first moments will stand in ``board.fresh``."""
+        self._order(group, serving.RESET)
+
+    def step(self, group: int) -> None:
+        """Order ``board.action`` to be played in every game of a group."""
+        self._order(group, serving.STEP)
+
+    def _order(self, group: int, order: bytes) -> None:
+        if self.here is not None:
+            rows = range(self.rows[group].start, self.rows[group].stop)
+            act = self.here.step if order == serving.STEP else self.here.reset
+            self.here_fault[group] = act(rows)
+            return
+        for one in self.workers:
+            one.asked.append(group)
+            one.send(serving.RESET if one.lost[group] else order, group)
+
+    def wait(self, group: int, before: Moment | None = None) -> np.ndarray:
+        """Wait until a group has done what was ordered.
+
+        Args:
+            group: which.
+            before: the moments in which the actions were taken; where a worker was lost, the outcome is that moment
+                again, without reward, and the episode ends by being cut off.
+
+        Returns:
+            bool [size]: games whose episode was lost.
+
+        Raises:
+            GameError: a game raised, or a worker broke down again and again.
+        """
+        lost = np.zeros(self.size, bool)
+        if self.here is not None:
+            self._check(self.here_fault[group])
+            return lost
+        start = self.rows[group].start
+        for one in self.workers:
+            while group in one.asked:
+                said = one.read(self.timeout)
+                if said is False:
+                    self._restart(one)
+                    continue
+                self._check(said)
+                done = one.asked.pop(0)
+                if not one.lost[done]:
+                    one.restarts = 0
+            if one.lost[group]:
+                one.lost[group] = False
+                mine = one.groups[group]
+                rows = slice(mine.start - start, mine.stop - start)
+                lost[rows] = True
+                if before is not None:
+                    self._cut_off(slice(mine.start, mine.stop), Moment(*(leaf[rows] for leaf in before)))
+        return lost
+
+    def _cut_off(self, rows: slice, before: Moment) -> None:
+        outcome = self.board.outcome
+        for there, leaf in zip(outcome, before, strict=True):
+            there[rows] = leaf
+        outcome.reward[rows], outcome.discount[rows] = 0.0, 1.0
+        outcome.first[rows], outcome.last[rows] = False, True
+
+    def _check(self, fault: Fault | None) -> None:
+        if fault is None:
+            return
+        name = self.env.spec.name
+        if fault.during == "make":
+            raise InputError(f"{name} cannot be built in a worker process: {fault.error}\n{fault.trace}")
+        doing = "while it was reset"
+        if fault.during == "step":
+            doing = f"at the action {np.array(self.board.action[fault.game]).tolist()}"
+        raise GameError(f"{name} raised {fault.error}", fault.game, doing, fault.trace)
+
+    def _start(self, one: Worker) -> None:
+        setup = {"spec": self.env.spec, "games": self.rows[-1].stop, "make": self.make, "groups": one.groups}
+        one.start(self._file.fileno(), setup)
+
+    def _greet(self, one: Worker) -> None:
+        """Wait until a worker has built its games."""
+        said = one.read(max(self.timeout, BUILDING))
+        if said is False:
+            how = how_it_ended(one.exit_code(), max(self.timeout, BUILDING))
+            raise InputError(f"{self.env.spec.name}: worker {one.number} {how} while it built its games.")
+        self._check(said)
+
+    def _restart(self, one: Worker) -> None:
+        how = how_it_ended(one.exit_code(), self.timeout)
+        one.restarts += 1
+        if one.restarts > PATIENCE:
+            what = f"{self.env.spec.name}: worker {one.number} {how}, {one.restarts} times in a row"
+            raise GameError(what, None, "", "")
+        games = sum(map(len, one.groups))
+        self.say(f"Worker {one.number} {how} and is started again; {games} episodes were cut off.")
+        one.end()
+        self._start(one)
+        self._greet(one)
+        one.lost = [True] * len(one.groups)
+        for group in one.asked:
+            one.send(serving.RESET, group)
+
+    def close(self) -> None:
+        """End the workers and free the games; harmless twice."""
+        if self.here is not None:
+            self.here.close()
+        for one in self.workers:
+            if one.process is not None and not one.asked:
+                one.send(serving.CLOSE, 0)
+        deadline = time.monotonic() + CLOSING
+        for one in self.workers:
+            one.end(max(0.0, deadline - time.monotonic()))
+        self.workers = []
+
+
+def spread(games: int, workers: int | None) -> int:
+    """How many workers step so many games: one for each core unless said otherwise, and never more than games."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(games, cores if workers is None else workers)

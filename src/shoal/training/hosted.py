@@ -1,0 +1,146 @@
+"""The program of environments that worker processes step: a Python loop around the compiled update."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array
+
+from shoal.equations.reduce import DEVICES
+from shoal.game import HostEnvironment, blank
+from shoal.rollouts.host import HostRollout
+from shoal.rollouts.pool import Say
+from shoal.rollouts.recording import Width
+from shoal.training import feed as feeds
+from shoal.training import learning
+from shoal.training.learning import TrainState
+from shoal.training.program import Program
+from shoal.training.settings import Settings
+from shoal.training.sharding import SEED_SHARDS, Layout
+from shoal.types import Algorithm, EpisodeStats, Learner, PyTree, Step, Trajectory
+
+Collect = Callable[[Learner, Array], tuple[Trajectory, EpisodeStats]]
+"""(learner, keys [S]) -> a trajectory and its statistics, in arrays of the host; leaves [S, T, E, ...] and [S, ...]."""
+
+
+def compile_program(
+    env: HostEnvironment, algorithm: Algorithm, layout: Layout, settings: Settings, say: Say
+) -> Program:
+    """A call is one update, so that what a fault interrupts is one roll-out.
+
+    Where environments stand in their episodes cannot be saved: a resumed run has all that was learned, and begins new
+    episodes.
+    """
+    shards, num_envs = layout.mesh.shape[DEVICES], settings.num_envs
+    feed = feeds.make(
+        algorithm.replay, trajectory_shape(env, algorithm, layout.num_envs, settings), layout.num_envs, shards
+    )
+    digest = learning.make(algorithm, feed, layout)
+    held: list[HostRollout] = []
+
+    def init_one(key: Array) -> TrainState:
+        key_learner, key_rollout, key = jax.random.split(key, 3)
+        return learning.strong(TrainState(algorithm.init(key_learner), key_rollout, feed.init(), key))
+
+    def learn(state: TrainState, trajectory: Trajectory, key: Array, key_update: Array) -> tuple[TrainState, Any]:
+        learner, fed, metrics = digest(state.learner, state.feed, trajectory, key_update)
+        return TrainState(learner, state.rollout, fed, key), metrics
+
+    shard = partial(jax.shard_map, mesh=layout.mesh, check_vma=False)
+    state_spec = learning.state_specs(layout, jax.eval_shape(feed.init))._replace(rollout=layout.learner)
+    rows = P(SEED_SHARDS, None, DEVICES)
+    trajectory_spec = Trajectory(rows, rows, rows, rows, layout.rollout)  # type: ignore[arg-type]
+    init = shard(jax.vmap(init_one), in_specs=layout.learner, out_specs=state_spec)
+    many = shard(
+        learn,
+        in_specs=(state_spec, trajectory_spec, layout.learner, layout.learner),
+        out_specs=(state_spec, layout.learner),
+    )
+    named = jax.tree.map(layout.named, state_spec)
+    jitted = jax.jit(many, donate_argnums=0, out_shardings=(named, layout.named(layout.learner)))
+    split = jax.jit(jax.vmap(partial(jax.random.split, num=3), out_axes=1))
+    seeds = layout.mesh.shape[SEED_SHARDS] * layout.seeds
+
+    def start(state: TrainState) -> Callable[[TrainState, np.int32], tuple[TrainState, Any]]:
+        width = Width(seeds, num_envs, settings.num_workers, settings.worker_timeout)
+        rollout = HostRollout(env, algorithm.initial_carry, width, settings.rollout_length, say)
+        held.append(rollout)
+        shapes = trajectory_shape(env, algorithm, num_envs, settings, seeds)
+        key = _shape(layout.named(layout.learner), state.key)
+        placed = jax.tree.map(
+            lambda spec, tree: jax.tree.map(partial(_shape, layout.named(spec)), tree),
+            trajectory_spec,
+            shapes,
+            is_leaf=lambda x: isinstance(x, P),
+        )
+        compiled = jitted.lower(state, placed, key, key).compile()
+        updates = int(np.asarray(state.learner.updates).max())
+        first = jax.device_put(state.rollout, jax.devices()[0])
+        rollout.init(first if updates == 0 else jax.vmap(lambda key: jax.random.fold_in(key, updates))(first))
+
+        def advance(state: TrainState, n: np.int32) -> tuple[TrainState, Any]:
+            key, key_rollout, key_update = split(state.key)
+            trajectory, stats = rollout.collect(algorithm.act, acting(state.learner), _here(key_rollout))
+            keys = jax.device_put((key, key_update), layout.named(layout.learner))
+            state, metrics = compiled(state, _put(trajectory, trajectory_spec, layout), *keys)
+            return state, jax.tree.map(lambda x: np.asarray(x)[None], (metrics, stats))
+
+        return advance
+
+    def play(learner: Learner, key: Array, episodes: int, greedy: bool) -> tuple[np.ndarray, np.ndarray]:
+        return held[0].play(algorithm.act, acting(learner), jax.random.split(key, seeds), episodes, greedy)
+
+    def template() -> TrainState:
+        return jax.eval_shape(init, jax.random.split(jax.random.key(0), seeds))
+
+    def close() -> None:
+        for one in held:
+            one.close()
+
+    return Program(jax.jit(init, out_shardings=named), start, template, 1, feed.num_bytes * layout.seeds, play, close)
+
+
+def acting(learner: Learner) -> Learner:
+    """What acting needs of a learner, on one device."""
+    return jax.tree.map(_here, learner._replace(optimiser=()))
+
+
+def _here(x: Array) -> Array:
+    return jax.device_put(x, jax.devices()[0])
+
+
+def _put(trajectory: Trajectory, specs: Trajectory, layout: Layout) -> Trajectory:
+    return jax.tree.map(
+        lambda spec, tree: jax.device_put(tree, layout.named(spec)),
+        specs,
+        trajectory,
+        is_leaf=lambda x: isinstance(x, P),
+    )
+
+
+def trajectory_shape(
+    env: HostEnvironment, algorithm: Algorithm, num_envs: int, settings: Settings, *seeds: int
+) -> PyTree:
+    """The shapes of a roll-out; leaves [*seeds, T, E, ...]."""
+
+    def acted(key: Array) -> tuple[PyTree, Array, dict[str, Array]]:
+        step = Step._make(blank(env.spec, num_envs))
+        return algorithm.act(algorithm.init(key), algorithm.initial_carry(num_envs), step, key, False)
+
+    carry, action, extras = jax.eval_shape(acted, jax.random.key(0))
+    step = Step._make(blank(env.spec, num_envs))
+    whole = partial(_wider, *seeds, settings.rollout_length)
+    step, action, extras = jax.tree.map(whole, (step, action, extras))
+    return Trajectory(step, action, extras, step, jax.tree.map(partial(_wider, *seeds), carry))
+
+
+def _wider(*batch_and_leaf: Any) -> jax.ShapeDtypeStruct:
+    *batch, leaf = batch_and_leaf
+    return jax.ShapeDtypeStruct((*batch, *leaf.shape), leaf.dtype)
+
+
+def _shape(sharding: Any, leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
