@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shoal.api import CrossPlay, Run, compare, crossplay, load, open_run, resume, train
+    from shoal.checking import check
     from shoal.environments.registry import make
     from shoal.errors import CheckpointError, InputError
     from shoal.game import Game, HostEnvironment, Moment
@@ -27,6 +28,7 @@ __all__ = [
     "Run",
     "Scene",
     "Step",
+    "check",
     "compare",
     "crossplay",
     "load",
@@ -38,6 +40,7 @@ __all__ = [
 
 _HOMES = {
     "shoal.api": ("CrossPlay", "Run", "compare", "crossplay", "load", "open_run", "resume", "train"),
+    "shoal.checking": ("check",),
     "shoal.environments.registry": ("make",),
     "shoal.errors": ("CheckpointError", "InputError"),
     "shoal.game": ("Game", "HostEnvironment", "Moment"),

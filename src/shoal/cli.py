@@ -15,7 +15,7 @@ import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from shoal.cli_commands import COMMANDS, help_text, version_text
-from shoal.cli_flags import REQUIRED, Flag, Values
+from shoal.cli_flags import REQUIRED, Anything, Flag, Values
 from shoal.errors import GameError, InputError, unknown
 from shoal.training.trainer import NonFiniteError
 
@@ -134,6 +134,19 @@ def _int_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
         metavar="INT",
         instance_from_str=lambda words: _whole_number(words[0]),
         is_instance=lambda x: isinstance(x, int) and not isinstance(x, bool),
+        str_from_instance=lambda x: [str(x)],
+    )
+
+
+@_REGISTRY.primitive_rule
+def _anything_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    if info.type is not Anything:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="VALUE",
+        instance_from_str=lambda words: Anything.read(words[0]),
+        is_instance=lambda _: True,
         str_from_instance=lambda x: [str(x)],
     )
 

@@ -1,6 +1,9 @@
 """The commands of ``shoal``, each with its flags; :mod:`shoal.cli_train` has the longest."""
 
+import ast
+import contextlib
 import dataclasses
+import importlib.util
 import platform
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,7 +12,7 @@ from pathlib import Path
 import jax
 
 import shoal
-from shoal import algorithms, api, cli_train
+from shoal import algorithms, api, cli_check, cli_train
 from shoal.cli_flags import Command, Values, first_line, of_fields
 from shoal.environments import registry
 from shoal.errors import InputError, unknown
@@ -135,13 +138,32 @@ class List:
         if self.what == "algorithms":
             lines = {name: first_line(algorithms.get(name).__doc__) for name in algorithms.NAMES}
         elif self.what == "environments":
-            lines = {name: first_line(registry._factory(name).__doc__) for name in registry.names()}
+            lines = {name: first_line(registry.factory_of(name).__doc__) for name in registry.names()} | _families()
         else:
             raise unknown("list of", self.what, ("algorithms", "environments"))
         width = max(map(len, lines))
         for name, text in lines.items():
             print(f"{name:<{width}}  {text}")
         return 0
+
+
+def _families() -> dict[str, str]:
+    """Names that begin so are of others' environments: what each adapter's file says of itself, without running it."""
+    lines = {}
+    for prefix, path in registry.FAMILIES.items():
+        found = importlib.util.find_spec(path.partition(":")[0])
+        if found is None or found.origin is None:
+            continue
+        with contextlib.suppress(SyntaxError):
+            module = ast.parse(Path(found.origin).read_text(encoding="utf-8"))
+            lines[f"{prefix}…"] = _own_words(prefix, first_line(ast.get_docstring(module)))
+    return lines | {"package.module:factory": "Your own: what a function or class of an importable module gives."}
+
+
+def _own_words(prefix: str, text: str) -> str:
+    """What a file says of a family, without the name that stands before it already."""
+    text = text.removeprefix(f"{prefix}…:").lstrip()
+    return text[:1].upper() + text[1:] or "Environments of another package."
 
 
 def _simple(prog: str, kind: type, positional: str, args: Sequence[str]) -> tuple[Command, list[str]]:
@@ -161,6 +183,7 @@ _SIMPLE = {
 
 COMMANDS: dict[str, Callable[[Sequence[str]], tuple[Command, list[str]]]] = {
     "train": cli_train.train,
+    "check": cli_check.check,
     **{name: partial(_simple, f"shoal {name}", *kind) for name, kind in _SIMPLE.items()},
 }
 """Each takes the words after it, and gives what it would do and the words that are flags."""
@@ -168,7 +191,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], tuple[Command, list[str]]]] = {
 
 def help_text() -> str:
     """What ``shoal --help`` prints."""
-    about = {"train": first_line(cli_train.__doc__)} | {
+    about = {"train": first_line(cli_train.__doc__), "check": first_line(cli_check.__doc__)} | {
         name: first_line(kind.__doc__) for name, (kind, _) in _SIMPLE.items()
     }
     lines = [f"  {name:<9} {text}" for name, text in about.items()]

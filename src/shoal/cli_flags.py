@@ -3,17 +3,31 @@
 import ast
 import dataclasses
 import inspect
+import keyword
 import re
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from shoal.environments import registry
+from shoal.errors import InputError
 
 REQUIRED = dataclasses.MISSING
+
+
+class Anything:
+    """The type of an option whose type nobody says: what Python reads as a value is that value, all else is text."""
+
+    @staticmethod
+    def read(text: str) -> Any:
+        """``3`` as a number, ``[1, 2]`` as a list, ``None`` as None, ``easy`` as text."""
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            return text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,27 +121,43 @@ def _for_all(flags: Iterable[Flag]) -> list[Flag]:
     ]
 
 
-def of_environment(name: str, given: dict[str, Any]) -> list[Flag]:
+def of_environment(name: str, given: dict[str, Any], args: Sequence[str] = ()) -> list[Flag]:
     """The options of an environment's factory, with ``given`` in place of its defaults.
 
-    Options of a type that cannot be typed are left out, as are those without a default, unless they can be typed.
+    Options of a type that cannot be typed are left out, as are those without a default, unless they can be typed. A
+    factory that takes ``**options`` has a flag for each ``--env.NAME`` in ``args``, and for each of ``given``.
 
     Raises:
-        InputError: there is no such environment.
+        InputError: there is no such environment, or an ``--env.NAME`` cannot be an option's name.
     """
-    docs = argument_docs(inspect.getdoc(registry._factory(name)) or "")
+    docs = argument_docs(inspect.getdoc(registry.factory_of(name)) or "")
+    options = registry.options_of(name)
     flags = []
-    for option in registry.options_of(name).values():
+    for option in options.values():
         if option.kind not in (option.KEYWORD_ONLY, option.POSITIONAL_OR_KEYWORD):
             continue
         default = given.get(option.name, REQUIRED if option.default is option.empty else option.default)
         hint = option.annotation
         if hint is option.empty or isinstance(hint, str):
-            hint = str if default is REQUIRED or default is None else type(default)
+            hint = Anything if default is REQUIRED or default is None else type(default)
         flag = Flag(option.name, hint, default, docs.get(option.name, ""), prefix="env.")
         if flag.takes is not None:
             flags.append(flag)
+    if any(option.kind is option.VAR_KEYWORD for option in options.values()):
+        free = dict.fromkeys(x for x in [*given, *_env_names(args)] if x not in options)
+        help = "An option that the environment's own code takes; read as a Python value, else as text."
+        flags += [Flag(x, Anything, given.get(x, REQUIRED), help, prefix="env.") for x in free]
     return flags
+
+
+def _env_names(args: Sequence[str]) -> list[str]:
+    """Which options ``--env.NAME`` words name."""
+    words = [word.partition("=")[0].removeprefix("--env.") for word in args if word.startswith("--env.")]
+    names = [word.replace("-", "_") for word in words]
+    for word, name in zip(words, names, strict=True):
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise InputError(f"--env.{word} cannot name an option.")
+    return names
 
 
 def attribute_docs(kind: type) -> dict[str, str]:
@@ -185,4 +215,5 @@ def _takes(hint: Any) -> str | None:
         each = [_takes(x) for x in sorted(arguments, key=lambda x: x is types.NoneType)]
         return None if None in each else "|".join(map(str, each))
     known = {int: "INT", float: "NUMBER", str: "TEXT", bool: "True|False", Path: "PATH", types.NoneType: "None"}
+    known[Anything] = "VALUE"
     return known.get(hint)

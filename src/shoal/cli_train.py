@@ -44,7 +44,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     elif len(words) < 2 and not {"-h", "--help"} & set(rest):
         needed = "an environment" if words else "an algorithm and an environment"
         raise InputError(f"shoal train needs {needed} first, for example: shoal train mappo mpe/simple_spread.")
-    groups = _groups(words, run)
+    groups = _groups(words, run, rest)
 
     def do(values: Values) -> int:
         own = {flag.name: values["run"].pop(flag.name) for flag in _OWN}
@@ -68,7 +68,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     return Command(" ".join(["shoal train", *words]), _about(words, run), groups, do), rest
 
 
-def _groups(words: Sequence[str], run: api.Run | None) -> dict[str, list[Flag]]:
+def _groups(words: Sequence[str], run: api.Run | None, args: Sequence[str]) -> dict[str, list[Flag]]:
     """The flags of settings, algorithm and environment, as far as these are known."""
     tuned = preset(words[0], words[1]) if len(words) == 2 else {}
     groups = of_fields(run.settings if run else override(Settings(), tuned), "run")
@@ -77,7 +77,7 @@ def _groups(words: Sequence[str], run: api.Run | None) -> dict[str, list[Flag]]:
         config = run.config if run else override(algorithms.get(words[0]).Config(), tuned)
         groups |= of_fields(config, words[0].replace("+", "_and_"))
     if len(words) == 2:
-        groups["env"] = of_environment(words[1], run.env_options if run else {})
+        groups["env"] = of_environment(words[1], run.env_options if run else {}, args)
     return groups
 
 

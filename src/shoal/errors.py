@@ -22,6 +22,9 @@ class GameError(RuntimeError):
         super().__init__(f"{what}{' ' if doing else ''}{doing}.")
         self.what, self.game, self.doing, self.trace = what, game, doing, trace
 
+    def __reduce__(self) -> tuple:  # an actor of a cluster pickles what it raises
+        return GameError, (self.what, self.game, self.doing, self.trace)
+
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """An error that names the nearest known word, for example ``unknown("algorithm", "mapo", ["mappo"])``."""

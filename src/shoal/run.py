@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,9 @@ class Run:
         if self.settings.devices != 1:
             sharding.one_device_per_core()
         devices = self.settings.devices or _devices_before(self.folder)
+        if self.settings.workers == "ray":
+            self._check_cluster()
+            devices = 1  # the actors have the cores
         layout = sharding.plan(self.settings.seeds, self.settings.num_envs, devices)
         if isinstance(self.env, Environment):
             registry.validate(self.env)
@@ -118,8 +122,12 @@ class Run:
         self.decision = pretraining.decide(module, self.env, self.config, scale, self.settings.seed)
         if self.decision:
             self.config = self.decision.config
-        algorithm = module.make(self.env.spec, self.config, scale)
-        return Trainer(self.env, algorithm, self.settings, layout, self.folder, progress)
+        make = partial(_made, self.algorithm, self.env.spec, self.config, scale)
+        return Trainer(self.env, make(), self.settings, layout, self.folder, progress, make)
+
+    def _check_cluster(self) -> None:
+        if isinstance(self.env, Environment):
+            raise InputError(f"{self.environment} is compiled with the update, so it has no use for Ray's workers.")
 
     def finish(self, trainer: Trainer) -> "Run":
         """Train to the end and judge what came out; returns itself."""
@@ -149,7 +157,8 @@ class Run:
         if play is None:
             return self.evaluate(episodes)
         evaluation.check_episodes(episodes)
-        return evaluation.judged(self.env.spec, *play(self._learner(), jax.random.key(0), episodes, True))
+        played = play(self._learner(), jax.random.key(0), episodes, True)
+        return self.evaluate(episodes) if played is None else evaluation.judged(self.env.spec, *played)
 
     def as_json(self) -> dict[str, Any]:
         """The whole configuration, as ``run.json`` keeps it."""
@@ -195,6 +204,11 @@ def load(folder: str | Path, *, seed: int | None = None, greedy: bool = True) ->
     algorithm = _acting(module, spec, config, settings)
     policy = _saved_policy(Path(folder), algorithm, settings.seeds)
     return Policies(spec, algorithm, jax.tree.map(lambda x: x[_seed_index(settings, seed)], policy), greedy=greedy)
+
+
+def _made(name: str, spec: EnvSpec, config: Any, scale: Scale) -> Algorithm:
+    """The algorithm, also in another process."""
+    return algorithms.get(name).make(spec, config, scale)
 
 
 def _acting(module: Any, spec: EnvSpec, config: Any, settings: Settings) -> Algorithm:

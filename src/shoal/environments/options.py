@@ -36,3 +36,10 @@ def check_convention(value: str) -> bool:
     if value not in known:
         raise unknown("convention", str(value), known)
     return value == "openai"
+
+
+def check_choice(name: str, value: str, known: tuple[str, ...]) -> str:
+    """``value`` itself, or an :class:`InputError` where it is none of ``known``."""
+    if value not in known:
+        raise unknown(name, str(value), known)
+    return value

@@ -19,7 +19,7 @@ def validate(env: Environment) -> None:
             environment's own code raised while it was traced.
     """
     spec = env.spec
-    _check_spec(spec)
+    check_spec(spec)
     key = jax.eval_shape(lambda: jax.random.key(0))
     state, first = _traced(spec.name, "reset", env.reset, key)
     _check_step(spec, "reset", first)
@@ -52,7 +52,12 @@ def _traced(name: str, function: str, call: Any, *arguments: Any) -> tuple[Any, 
     return result
 
 
-def _check_spec(spec: EnvSpec) -> None:
+def check_spec(spec: EnvSpec) -> None:
+    """Refuse a spec whose parts do not fit together.
+
+    Raises:
+        InputError: naming the field.
+    """
     if not spec.agents:
         raise InputError(f"{spec.name}: spec.agents is empty, but a team needs at least one agent.")
     for field in ("obs_dims", "action_dims", "roles"):

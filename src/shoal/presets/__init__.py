@@ -5,10 +5,13 @@ A preset is a flat dict of flags; what the user gives wins over it. The first pa
 
 from fnmatch import fnmatch
 
+from shoal.presets.adapters import ADAPTERS
 from shoal.presets.off_policy import OFF_POLICY
 from shoal.presets.on_policy import ON_POLICY, Flags
 
-PRESETS: dict[str, list[tuple[str, Flags]]] = ON_POLICY | OFF_POLICY
+_NATIVE = ON_POLICY | OFF_POLICY
+
+PRESETS: dict[str, list[tuple[str, Flags]]] = {name: ADAPTERS.get(name, []) + _NATIVE[name] for name in _NATIVE}
 
 SIZES = ("steps", "num_envs", "rollout_length")
 """Flags of a preset that are of the run rather than of the algorithm."""

@@ -61,10 +61,11 @@ class HostRollout:
         acting, resetting = jax.vmap(one, out_axes=1)(keys)
         return acting, resetting.reshape(moments, -1)
 
-    def init(self, keys: Key[Array, " S"]) -> None:
-        """Start an episode in every environment."""
+    def init(self, keys: Key[Array, " S"], part: int = 0) -> None:
+        """Start an episode in every environment. ``part`` numbers the halves on from there, where this is one of
+        several roll-outs."""
         for half in self.halves:
-            each = jax.vmap(partial(jax.random.split, num=half.size))(_fold(keys, half.index))
+            each = jax.vmap(partial(jax.random.split, num=half.size))(_fold(keys, part + half.index))
             self.pool.board.seed[self.pool.rows[half.index]] = np.asarray(seed_of(each)).reshape(-1)
             self.pool.reset(half.index)
         for half in self.halves:
@@ -86,7 +87,7 @@ class HostRollout:
         return self._act[act, greedy]
 
     def collect(
-        self, act: Act, learner: PyTree, keys: Key[Array, " S"], greedy: bool = False
+        self, act: Act, learner: PyTree, keys: Key[Array, " S"], greedy: bool = False, part: int = 0
     ) -> tuple[Trajectory, EpisodeStats]:
         """T steps of every environment, in arrays of the host.
 
@@ -94,7 +95,7 @@ class HostRollout:
             GameError: an environment raised or gave what is no number.
         """
         decide, length = self.acting(act, greedy), self.length
-        drawn = [jax.device_get(self._seeds(_fold(keys, half.index), length)) for half in self.halves]
+        drawn = [jax.device_get(self._seeds(_fold(keys, part + half.index), length)) for half in self.halves]
         start = [jax.device_get(half.carry) for half in self.halves]
         record: Recording | None = None
 

@@ -8,6 +8,7 @@ import mmap
 import os
 import time
 from collections.abc import Callable
+from typing import IO
 
 import numpy as np
 
@@ -49,6 +50,7 @@ class Pool:
         self.workers: list[Worker] = []
         self.here: Stepper | None = None
         self.here_fault: list[Fault | None] = [None] * groups
+        self._file: IO[bytes] | None = None
         games = groups * size
         if workers == 0:
             self.board: Board = board(env.spec, games)
@@ -151,6 +153,7 @@ class Pool:
 
     def _start(self, one: Worker) -> None:
         setup = {"spec": self.env.spec, "games": self.rows[-1].stop, "make": self.make, "groups": one.groups}
+        assert self._file is not None
         one.start(self._file.fileno(), setup)
 
     def _greet(self, one: Worker) -> None:
@@ -187,6 +190,8 @@ class Pool:
         for one in self.workers:
             one.end(max(0.0, deadline - time.monotonic()))
         self.workers = []
+        if self._file is not None:
+            self._file.close()
 
 
 def spread(games: int, workers: int | None) -> int:

@@ -82,6 +82,21 @@ def make(replay: PyTree, trajectory: PyTree, num_envs: int, shards: int) -> Feed
     return Feed(init, put, take, ready, num_bytes)
 
 
+def several(one: Feed, count: int) -> Feed:
+    """``count`` buffers like ``one``, each with its share of every batch; they are filled from outside."""
+
+    def take(feeds: list[PyTree], newest: Trajectory, key: PRNGKeyArray) -> Experience:
+        keys = jax.random.split(key, count)
+        drawn = [one.take(fed, newest, k).samples for fed, k in zip(feeds, keys, strict=True)]  # type: ignore[union-attr]
+        return Experience(newest, jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=2), *drawn))
+
+    def ready(feeds: list[PyTree]) -> Bool[Array, ""]:
+        assert one.ready is not None
+        return jnp.stack([one.ready(fed) for fed in feeds]).all()
+
+    return Feed(lambda: [one.init() for _ in range(count)], lambda feeds, _: feeds, take, ready, count * one.num_bytes)
+
+
 def wanted(replay: PyTree) -> list[Replay]:
     """The buffers that ``Algorithm.replay`` asks for."""
     return jax.tree.leaves(replay, is_leaf=_is_replay)

@@ -1,5 +1,6 @@
 """The program of environments that worker processes step: a Python loop around the compiled update."""
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,35 +12,36 @@ from jaxtyping import Array
 
 from shoal.equations.reduce import DEVICES
 from shoal.game import HostEnvironment, blank
-from shoal.rollouts.host import HostRollout
 from shoal.rollouts.pool import Say
+from shoal.rollouts.ray import actors
 from shoal.rollouts.recording import Width
 from shoal.training import feed as feeds
 from shoal.training import learning
+from shoal.training.feed import Feed
 from shoal.training.learning import TrainState
 from shoal.training.program import Program
 from shoal.training.settings import Settings
 from shoal.training.sharding import SEED_SHARDS, Layout
-from shoal.types import Algorithm, EpisodeStats, Learner, PyTree, Step, Trajectory
-
-Collect = Callable[[Learner, Array], tuple[Trajectory, EpisodeStats]]
-"""(learner, keys [S]) -> a trajectory and its statistics, in arrays of the host; leaves [S, T, E, ...] and [S, ...]."""
+from shoal.training.sources import Cluster, Processes
+from shoal.types import Algorithm, Learner, PyTree, Step, Trajectory
 
 
 def compile_program(
-    env: HostEnvironment, algorithm: Algorithm, layout: Layout, settings: Settings, say: Say
+    env: HostEnvironment,
+    algorithm: Algorithm,
+    layout: Layout,
+    settings: Settings,
+    say: Say,
+    remake: Callable[[], Algorithm],
 ) -> Program:
     """A call is one update, so that what a fault interrupts is one roll-out.
 
     Where environments stand in their episodes cannot be saved: a resumed run has all that was learned, and begins new
-    episodes.
+    episodes. ``remake`` gives the algorithm anew, in the process of an actor.
     """
-    shards, num_envs = layout.mesh.shape[DEVICES], settings.num_envs
-    feed = feeds.make(
-        algorithm.replay, trajectory_shape(env, algorithm, layout.num_envs, settings), layout.num_envs, shards
-    )
+    feed, put = _feed(env, algorithm, layout, settings)
     digest = learning.make(algorithm, feed, layout)
-    held: list[HostRollout] = []
+    held: list[Processes | Cluster] = []
 
     def init_one(key: Array) -> TrainState:
         key_learner, key_rollout, key = jax.random.split(key, 3)
@@ -62,13 +64,14 @@ def compile_program(
     named = jax.tree.map(layout.named, state_spec)
     jitted = jax.jit(many, donate_argnums=0, out_shardings=(named, layout.named(layout.learner)))
     split = jax.jit(jax.vmap(partial(jax.random.split, num=3), out_axes=1))
-    seeds = layout.mesh.shape[SEED_SHARDS] * layout.seeds
 
     def start(state: TrainState) -> Callable[[TrainState, np.int32], tuple[TrainState, Any]]:
-        width = Width(seeds, num_envs, settings.num_workers, settings.worker_timeout)
-        rollout = HostRollout(env, algorithm.initial_carry, width, settings.rollout_length, say)
-        held.append(rollout)
-        shapes = trajectory_shape(env, algorithm, num_envs, settings, seeds)
+        if settings.workers == "ray":
+            source: Processes | Cluster = Cluster(env, algorithm, settings, say, remake)
+        else:
+            source = Processes(env, algorithm, settings, say)
+        held.append(source)
+        shapes = trajectory_shape(env, algorithm, settings.num_envs, settings, settings.seeds)
         key = _shape(layout.named(layout.learner), state.key)
         placed = jax.tree.map(
             lambda spec, tree: jax.tree.map(partial(_shape, layout.named(spec)), tree),
@@ -77,24 +80,27 @@ def compile_program(
             is_leaf=lambda x: isinstance(x, P),
         )
         compiled = jitted.lower(state, placed, key, key).compile()
-        updates = int(np.asarray(state.learner.updates).max())
+        begun = int(np.asarray(state.learner.updates).max())
         first = jax.device_put(state.rollout, jax.devices()[0])
-        rollout.init(first if updates == 0 else jax.vmap(lambda key: jax.random.fold_in(key, updates))(first))
+        source.init(first if begun == 0 else jax.vmap(lambda key: jax.random.fold_in(key, begun))(first))
+        versions = itertools.count(begun)
 
         def advance(state: TrainState, n: np.int32) -> tuple[TrainState, Any]:
             key, key_rollout, key_update = split(state.key)
-            trajectory, stats = rollout.collect(algorithm.act, acting(state.learner), _here(key_rollout))
+            made = source.collect(state.learner, next(versions), jax.device_put(key_rollout, jax.devices()[0]))
+            for slot, part in made.parts:
+                state.feed[slot] = put(state.feed[slot], part)
             keys = jax.device_put((key, key_update), layout.named(layout.learner))
-            state, metrics = compiled(state, _put(trajectory, trajectory_spec, layout), *keys)
-            return state, jax.tree.map(lambda x: np.asarray(x)[None], (metrics, stats))
+            state, metrics = compiled(state, _put(made.trajectory, trajectory_spec, layout), *keys)
+            return state, jax.tree.map(lambda x: np.asarray(x)[None], (metrics | made.metrics, made.stats))
 
         return advance
 
-    def play(learner: Learner, key: Array, episodes: int, greedy: bool) -> tuple[np.ndarray, np.ndarray]:
-        return held[0].play(algorithm.act, acting(learner), jax.random.split(key, seeds), episodes, greedy)
+    def play(learner: Learner, key: Array, episodes: int, greedy: bool) -> tuple[np.ndarray, np.ndarray] | None:
+        return held[0].play(learner, key, episodes, greedy) if isinstance(held[0], Processes) else None
 
     def template() -> TrainState:
-        return jax.eval_shape(init, jax.random.split(jax.random.key(0), seeds))
+        return jax.eval_shape(init, jax.random.split(jax.random.key(0), settings.seeds))
 
     def close() -> None:
         for one in held:
@@ -103,13 +109,21 @@ def compile_program(
     return Program(jax.jit(init, out_shardings=named), start, template, 1, feed.num_bytes * layout.seeds, play, close)
 
 
-def acting(learner: Learner) -> Learner:
-    """What acting needs of a learner, on one device."""
-    return jax.tree.map(_here, learner._replace(optimiser=()))
+def _feed(
+    env: HostEnvironment, algorithm: Algorithm, layout: Layout, settings: Settings
+) -> tuple[Feed, Callable[[Any, Trajectory], Any]]:
+    """The feed, and what puts one actor's chunk of every seed into that actor's own buffer.
 
-
-def _here(x: Array) -> Array:
-    return jax.device_put(x, jax.devices()[0])
+    Actors that do not wait for each other each have a buffer, since sequences must not run from one's environments into
+    another's.
+    """
+    if settings.workers != "ray" or not jax.tree.leaves(algorithm.replay):
+        shape = trajectory_shape(env, algorithm, layout.num_envs, settings)
+        return feeds.make(algorithm.replay, shape, layout.num_envs, layout.mesh.shape[DEVICES]), lambda fed, _: fed
+    parts = actors(Width(settings.seeds, settings.num_envs, settings.num_workers))
+    size = settings.num_envs // parts
+    one = feeds.make(algorithm.replay, trajectory_shape(env, algorithm, size, settings), size, parts)
+    return feeds.several(one, parts), jax.jit(jax.vmap(one.put), donate_argnums=0)
 
 
 def _put(trajectory: Trajectory, specs: Trajectory, layout: Layout) -> Trajectory:

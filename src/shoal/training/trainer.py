@@ -4,7 +4,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -42,11 +42,18 @@ class Trainer:
     """Trains one algorithm in one environment, in a run folder; resumes from whatever that folder holds."""
 
     def __init__(
-        self, env: AnyEnvironment, algorithm: Algorithm, settings: Settings, layout: Layout, folder: Path, shown: bool
+        self,
+        env: AnyEnvironment,
+        algorithm: Algorithm,
+        settings: Settings,
+        layout: Layout,
+        folder: Path,
+        shown: bool,
+        remake: Callable[[], Algorithm] | None = None,
     ):
         self.env, self.algorithm, self.settings, self.layout = env, algorithm, settings, layout
         self.per_row = max(1, settings.num_updates // settings.rows)
-        self.program: Program = self._program()
+        self.program: Program = self._program(remake or (lambda: algorithm))
         self.said: list[str] = []
         """What the user should know before the run starts."""
         if buffers := feed.wanted(algorithm.replay):
@@ -65,9 +72,9 @@ class Trainer:
         self._row: dict[str, Any] = {}
         self._stop = threading.Event()
 
-    def _program(self) -> Program:
+    def _program(self, remake: Callable[[], Algorithm]) -> Program:
         if isinstance(self.env, HostEnvironment):
-            return hosted.compile_program(self.env, self.algorithm, self.layout, self.settings, self._say)
+            return hosted.compile_program(self.env, self.algorithm, self.layout, self.settings, self._say, remake)
         capacity = min(CAPACITY, self.settings.num_updates)
         return compile_program(self.env, self.algorithm, self.layout, self.settings.rollout_length, capacity)
 

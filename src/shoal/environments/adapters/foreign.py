@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from shoal.environments.adapters import smac
 from shoal.errors import InputError
 from shoal.game import Game, HostEnvironment
 from shoal.spec import EnvSpec
@@ -45,9 +46,7 @@ def wrap(made: Any, name: str) -> Game:
     """
     if isinstance(getattr(made, "spec", None), EnvSpec):
         return made
-    if hasattr(made, "get_env_info") and hasattr(made, "get_avail_actions"):
-        from shoal.environments.adapters import smac
-
+    if smac.understands(made):
         return smac.wrap(made, name)
     if hasattr(made, "possible_agents"):
         from shoal.environments.adapters import pettingzoo

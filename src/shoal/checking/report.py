@@ -1,0 +1,119 @@
+"""What a check found, as text."""
+
+import textwrap
+from dataclasses import dataclass
+from typing import Literal
+
+from shoal.spec import Box, EnvSpec
+
+Level = Literal["error", "warning", "note"]
+_LEVELS: tuple[Level, ...] = ("error", "warning", "note")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a user should know."""
+
+    level: Level
+    """``error``: training would be wrong or break down; ``warning``: probably not what was meant; ``note``."""
+    subject: str
+    """What it is about, for example ``reward``."""
+    sentence: str
+    detail: str = ""
+    """More lines, for example the environment's own traceback."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that a check found; ``str()`` gives the text that ``shoal check`` prints."""
+
+    name: str
+    """How the environment is called."""
+    findings: tuple[Finding, ...]
+    """Errors first, then warnings, then notes."""
+    facts: tuple[tuple[str, str], ...] = ()
+    """Rows of the table: the spec, what was played, how fast."""
+    train: str = ""
+    """What to type next where there is no error."""
+    again: str = ""
+    """What to type next where there is one."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no error."""
+        return not self.count("error")
+
+    def count(self, level: Level) -> int:
+        """How many findings are of a level."""
+        return sum(finding.level == level for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """One line: whether it can be trained in, and what to type next."""
+        counts = {level: self.count(level) for level in _LEVELS}
+        said = [f"{n} {level}{'s' * (n != 1)}" for level, n in counts.items() if n]
+        found = (
+            " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+            or "no fault that random play can find"
+        )
+        if not self.ok:
+            return f"NOT READY: {self.name} has {found}. Mend what is wrong, then check again: {self.again}"
+        return f"READY: {self.name} has {found}. Next: {self.train}"
+
+    def __str__(self) -> str:
+        """The table, the findings and the verdict."""
+        lines = [self.name, ""]
+        width = max((len(title) for title, _ in self.facts), default=0)
+        lines += [f"{title:<{width}}  {text}" for title, text in self.facts]
+        for level in _LEVELS:
+            for finding in (f for f in self.findings if f.level == level):
+                said = textwrap.fill(f"{finding.subject}: {finding.sentence}", 108, break_on_hyphens=False)
+                lines += ["", *textwrap.indent(said, " " * 9).splitlines()]
+                lines[-said.count("\n") - 1] = f"{level.upper():<7}  {said.splitlines()[0]}"
+                lines += [f"         {line}".rstrip() for line in finding.detail.splitlines()]
+        return "\n".join([*lines, "", self.verdict])
+
+
+def ordered(findings: list[Finding]) -> tuple[Finding, ...]:
+    """Errors first. A warning or a note about what an error is about too would only repeat it, and is left out."""
+    wrong = {finding.subject for finding in findings if finding.level == "error"}
+    kept = [finding for finding in findings if finding.level == "error" or finding.subject not in wrong]
+    return tuple(sorted(kept, key=lambda finding: _LEVELS.index(finding.level)))
+
+
+def describe(spec: EnvSpec) -> list[tuple[str, str]]:
+    """The rows that say what a spec says."""
+    kind = "a box" if isinstance(spec.action, Box) else "discrete"
+    bounds = f" in [{spec.action.low:g}, {spec.action.high:g}]" if isinstance(spec.action, Box) else ""
+    unit = "dimensions" if isinstance(spec.action, Box) else "choices"
+    shared = "one for the whole team" if spec.shared_reward else "each agent its own"
+    if spec.num_agents == 1:
+        shared = "of the one agent"
+    return [
+        ("agents", f"{spec.num_agents}: {_listed(spec.agents)}"),
+        ("roles", _roles(spec)),
+        ("observation", f"features: {_runs(spec.obs_dims)}"),
+        ("state", f"features: {spec.state_dim}"),
+        ("actions", f"{kind}{bounds}, {unit}: {_runs(spec.action_dims)}"),
+        ("horizon", f"{spec.horizon} steps"),
+        ("reward", f"{shared}; the score is the {spec.score} over agents"),
+    ]
+
+
+def _listed(words: tuple[str, ...], most: int = 8) -> str:
+    return ", ".join(words[:most]) + (f", … {words[-1]}" if len(words) > most else "")
+
+
+def _roles(spec: EnvSpec) -> str:
+    """Who is interchangeable."""
+    groups = [[a for a, r in zip(spec.agents, spec.roles, strict=True) if r == k] for k in range(max(spec.roles) + 1)]
+    if len(groups) == spec.num_agents > 1:
+        return f"{len(groups)}: every agent its own"
+    return f"{len(groups)}: " + " | ".join(_listed(tuple(group), 4) for group in groups)
+
+
+def _runs(values: tuple[int, ...]) -> str:
+    """One number where all agents have the same, else each agent's."""
+    if len(set(values)) == 1:
+        return str(values[0]) if len(values) == 1 else f"{values[0]} each"
+    return _listed(tuple(map(str, values)), 16)

@@ -1,0 +1,229 @@
+"""What an environment promises, and what to say where its play breaks the promise.
+
+Each rule takes what was played and yields findings: one for each thing to mend, with the first place where it shows.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.checking.play import Episode
+from shoal.checking.report import Finding
+from shoal.game import own_actions
+from shoal.spec import Box, Discrete, EnvSpec
+
+
+class Played(NamedTuple):
+    """Episodes of one environment."""
+
+    spec: EnvSpec
+    episodes: list[Episode]
+
+
+Rule = Callable[[Played], Iterator[Finding]]
+
+_FIELDS = {"obs": "observation", "state": "state", "reward": "reward", "discount": "discount"}
+
+
+def written(played: Played) -> Iterator[Finding]:
+    """Observations and state are written whole at every moment."""
+    for name in ("obs", "state"):
+        for episode in played.episodes:
+            if name in episode.unwritten:
+                index = episode.unwritten[name]
+                t, *rest = (int(i) for i in index[0])
+                yield Finding(
+                    "error",
+                    _FIELDS[name],
+                    f"{_of(played.spec, name, rest)} is not written {when(episode, t)}, so what stood there before is "
+                    f"taken for it; every reset and step must write all of it{_more(len(index))}.",
+                )
+                break
+
+
+def finite(played: Played) -> Iterator[Finding]:
+    """Nothing is NaN or infinite."""
+    for name, title in _FIELDS.items():
+        for episode in played.episodes:
+            values = getattr(episode.moments, name)
+            index = np.argwhere(~np.isfinite(values))
+            if len(index):
+                t, *rest = (int(i) for i in index[0])
+                value = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinity"}[str(values[tuple(index[0])])]
+                found = f"{_of(played.spec, name, rest)} is {value} {when(episode, t)}{_more(len(index))}."
+                yield Finding("error", title, found)
+                break
+
+
+def choices(played: Played) -> Iterator[Finding]:
+    """Each agent has a legal action at every moment but the last, and none that is not its own."""
+    spec = played.spec
+    own = own_actions(spec)
+    what = "action" if isinstance(spec.action, Discrete) else "action dimension"
+    for episode in played.episodes:
+        acting = episode.moments.legal[~episode.moments.last]
+        times = np.flatnonzero(~episode.moments.last)
+        stuck = np.argwhere(~acting.any(-1))
+        if len(stuck):
+            t, i = int(times[stuck[0, 0]]), int(stuck[0, 1])
+            yield Finding(
+                "error",
+                "legal actions",
+                f"{spec.agents[i]} has no legal {what} {when(episode, t)}; an agent that has nothing to choose, dead "
+                f"or not, keeps one legal {what}, such as doing nothing{_more(len(stuck))}.",
+            )
+            break
+    for episode in played.episodes:
+        beyond = np.argwhere(episode.moments.legal & ~own)
+        if len(beyond):
+            t, i, a = map(int, beyond[0])
+            yield Finding(
+                "error",
+                "action space",
+                f"{spec.agents[i]} has {spec.action_dims[i]} {what}s of its own by spec.action_dims, but {what} {a} is "
+                f"marked legal {when(episode, t)}{_more(len(beyond))}.",
+            )
+            break
+    if isinstance(spec.action, Box):
+        for episode in played.episodes:
+            closed = np.argwhere(~episode.moments.legal & own & episode.moments.alive[..., None])
+            if len(closed) and episode.moments.legal[tuple(closed[0, :2])].any():
+                t, i, a = map(int, closed[0])
+                yield Finding(
+                    "warning",
+                    "action space",
+                    f"dimension {a} of {spec.agents[i]}'s action is marked illegal {when(episode, t)}; in a box, legal "
+                    f"says which dimensions an agent has, always the same.",
+                )
+                break
+
+
+def padding(played: Played) -> Iterator[Finding]:
+    """Beyond an agent's own observation stand zeros."""
+    spec = played.spec
+    outside = np.arange(spec.obs_dim) >= np.array(spec.obs_dims)[:, None]
+    for episode in played.episodes:
+        index = np.argwhere((episode.moments.obs != 0) & outside)
+        if len(index):
+            t, i, k = map(int, index[0])
+            yield Finding(
+                "error",
+                "observation padding",
+                f"{spec.agents[i]} observes {spec.obs_dims[i]} features by spec.obs_dims, but feature {k}, which is "
+                f"padding, is {episode.moments.obs[t, i, k]:g} {when(episode, t)}; padding must stay 0"
+                f"{_more(len(index))}.",
+            )
+            return
+
+
+def beginnings(played: Played) -> Iterator[Finding]:
+    """An episode starts with everybody, with nothing earned, and is not over."""
+    spec, said = played.spec, set()
+    for episode in (e for e in played.episodes if len(e.moments.last)):
+        moments, at = episode.moments, f"on being reset (episode {episode.number}, seed {episode.seed})"
+        found: list[tuple[str, str]] = []
+        if moments.last[0]:
+            found.append(("last", f"the episode is over {at}, before anybody has acted; last must be False there."))
+        if np.any(earned := np.nan_to_num(moments.reward[0]) != 0):
+            i = int(np.argmax(earned))
+            paid = f"{spec.agents[i]} has a reward of {moments.reward[0, i]:g} {at}"
+            found.append(("reward", f"{paid}, which no action earned and nobody learns from; it must be 0 there."))
+        if not moments.alive[0].any():
+            found.append(("alive", f"no agent is alive {at}, so nobody acts."))
+        if np.any(moments.discount[0] == 0):
+            i = int(np.argmax(moments.discount[0] == 0))
+            found.append(
+                ("discount", f"{spec.agents[i]}'s discount is 0 {at}; nothing has ended yet, so it must be 1.")
+            )
+        if not moments.first[0]:
+            found.append(("first", f"first is False {at}; recurrent policies would not forget the episode before."))
+        if np.any(moments.first[1:]):
+            t = int(np.argmax(moments.first[1:])) + 1
+            found.append(("first", f"first is True {when(episode, t)}; it is True on being reset alone."))
+        for subject, sentence in found:
+            if subject not in said:
+                said.add(subject)
+                yield Finding("error", subject, sentence)
+
+
+def discounts(played: Played) -> Iterator[Finding]:
+    """Discounts are 0 where something truly ended, and 1 elsewhere."""
+    spec = played.spec
+    for episode in played.episodes:
+        given = episode.moments.discount
+        index = np.argwhere(np.isfinite(given) & (given != 0) & (given != 1))
+        if len(index):
+            t, i = map(int, index[0])
+            outside = not 0 <= given[t, i] <= 1
+            yield Finding(
+                "error" if outside else "warning",
+                "discount",
+                f"{spec.agents[i]}'s discount is {given[t, i]:g} {when(episode, t)}; it is 0 on a true end and 1 "
+                f"otherwise, and algorithms multiply it by their own gamma{_more(len(index))}.",
+            )
+            return
+    for episode in played.episodes:
+        over = (episode.moments.discount[1:] == 0).all(-1) & ~episode.moments.last[1:]
+        if over.any():
+            t = int(np.argmax(over)) + 1
+            yield Finding(
+                "error",
+                "last",
+                f"everybody's discount is 0 {when(episode, t)}, which says that all is over, but last is False and the "
+                f"episode goes on; set last as well, or keep discount 1.",
+            )
+            return
+
+
+def endings(played: Played) -> Iterator[Finding]:
+    """Episodes end within the horizon."""
+    spec, whole = played.spec, [e for e in played.episodes if e.error is None]
+    for episode in whole:
+        if not episode.ended and episode.steps >= spec.horizon:
+            yield Finding(
+                "error",
+                "horizon",
+                f"episode {episode.number} (seed {episode.seed}) is not over after spec.horizon = {spec.horizon} "
+                f"steps; set last (with discount 1, since it is a time limit) at that step, or give the true horizon.",
+            )
+            return
+    if whole and not any(e.ended for e in whole):
+        steps = max(e.steps for e in whole)
+        yield Finding(
+            "note",
+            "horizon",
+            f"no episode ended within the {steps} steps played (the horizon is {spec.horizon}), so nothing is known of "
+            f"how they end; play more steps to see.",
+        )
+
+
+def when(episode: Episode, t: int) -> str:
+    """Where in an episode a moment stands, and what led to it."""
+    if t == 0:
+        return f"on being reset (episode {episode.number}, seed {episode.seed})"
+    after = said(episode.actions[t - 1])
+    return f"at step {t} of episode {episode.number} (seed {episode.seed}), after the joint action {after}"
+
+
+def said(action: np.ndarray) -> str:
+    """A joint action, short."""
+    shown = np.array2string(action, precision=3, separator=", ", threshold=24, edgeitems=4, max_line_width=10**6)
+    return " ".join(shown.split())
+
+
+def _of(spec: EnvSpec, name: str, index: list[Any]) -> str:
+    """``agent_1's observation, feature 3,``, for an index without its time."""
+    if name == "state":
+        return f"feature {index[0]} of the state"
+    if name == "obs":
+        return f"feature {index[1]} of {spec.agents[index[0]]}'s observation"
+    return f"{spec.agents[index[0]]}'s {name}"
+
+
+def _more(count: int) -> str:
+    """How often something shows beyond the first time."""
+    return f" (and {count - 1} more time{'s' * (count > 2)} in this episode)" if count > 1 else ""
+
+
+RULES: tuple[Rule, ...] = (written, finite, choices, padding, beginnings, discounts, endings)

@@ -1,0 +1,196 @@
+"""What keeps every promise and yet is probably not meant: rules about rewards, deaths, time limits and what is seen."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from shoal.checking.play import Episode
+from shoal.checking.report import Finding, Level
+from shoal.checking.rules import Played, Rule, when
+
+
+def rewards(played: Played) -> Iterator[Finding]:
+    """Somebody earns something, and the team earns together where it says so."""
+    spec = played.spec
+    steps = sum(e.steps for e in played.episodes)
+    if not steps:
+        return
+    earned = [np.nan_to_num(e.moments.reward[1:]) for e in played.episodes]
+    if not any(r.any() for r in earned):
+        yield Finding(
+            "warning",
+            "reward",
+            f"nobody earned anything in {steps} random steps; either rewards are so rare that exploring will be hard, "
+            f"or they are not passed on.",
+        )
+        return
+    for episode, r in zip(played.episodes, earned, strict=True):
+        unlike = np.argwhere((r != r[:, :1]).any(-1))
+        if not len(unlike):
+            continue
+        if spec.shared_reward:
+            t = int(unlike[0, 0])
+            i = int(np.argmax(r[t] != r[t, 0]))
+            yield Finding(
+                "error",
+                "shared reward",
+                f"spec.shared_reward says that all agents earn the same, but {spec.agents[0]} earned {r[t, 0]:g} and "
+                f"{spec.agents[i]} {r[t, i]:g} {when(episode, t + 1)}; set shared_reward to False, or give every agent "
+                f"the team's reward.",
+            )
+        return
+    if spec.num_agents > 1 and not spec.shared_reward:
+        yield Finding(
+            "note",
+            "shared reward",
+            f"all agents earned the same at each of {steps} steps; if that is always so, set shared_reward to True "
+            f"(in its spec or as its option), which algorithms with one value of the team need (QMIX, COMA, others).",
+        )
+
+
+def time_limits(played: Played) -> Iterator[Finding]:
+    """A time limit is no termination, and a termination no time limit."""
+    spec = played.spec
+    ended = [e for e in played.episodes if e.ended]
+    lengths = {e.steps for e in ended}
+    if len(ended) < 2:
+        return
+    zero = [bool((e.moments.discount[-1] == 0)[e.moments.alive[-2]].all()) for e in ended]
+    if len(lengths) == 1 and all(zero) and (length := lengths.pop()) > 1:
+        limit = "its horizon" if length == spec.horizon else f"though the horizon is {spec.horizon}"
+        yield Finding(
+            "warning",
+            "time limit",
+            f"all {len(ended)} episodes ended after exactly {length} steps ({limit}) with discount 0: very likely a "
+            f"time limit reported as termination, so that values are learned as if nothing came after it. Keep "
+            f"discount 1 where the clock ends an episode (in Gymnasium and PettingZoo: truncated, not terminated), or "
+            f"cut it off one step earlier by the option time_limit={length - 1}. If the game is truly over then, all "
+            f"is well.",
+        )
+    early = [e for e, over in zip(ended, zero, strict=True) if not over and e.steps < spec.horizon]
+    early = [e for e in early if (e.moments.discount[-1] == 1).all()]
+    if len({e.steps for e in early}) > 1:
+        shortest = min(early, key=lambda e: e.steps)
+        yield Finding(
+            "note",
+            "time limit",
+            f"{len(early)} of {len(ended)} episodes ended before the horizon of {spec.horizon} steps (the earliest "
+            f"after {shortest.steps}, seed {shortest.seed}) with discount 1, as if cut off by a clock; where the game "
+            f"was over, won or lost, discount must be 0.",
+        )
+
+
+def deaths(played: Played) -> Iterator[Finding]:
+    """Agents that vanish: when, for how long, and what becomes of their reward."""
+    spec = played.spec
+    for i, agent in enumerate(spec.agents):
+        died = [(e, t) for e in played.episodes for t in _deaths(e, i)]
+        if not died:
+            continue
+        absent = [_absence(e, i, t) for e, t in died]
+        back = any(t + away < len(e.moments.alive) for (e, t), away in zip(died, absent, strict=True))
+        first, at = died[0]
+        episodes = len({e.number for e, _ in died})
+        level, fate = _fate(died, i)
+        yield Finding(
+            level,
+            "agents that vanish",
+            f"{agent} is gone (alive falls) in {episodes} of {len(played.episodes)} episodes, at first at step {at} of "
+            f"episode {first.number} (seed {first.seed}), for {np.mean(absent):.3g} moments on average"
+            f"{', and comes back' if back else ''}. {fate}",
+        )
+        seen = [(e, t) for e, t in died if e.moments.obs[t : t + _absence(e, i, t), i].any()]
+        if seen:
+            e, t = seen[0]
+            yield Finding(
+                "warning",
+                "agents that vanish",
+                f"{agent}'s observation is not 0 while it is gone, from step {t} of episode {e.number} on; critics "
+                f"that see all observations read what it holds.",
+            )
+    for e in played.episodes:
+        moments = e.moments
+        still = (moments.discount[:-1] == 0) & moments.alive[:-1] & moments.alive[1:] & ~moments.last[:-1, None]
+        still[:1] = False  # said elsewhere
+        if still.any() and not (moments.discount[1:] == 0).all(-1)[~moments.last[1:]].any():
+            t, i = map(int, np.argwhere(still)[0])
+            yield Finding(
+                "warning",
+                "discount",
+                f"{spec.agents[i]}'s discount is 0 {when(e, t)}, which ends its rewards, but it is still alive a step "
+                f"later; let alive fall, or keep discount 1.",
+            )
+            return
+
+
+def _deaths(episode: Episode, i: int) -> list[int]:
+    """The moments, the last apart, at which an agent that was alive is not any more."""
+    alive, last = episode.moments.alive[:, i], episode.moments.last
+    return [int(t) + 1 for t in np.flatnonzero(alive[:-1] & ~alive[1:] & ~last[1:])]
+
+
+def _absence(episode: Episode, i: int, t: int) -> int:
+    away = ~episode.moments.alive[t:, i]
+    return len(away) if away.all() else int(np.argmin(away))
+
+
+def _fate(died: list[tuple[Episode, int]], i: int) -> tuple[Level, str]:
+    """How serious it is, and what becomes of the reward of who is gone."""
+    # Its own reward may end at the moment when it is gone, or at the moment before.
+    over = [(e.moments.discount[t - 1 : t + 1, i] == 0).any() for e, t in died]
+    after = [np.nan_to_num(e.moments.reward[t + 1 :]) for e, t in died]
+    goes_on = [bool(r[:, i].any()) for r in after]
+    if any(a and b for a, b in zip(over, goes_on, strict=True)):
+        return "warning", (
+            "Its discount falls to 0, but it is rewarded after that, which it will never learn from: keep discount 1 "
+            "where the team's reward goes on."
+        )
+    if any(over):
+        return "note", "Its discount falls to 0 and its reward ends with it."
+    if any(goes_on):
+        return "note", "Its discount stays 1 and its reward goes on: it learns from what the team earns after it."
+    if any(r.any() for r in after):
+        return "warning", (
+            "Its discount stays 1 though it earns nothing more while others do: set its discount to 0 at the step "
+            "where it goes, so that no value is expected after that."
+        )
+    return (
+        "note",
+        "Its discount stays 1, as it should where the team's reward goes on; nobody earned anything after it.",
+    )
+
+
+def sights(played: Played) -> Iterator[Finding]:
+    """What is seen changes, and differs from one episode to another."""
+    spec = played.spec
+    whole = [e for e in played.episodes if e.steps]
+    if not whole:
+        return
+    steps = sum(e.steps for e in whole)
+    # One-shot games may have nothing to show.
+    level: Level = "note" if all(e.steps == 1 for e in whole) else "warning"
+    blind = [
+        agent
+        for i, agent in enumerate(spec.agents)
+        if all((e.moments.obs[:, i] == whole[0].moments.obs[0, i])[e.moments.alive[:, i]].all() for e in whole)
+    ]
+    if blind:
+        who = f"{blind[0]}'s observation is" if len(blind) == 1 else f"The observations of {', '.join(blind)} are"
+        text = f"{who} the same at all {steps + len(whole)} moments played, so there is nothing to act on."
+        yield Finding(level, "observation", text)
+    if spec.state_dim and all((e.moments.state == whole[0].moments.state[0]).all() for e in whole):
+        text = f"The state is the same at all {steps + len(whole)} moments played, so a critic learns nothing from it."
+        yield Finding(level, "state", text)
+    starts = [(e.moments.obs[0], e.moments.state[0]) for e in whole]
+    if len(starts) > 1 and not blind:
+        alike = all(np.array_equal(a, b) for start in starts[1:] for a, b in zip(starts[0], start, strict=True))
+        if alike:
+            yield Finding(
+                "note",
+                "seed",
+                f"{len(starts)} episodes with different seeds start alike; if starts should differ, reset ignores its "
+                f"seed.",
+            )
+
+
+RULES: tuple[Rule, ...] = (rewards, time_limits, deaths, sights)

@@ -1,0 +1,44 @@
+"""Play random actions in an environment and say what is wrong with it."""
+
+import itertools
+from collections.abc import Sequence
+
+from shoal.checking import check as examine
+from shoal.cli_flags import Command, Flag, Values, of_environment
+from shoal.errors import InputError
+
+_FLAGS = [
+    Flag("episodes", int, 5, "Episodes to play, each from a seed of its own."),
+    Flag("steps", int, 5000, "Steps to play in all at the most."),
+    Flag("seed", int, 0, "Seed of the first episode, and of the actions."),
+]
+
+
+def check(args: Sequence[str]) -> tuple[Command, list[str]]:
+    """``shoal check ENVIRONMENT [flags]``; exit code 1 where there is an error.
+
+    Raises:
+        InputError: the environment is missing or unknown.
+    """
+    words = list(itertools.takewhile(lambda word: not word.startswith("-"), args))
+    rest = list(args[len(words) :])
+    if len(words) > 1:
+        raise InputError(f"shoal check takes one environment; {words[1]!r} is one word too many.")
+    if not words and not {"-h", "--help"} & set(rest):
+        raise InputError("shoal check needs an environment first, for example: shoal check mpe/simple_spread.")
+    groups = {"check": _FLAGS}
+    if words:
+        groups["env"] = of_environment(words[0], {}, rest)
+
+    def do(values: Values) -> int:
+        changed = {f.name: values["env"][f.name] for f in groups["env"] if values["env"][f.name] != f.default}
+        report = examine(words[0], env=changed, **values["check"])
+        print(report)
+        return 0 if report.ok else 1
+
+    about = (
+        "Play random legal actions in an environment and say what is wrong with it: values that are not finite, masks "
+        "without a legal action, agents that vanish, time limits taken for ends, chance that no seed decides; and how "
+        "fast it is. Ends with 1 where there is an error."
+    )
+    return Command(" ".join(["shoal check", *words]), about, groups, do), rest

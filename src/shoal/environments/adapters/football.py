@@ -1,0 +1,232 @@
+"""``football/…``: Google Research Football, its academy and its full games. Knows no JAX.
+
+Kurach et al. 2020, "Google Research Football: A Novel Reinforcement Learning Environment". Observations, players and
+rewards are by default those of Yu et al. 2022, "The Surprising Effectiveness of PPO in Cooperative Multi-Agent Games".
+``docs/football.md`` says how to install it.
+"""
+
+import contextlib
+import functools
+import io
+import warnings
+from typing import Any, Literal
+
+import numpy as np
+
+from shoal.environments.options import check_choice, check_count
+from shoal.errors import InputError, unknown
+from shoal.game import HostEnvironment, Moment
+from shoal.spec import Discrete, EnvSpec
+
+PLAYERS = {
+    "academy_empty_goal_close": 1,
+    "academy_empty_goal": 1,
+    "academy_run_to_score": 1,
+    "academy_run_to_score_with_keeper": 1,
+    "academy_pass_and_shoot_with_keeper": 2,
+    "academy_run_pass_and_shoot_with_keeper": 2,
+    "academy_3_vs_1_with_keeper": 3,
+    "academy_counterattack_easy": 4,
+    "academy_counterattack_hard": 4,
+    "academy_corner": 10,
+    "academy_single_goal_versus_lazy": 11,
+    "1_vs_1_easy": 1,
+    "5_vs_5": 4,
+    "11_vs_11_easy_stochastic": 11,
+    "11_vs_11_stochastic": 11,
+    "11_vs_11_hard_stochastic": 11,
+    "11_vs_11_competition": 11,
+    "11_vs_11_kaggle": 11,
+}
+"""Scenarios, and the players that agents control: as in Yu et al. where it has them, otherwise all that can be."""
+ACTIONS = 19
+_TEAM = 11
+_COMMON = 97  # features before the one-hot of the active player: places and speeds of players and ball, and its owner
+_MODES = 7  # features after it
+
+Representation = Literal["simple115v2", "simple115"]
+
+
+def make(
+    task: str,
+    *,
+    num_agents: int | None = None,
+    representation: Representation = "simple115v2",
+    rewards: Literal["scoring", "scoring,checkpoints"] = "scoring,checkpoints",
+    shared_reward: bool = True,
+    time_limit: int | None = None,
+) -> HostEnvironment:
+    """Football: agents are players of the left team against the game's own players.
+
+    Tasks are gfootball's scenarios, from ``football/academy_empty_goal_close`` to
+    ``football/11_vs_11_hard_stochastic``; in the academy an episode ends with a goal, when the ball leaves play and, in
+    all but ``academy_corner``, when the other team gets the ball. That is a true termination; the end of the playing
+    time is a time limit.
+
+    Observations are 115 numbers: places and speeds of all players (-1 for who is not there) and of the ball, its owner,
+    which player the agent controls, and the mode of the game. The state holds the same once, with every agent's player:
+    104 + 11 N numbers. All 19 actions are legal, but for whose player was sent off, who idles.
+
+    Where agents are fewer than the players that can be controlled, gfootball hands them the players near the ball, the
+    goalkeeper among them, so which player an agent controls changes within an episode.
+
+    Args:
+        task: the name without ``football/``.
+        num_agents: players that agents control; None: as many as in MAPPO's paper where it has the scenario (3 in
+            ``academy_3_vs_1_with_keeper``, 4 in the counter-attacks, 10 at the corner), otherwise all that can be.
+        representation: ``simple115v2``, or ``simple115``, in which players move up where a team has fewer than 11.
+        rewards: ``scoring`` is 1 for a goal and -1 for one against; ``checkpoints`` adds 0.1 to who first brings the
+            ball past each of ten lines on the way to the goal.
+        shared_reward: everyone gets the sum over agents, as in MAPPO's paper (a goal is then worth N, or 2 N with
+            checkpoints), rather than each its own.
+        time_limit: steps after which an episode is cut off, at most the scenario's; None: the scenario's.
+
+    Raises:
+        InputError: there is no such scenario, an option is wrong, or gfootball is not installed.
+    """
+    known = _scenarios(task)
+    if task not in known:
+        raise unknown("football scenario", task, known)
+    check_choice("representation", representation, ("simple115v2", "simple115"))
+    check_choice("rewards", rewards, ("scoring", "scoring,checkpoints"))
+    for name, count in (("num_agents", num_agents), ("time_limit", time_limit)):
+        if count is not None:
+            check_count(name, count)
+    maker = functools.partial(Match, task, num_agents, representation, rewards, shared_reward, time_limit)
+    built = maker()
+    built.close()
+    return HostEnvironment(built.spec, maker)
+
+
+def _scenarios(task: str) -> list[str]:
+    """All scenarios, also those somebody laid beside gfootball's own; gfootball ends the program at a wrong one."""
+    with quiet():
+        try:
+            from gfootball.env import scenario_builder  # pyright: ignore[reportMissingImports]
+        except ModuleNotFoundError as error:
+            raise InputError(
+                f"football/{task} needs gfootball, which plain pip cannot install: docs/football.md has the recipe."
+            ) from error
+    return [*PLAYERS, *(name for name in scenario_builder.all_scenarios() if name not in PLAYERS)]
+
+
+@contextlib.contextmanager
+def quiet() -> Any:
+    """Without the notices of the old gym, which is all that gfootball runs on."""
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+class Match:
+    """One game of gfootball.
+
+    It reports an end by ``done`` alone. Its clock, ``steps_left``, tells the end of the playing time, and what happened
+    last whether the scenario would have ended the episode at that moment anyway. Who is sent off controls nobody from
+    then on, and counts as dead; the team plays on.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        num_agents: int | None,
+        representation: Representation,
+        rewards: str,
+        shared_reward: bool,
+        time_limit: int | None,
+        render: bool = False,
+    ) -> None:
+        """``render`` changes nothing: gfootball draws with a display only."""
+        with quiet():
+            from gfootball.env import config, create_environment  # pyright: ignore[reportMissingImports]
+
+            scenario = config.Config({"level": task}).ScenarioConfig()
+            can = int(scenario.controllable_left_players)
+            n = num_agents or PLAYERS.get(task, can)
+            limit = int(scenario.game_duration) + 1  # the clock starts at one more than the duration
+            if n > can:
+                raise InputError(f"football/{task} has {can} players to control, so num_agents cannot be {n}.")
+            if time_limit is not None and time_limit > limit:
+                raise InputError(f"football/{task} ends after {limit} steps, so time_limit cannot be {time_limit}.")
+            self._env: Any = create_environment(
+                env_name=task,
+                representation=representation,
+                rewards=rewards,
+                number_of_left_players_agent_controls=n,
+                dump_frequency=0,
+                other_config_options={"game_engine_random_seed": 0},
+            )
+        self._match: Any = self._env.unwrapped
+        self._ends_on_goal = scenario.end_episode_on_score
+        self._ends_out_of_play = scenario.end_episode_on_out_of_play
+        self._ends_on_loss = scenario.end_episode_on_possession_change
+        self._first_owner = -1
+        self._steps = 0
+        self.spec = EnvSpec(
+            name=f"football/{task}",
+            agents=tuple(f"player_{i}" for i in range(n)),
+            obs_dims=(_COMMON + _TEAM + _MODES,) * n,
+            state_dim=_COMMON + _TEAM * n + _MODES,
+            action=Discrete(ACTIONS),
+            action_dims=(ACTIONS,) * n,
+            roles=(0,) * n,
+            horizon=time_limit or limit,
+            shared_reward=shared_reward,
+            score="mean" if shared_reward else "sum",
+        )
+
+    def reset(self, seed: int, out: Moment) -> None:
+        """Start an episode."""
+        settings = self._match._config
+        settings["game_engine_random_seed"] = seed
+        # Both are otherwise kept or counted from episode to episode: which team is computed first and which kicks off.
+        settings["reverse_team_processing"] = bool(seed % 2)
+        settings["episode_number"] = seed // 2
+        obs = self._env.reset()
+        self._steps = 0
+        self._first_owner = self._match.observation()[0]["ball_owned_team"]
+        self._look(obs, out)
+
+    def step(self, action: np.ndarray, out: Moment) -> None:
+        """Play int32 [N]."""
+        obs, reward, done, _ = self._env.step(action)
+        self._steps += 1
+        self._look(obs, out)
+        out.reward[...] = np.sum(reward) if self.spec.shared_reward else reward
+        seen = self._match.observation()[0]
+        if done:
+            out.last[...] = True
+            if seen["steps_left"] > 0 or self._ends_anyway(seen):
+                out.discount[...] = 0.0
+        elif self._steps >= self.spec.horizon:
+            out.last[...] = True
+        if self._first_owner == -1:
+            self._first_owner = seen["ball_owned_team"]
+
+    def _ends_anyway(self, seen: dict[str, Any]) -> bool:
+        """Whether the scenario's own rules end the episode here, whatever the clock says."""
+        if self._ends_on_goal and any(seen["score"]):
+            return True
+        if self._ends_out_of_play and seen["game_mode"] != 0:
+            return True
+        # The first change of owner ends the episode, so until then it is the first owner's ball.
+        return self._ends_on_loss and seen["ball_owned_team"] not in (-1, self._first_owner) and self._first_owner != -1
+
+    def _look(self, obs: np.ndarray, out: Moment) -> None:
+        out.obs[...] = obs
+        modes = _COMMON + _TEAM
+        players = out.obs[:, _COMMON:modes]
+        out.state[:_COMMON] = out.obs[0, :_COMMON]
+        out.state[_COMMON:-_MODES].reshape(players.shape)[...] = players
+        out.state[-_MODES:] = out.obs[0, modes:]
+        np.any(players, axis=1, out=out.alive)
+        if not out.alive.all():
+            out.obs[~out.alive] = 0.0
+            out.legal[~out.alive, 1:] = False
+
+    def render(self) -> np.ndarray | None:
+        """No picture."""
+
+    def close(self) -> None:
+        """Lay the engine aside; the next game of this process takes it up."""
+        self._env.close()

@@ -1,0 +1,176 @@
+"""Gymnasium's environments (https://gymnasium.farama.org): ``gymnasium:Id``, a team of one; and those of several agents
+whose spaces are Tuples, with lists of observations and rewards."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shoal.environments.adapters import spaces
+from shoal.environments.adapters.teams import end
+from shoal.errors import InputError
+from shoal.game import Game, HostEnvironment, Moment
+from shoal.spec import Discrete, EnvSpec
+
+
+def make(task: str, *, time_limit: int | None = None, **options: Any) -> HostEnvironment:
+    """An environment of Gymnasium's registry, as a team of one agent.
+
+    Discrete, MultiDiscrete and MultiBinary actions become one index, observations of any space one vector, as
+    ``gymnasium.spaces.flatten`` writes it; the state is the observation. ``action_mask`` in the info, where there is
+    one, gives the legal actions.
+
+    Args:
+        task: the id, for example ``LunarLander-v3``.
+        time_limit: steps after which an episode is cut off; the id's own limit where it is smaller or this is absent.
+        options: keyword arguments of ``gymnasium.make``.
+
+    Raises:
+        InputError: Gymnasium does not know the id or an option, what it needs is not installed, or a space cannot be
+            flattened.
+    """
+    maker = functools.partial(_game, task, time_limit, options)
+    game = maker()
+    game.close()
+    return HostEnvironment(game.spec, maker)
+
+
+def _game(task: str, time_limit: int | None, options: dict[str, Any], render: bool = False) -> Game:
+    name = f"gymnasium:{task}"
+    try:
+        import gymnasium
+    except ModuleNotFoundError as error:
+        raise InputError(f"{name} needs gymnasium: pip install 'shoal[gymnasium]'.") from error
+    given = {"disable_env_checker": True, **options}
+    if render:
+        given["render_mode"] = "rgb_array"
+    try:
+        env = gymnasium.make(task, **given)
+    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        raise InputError(f"{name} needs more than is installed ({error}): pip install 'shoal[gymnasium]'.") from error
+    except (gymnasium.error.Error, TypeError, ValueError) as error:
+        raise InputError(f"Gymnasium cannot make {task!r}: {error}") from error
+    return wrap(env, name, time_limit=time_limit)
+
+
+def wrap(made: Any, name: str, *, time_limit: int | None = None) -> Game:
+    """A ``gymnasium.Env``, or anything with its interface, behind Shoal's.
+
+    Where both its spaces are Tuples of one length, or lists, there is an agent for each entry.
+
+    Raises:
+        InputError: a space cannot be flattened.
+    """
+    from gymnasium import spaces as theirs
+
+    seen, acts = made.observation_space, made.action_space
+    several = (theirs.Tuple, list, tuple)
+    if isinstance(seen, several) and isinstance(acts, several) and len(seen) == len(acts):
+        return _Team(made, name, time_limit)
+    return _Solo(made, name, time_limit)
+
+
+class _Solo:
+    """A team of one."""
+
+    def __init__(self, env: Any, name: str, time_limit: int | None):
+        observation = spaces.Observation(env.observation_space, name)
+        action, dims, (self._send,) = spaces.actions([env.action_space], name)
+        self._env = env
+        self._read = observation.read
+        self._limit = spaces.limit(env, time_limit, name)
+        self._mask = spaces.mask_reader(env.action_space)
+        self._indices = isinstance(action, Discrete)
+        self._masked = self._masks = observation.masked and self._indices
+        self._time = 0
+        self.spec: EnvSpec = spaces.describe(
+            name, ["agent_0"], [observation], [env.action_space], (action, dims), None, self._limit, "mean", True
+        )
+
+    def reset(self, seed: int, out: Moment) -> None:
+        seen, info = self._env.reset(seed=seed)
+        self._time = 0
+        self._masks = self._indices and (self._masked or spaces.MASK in info)
+        self._write(seen, info, out)
+
+    def step(self, action: np.ndarray, out: Moment) -> None:
+        seen, reward, terminated, truncated, info = self._env.step(self._send(action[0]))
+        self._time += 1
+        self._write(seen, info, out)
+        out.reward[0] = reward
+        if terminated:
+            out.discount[0] = 0.0
+            out.last[...] = True
+        elif truncated or self._time >= self._limit:
+            out.last[...] = True
+
+    def _write(self, seen: Any, info: Any, out: Moment) -> None:
+        out.obs[0] = out.state[:] = self._read(seen)
+        if self._masks:
+            spaces.write_mask(out.legal[0], self._mask((seen if self._masked else info)[spaces.MASK]))
+
+    def render(self) -> np.ndarray | None:
+        return picture(self._env.render)
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class _Team:
+    """Several agents; observations and rewards are lists in their order, ends are one flag or a list."""
+
+    def __init__(self, env: Any, name: str, time_limit: int | None):
+        acts = list(env.action_space)
+        agents = [f"agent_{i}" for i in range(len(acts))]
+        observations = [spaces.Observation(space, name) for space in env.observation_space]
+        action, dims, self._send = spaces.actions(acts, name)
+        self._env = env
+        self._reads = [observation.read for observation in observations]
+        pairs = zip(acts, observations, strict=True)
+        self._masks = [spaces.mask_reader(space) if seen.masked else None for space, seen in pairs]
+        self._limit = spaces.limit(env, time_limit, name)
+        self._time = 0
+        self._gone = np.zeros(len(acts), bool)
+        self.spec: EnvSpec = spaces.describe(
+            name, agents, observations, acts, (action, dims), None, self._limit, "sum", False
+        )
+
+    def reset(self, seed: int, out: Moment) -> None:
+        seen, _ = self._env.reset(seed=seed)
+        self._time = 0
+        self._gone[:] = False
+        self._write(seen, out)
+
+    def step(self, action: np.ndarray, out: Moment) -> None:
+        sent = tuple(send(row) for send, row in zip(self._send, action, strict=True))
+        seen, reward, terminated, truncated, _ = self._env.step(sent)
+        self._time += 1
+        self._write(seen, out)
+        out.reward[:] = reward
+        out.reward[self._gone] = 0.0
+        ended = np.broadcast_to(np.asarray(terminated, bool), self._gone.shape)
+        cut = np.broadcast_to(np.asarray(truncated, bool), self._gone.shape) | (self._time >= self._limit)
+        end(out, self._gone, ended, cut)
+
+    def _write(self, seen: Any, out: Moment) -> None:
+        at = 0
+        for i, (read, mask) in enumerate(zip(self._reads, self._masks, strict=True)):
+            row = read(seen[i])
+            width = len(row)
+            out.obs[i, :width] = out.state[at : at + width] = row
+            at += width
+            if mask is not None:
+                spaces.write_mask(out.legal[i], mask(seen[i][spaces.MASK]))
+
+    def render(self) -> np.ndarray | None:
+        return picture(self._env.render)
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def picture(draw: Callable[[], Any]) -> np.ndarray | None:
+    """What ``draw`` gives where it is an RGB picture."""
+    drawn = draw()
+    return drawn if isinstance(drawn, np.ndarray) and drawn.ndim == 3 else None

@@ -1,0 +1,153 @@
+"""Hanabi on OpenSpiel: players see everybody's cards but their own, and pay for each hint.
+
+One step is one move, of the player on turn. The others have exactly one legal action, the no-op, which stands last and
+which the player on turn may not choose; everybody stays alive.
+
+An agent observes OpenSpiel's tensor from its own seat (its own hand hidden, the others by their distance to its left)
+and whose turn it is, as a one-hot by the same distance, so that seats are interchangeable. The global state is what
+MAPPO's critic is given (Yu et al. 2022, section on Hanabi): the hand of the player on turn, card by card, what that
+player observes, and its seat. It is one vector for the team, and it is complete: everything hidden from the player on
+turn, apart from the order of the deck, is its own hand.
+
+Rewards. Every moment gives the increment of the score to everybody. MAPPO's code instead keeps only each player's own
+turns, and gives a turn the sum of what came until the player's next one. Here the forced moments in between are part of
+the trajectory: they hold that same reward, their one action has probability 1 and so no gradient, and the advantage
+carries the reward back to the player's own last move. With a discount of 1 both give the same returns; with γ < 1 time
+counts in moves here and in own turns there, so that their γ corresponds to γ^(1/N) here. Losing all lives takes back
+what was scored, with a last negative reward: the return of such a game is 0, OpenSpiel's convention.
+"""
+
+import functools
+import random
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import InputError, unknown
+from shoal.game import HostEnvironment, Moment
+from shoal.spec import Discrete, EnvSpec
+
+_VARIANTS: dict[str, dict[str, int]] = {
+    "full": {},
+    "mini": {"colors": 3, "ranks": 3, "hand_size": 3, "max_information_tokens": 5, "max_life_tokens": 3},
+    "small": {"colors": 2, "ranks": 5, "hand_size": 2, "max_information_tokens": 3, "max_life_tokens": 1},
+}
+_PLAYERS = (2, 3, 4, 5)
+
+
+def make(task: str) -> HostEnvironment:
+    """``hanabi/full-2p`` … ``hanabi/full-5p``, and ``mini-Np``, ``small-Np``.
+
+    ``full`` is the whole game (25 points; hands of 5, from 4 players on of 4). ``small`` is Hanabi-Small of the Hanabi
+    Learning Environment: 2 colours, hands of 2, 3 hints, 1 life (10 points). ``mini`` has the size of jax-aht's
+    mini-Hanabi, 3 colours, 3 ranks, hands of 3, 5 hints, 3 lives (9 points), but OpenSpiel's deck, which has three, two
+    and one cards of a colour's ranks, where jax-aht's has two, two and one.
+
+    Raises:
+        InputError: there is no such variant or number of players, or OpenSpiel is missing.
+    """
+    if task not in (known := [f"{variant}-{players}p" for variant in _VARIANTS for players in _PLAYERS]):
+        raise unknown("Hanabi", task, known)
+    maker = functools.partial(_Hanabi, task)
+    return HostEnvironment(maker().spec, maker)
+
+
+def original(task: str) -> Any:
+    """OpenSpiel's game.
+
+    Raises:
+        InputError: OpenSpiel is missing.
+    """
+    try:
+        import pyspiel
+    except ImportError as error:
+        raise InputError("hanabi/… needs OpenSpiel: pip install 'shoal[hanabi]'.") from error
+    variant, _, players = task.partition("-")
+    return pyspiel.load_game("hanabi", {"players": int(players.removesuffix("p")), **_VARIANTS[variant]})
+
+
+def deal(state: Any, rng: random.Random) -> None:
+    """Deal until it is a player's move, or the game is over."""
+    while state.is_chance_node():
+        cards, odds = zip(*state.chance_outcomes(), strict=True)
+        state.apply_action(rng.choices(cards, odds)[0])
+
+
+class _Hanabi:
+    def __init__(self, task: str, render: bool = False):
+        self._rules = rules = original(task)
+        from open_spiel.python.observation import make_observation
+
+        # Writes a player's tensor into ``.tensor``, ten times faster than OpenSpiel's lists.
+        self._view: Any = make_observation(rules)
+        self._seen: int = self._view.tensor.size
+        self._players = players = rules.num_players()
+        self._pass: int = rules.num_distinct_actions()
+        size = _VARIANTS[task.partition("-")[0]]
+        hand = size.get("hand_size", 5 if players < 4 else 4) * size.get("colors", 5) * size.get("ranks", 5)
+        # The hand of who sits to one's right is the last of the others' hands, which the tensor begins with.
+        self._right = slice((players - 2) * hand, (players - 1) * hand)
+        self.spec = EnvSpec(
+            name=f"hanabi/{task}",
+            agents=tuple(f"player_{i}" for i in range(players)),
+            obs_dims=(self._seen + players,) * players,
+            state_dim=hand + self._seen + players,
+            action=Discrete(self._pass + 1),
+            action_dims=(self._pass + 1,) * players,
+            roles=(0,) * players,
+            horizon=rules.max_game_length(),
+            shared_reward=True,
+            score="mean",
+        )
+        # Whose turn it is as each seat counts, for every seat on turn.
+        distance = (np.arange(players)[:, None] - np.arange(players)) % players
+        self._turns = np.eye(players, dtype=np.float32)[distance]  # [seat on turn, observer, distance]
+        self._hand = hand
+        self._rng = random.Random()
+        self._state: Any = None
+        self._turn = 0
+        self._score = 0.0
+
+    def reset(self, seed: int, out: Moment) -> None:
+        self._rng.seed(seed)
+        self._state = self._rules.new_initial_state()
+        self._score = 0.0
+        self._arrive(out)
+
+    def step(self, action: np.ndarray, out: Moment) -> None:
+        self._state.apply_action_with_legality_check(int(action[self._turn]))
+        self._arrive(out)
+        score = self._state.player_return(0)
+        out.reward[...] = score - self._score
+        self._score = score
+
+    def _arrive(self, out: Moment) -> None:
+        """Deal, and write what all see."""
+        state = self._state
+        deal(state, self._rng)
+        over = state.is_terminal()
+        # After the end, whoever would be next.
+        self._turn = turn = (self._turn + 1) % self._players if over else state.current_player()
+        legal = out.legal
+        legal[...] = False
+        legal[:, self._pass] = True
+        if over:
+            out.discount[...] = 0.0
+            out.last[...] = True
+        else:
+            legal[turn, self._pass] = False
+            legal[turn, state.legal_actions()] = True
+        view, seen = self._view, self._seen
+        for player in range(self._players):
+            view.set_from(state, player)
+            out.obs[player, :seen] = view.tensor
+        out.obs[:, seen:] = self._turns[turn]
+        out.state[: self._hand] = out.obs[(turn + 1) % self._players, self._right]
+        out.state[self._hand : -self._players] = out.obs[turn, :seen]
+        out.state[-self._players :] = self._turns[turn, 0]
+
+    def render(self) -> np.ndarray | None:
+        return None
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,197 @@
+"""``jaxmarl/…``: environments of JaxMARL (Rutherford et al. 2024) on the device, stepped without its auto-reset."""
+
+import contextlib
+import io
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from shoal.environments.adapters.jaxmarl_families import FAMILIES, Family, arguments_of
+from shoal.environments.options import check_number
+from shoal.errors import InputError, unknown
+from shoal.game import own_actions
+from shoal.types import Box, Discrete, Environment, EnvSpec, Step
+
+ALIASES = {"smax": "HeuristicEnemySMAX", "humanoid_9x8": "humanoid_9|8"}
+"""Other names of environments: the one that people mean by SMAX, and one that a shell leaves alone."""
+
+
+def make(task: str, *, shaping: float = 0.0, **options: Any) -> Environment:
+    """An environment of JaxMARL: ``jaxmarl/ENV`` or ``jaxmarl/ENV/MAP``, with JaxMARL's names.
+
+    For example ``jaxmarl/smax/2s3z`` (``HeuristicEnemySMAX``), ``jaxmarl/hanabi``, ``jaxmarl/overcooked/cramped_room``,
+    ``jaxmarl/ant_4x2``, ``jaxmarl/MPE_simple_spread_v3``. Agents stand in the order of ``env.agents``; narrower
+    observations and actions are padded. Every key goes to JaxMARL's functions as it is.
+
+    What JaxMARL merges into ``done`` is told apart. Victory, defeat and a fall are terminations; the end of time is a
+    time limit: 101 steps in SMAX and 26 in MPE (JaxMARL compares before it counts), 400 in Overcooked, 1000 in MABrax,
+    none in Hanabi. In SMAX a dead ally's observation is zero, it may only stop, and the team's reward goes on; a battle
+    was won exactly if its return is above 1.5: the damage dealt adds up to 1 at most, and to 1 with every enemy dead,
+    when the winners receive 1 more (``won_battle_bonus``).
+
+    The state is ``world_state`` in SMAX and the whole observation of Brax in MABrax, else the concatenation of all
+    observations.
+
+    Args:
+        task: the name without ``jaxmarl/``.
+        shaping: weight of Overcooked's shaped rewards (ingredients, plates and soups picked up), 0 for none.
+        options: keyword arguments of ``jaxmarl.make``, for example ``num_agents=3`` in Hanabi, ``max_steps`` in SMAX,
+            MPE and Overcooked, ``episode_length`` in MABrax.
+
+    Raises:
+        InputError: there is no such environment or map, an option does not fit, JaxMARL (or Brax) is not installed, or
+            the agents mix discrete and continuous actions.
+    """
+    identity, _, chosen = task.partition("/")
+    identity = ALIASES.get(identity, identity)
+    if identity not in FAMILIES:
+        raise unknown("JaxMARL environment", identity, [*FAMILIES, *ALIASES])
+    family = FAMILIES[identity]
+    shaping = check_number("shaping", shaping, 0.0, 1e6)
+    if shaping and not family.shaped:
+        raise InputError(f"jaxmarl/{task} has no shaped rewards, so shaping must be 0.")
+    with _quiet():
+        try:
+            import jaxmarl
+        except ModuleNotFoundError as error:
+            raise InputError(f"jaxmarl/{task} needs jaxmarl: pip install 'shoal[jaxmarl]'.") from error
+        arguments = arguments_of(identity, chosen) | options
+        try:
+            env = jaxmarl.make(identity, **arguments)
+        except ImportError as error:
+            raise InputError(f"jaxmarl/{task} needs brax: pip install 'shoal[jaxmarl]'.") from error
+        except (TypeError, ValueError, KeyError, AssertionError) as error:
+            raise InputError(f"jaxmarl/{task} cannot be built so: {str(error).rstrip('.')}.") from error
+    return environment(f"jaxmarl/{task}", env, family, shaping)
+
+
+def environment(name: str, env: Any, family: Family, shaping: float = 0.0) -> Environment:
+    """A JaxMARL environment as Shoal's.
+
+    Args:
+        name: what it is called.
+        env: the environment.
+        family: what must be known of it beyond JaxMARL's interface.
+        shaping: weight of the shaped rewards in ``info["shaped_reward"]``.
+    """
+    spec = _describe(name, env, family, shaping)
+    agents = spec.agents
+    own = jnp.asarray(own_actions(spec))
+    masked = family.legal is not None and isinstance(spec.action, Discrete)
+
+    def look(
+        seen: Mapping[str, Array],
+        state: Any,
+        alive: Bool[Array, " N"],
+        reward: Float[Array, " N"],
+        over: Bool[Array, ""],
+        last: Bool[Array, ""],
+        first: bool,
+    ) -> Step:
+        rows = [seen[agent].reshape(-1).astype(jnp.float32) for agent in agents]
+        legal = own
+        if masked:
+            assert family.legal is not None
+            allowed = family.legal(env, state)
+            legal = _stacked([allowed[agent].astype(bool) for agent in agents], spec.action.width)
+        whole = jnp.concatenate(rows) if family.world is None else family.world(seen, state).astype(jnp.float32)
+        return Step(
+            obs=_stacked(rows, spec.obs_dim),
+            state=whole,
+            legal=legal,
+            alive=alive,
+            reward=reward,
+            discount=jnp.broadcast_to(jnp.where(over, 0.0, 1.0), (len(agents),)),
+            first=jnp.asarray(first),
+            last=last,
+        )
+
+    def reset(key: PRNGKeyArray) -> tuple[Any, Step]:
+        seen, state = env.reset(key)
+        everyone, nothing, no = jnp.ones(len(agents), bool), jnp.zeros(len(agents)), jnp.asarray(False)
+        # Some states hold Python numbers at first.
+        return jax.tree.map(jnp.asarray, state), look(seen, state, everyone, nothing, no, no, first=True)
+
+    def step(key: PRNGKeyArray, state: Any, action: Array) -> tuple[Any, Step]:
+        moves = zip(agents, action, spec.action_dims, strict=True)
+        chosen = {agent: move if move.ndim == 0 else move[:width] for agent, move, width in moves}
+        seen, state, earned, done, info = env.step_env(key, state, chosen)
+        reward = jnp.stack([earned[agent] for agent in agents]).astype(jnp.float32)
+        if shaping:
+            reward += shaping * jnp.stack([info["shaped_reward"][agent] for agent in agents])
+        alive = jnp.ones(len(agents), bool)
+        if family.mortal:
+            alive = ~jnp.stack([done[agent] for agent in agents])
+        last = done["__all__"]
+        return state, look(seen, state, alive, reward, family.terminated(env, state, last), last, first=False)
+
+    render = None if family.draw is None else lambda state: family.draw(env, state)  # pyright: ignore[reportOptionalCall]
+    return Environment(spec, reset, step, render)
+
+
+def _describe(name: str, env: Any, family: Family, shaping: float) -> EnvSpec:
+    agents = tuple(env.agents)
+    seen, state = jax.eval_shape(env.reset, jax.random.key(0))
+    widths = tuple(int(np.prod(seen[agent].shape)) for agent in agents)
+    whole = sum(widths) if family.world is None else jax.eval_shape(family.world, seen, state).shape[0]
+    action, action_dims = _actions(name, [env.action_space(agent) for agent in agents])
+    kinds = [(agent.rstrip("0123456789"), *sizes) for agent, *sizes in zip(agents, widths, action_dims, strict=True)]
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    shared = len(agents) == 1 or (family.shared_reward and not shaping)
+    return EnvSpec(
+        name=name,
+        agents=agents,
+        obs_dims=widths,
+        state_dim=int(whole),
+        action=action,
+        action_dims=action_dims,
+        roles=tuple(numbers[kind] for kind in kinds),
+        horizon=family.horizon(env),
+        shared_reward=shared,
+        score="mean" if family.shared_reward else "sum",
+        novel=tuple(range(max(widths))) if family.relative else (),
+    )
+
+
+def _actions(name: str, spaces: list[Any]) -> tuple[Discrete | Box, tuple[int, ...]]:
+    """The padded action space, and each agent's own number of actions or dimensions."""
+    discrete = [hasattr(space, "n") for space in spaces]
+    if all(discrete):
+        widths = tuple(int(space.n) for space in spaces)
+        return Discrete(max(widths)), widths
+    if any(discrete):
+        raise InputError(f"{name} mixes agents with discrete and with continuous actions, which no team can.")
+    widths = tuple(int(np.prod(space.shape)) for space in spaces)
+    lows = {float(low) for space in spaces for low in np.ravel(space.low)}
+    highs = {float(high) for space in spaces for high in np.ravel(space.high)}
+    if len(lows) != 1 or len(highs) != 1:
+        raise InputError(f"{name} bounds actions by several numbers ({lows} to {highs}); Shoal needs one for all.")
+    return Box(max(widths), lows.pop(), highs.pop()), widths
+
+
+def _stacked(rows: list[Array], width: int) -> Array:
+    """Rows of different lengths as one array [N, width], padded with zeros."""
+    return jnp.stack([row if row.size == width else jnp.pad(row, (0, width - row.size)) for row in rows])
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Neither what JaxMARL prints when it is imported nor its warnings that environments are old.
+
+    Importing it replaces ``sys.stdout`` and ``sys.stderr`` by those of the process, so these are held as well.
+    """
+    out, err = sys.__stdout__, sys.__stderr__
+    noise = io.StringIO()
+    with contextlib.redirect_stdout(noise), contextlib.redirect_stderr(noise), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sys.__stdout__ = sys.__stderr__ = noise  # pyright: ignore[reportConstantRedefinition]
+        try:
+            yield
+        finally:
+            sys.__stdout__, sys.__stderr__ = out, err

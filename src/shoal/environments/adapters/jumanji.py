@@ -1,0 +1,57 @@
+"""Environments of Jumanji as device environments: one padded team, true ends told from time limits."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, PRNGKeyArray
+
+from shoal.types import Environment, EnvSpec, Step
+
+
+def environment(spec: EnvSpec, env: Any) -> Environment:
+    """A Jumanji environment whose observation holds ``agents_view`` [N O] and ``action_mask`` [N A].
+
+    The state is the concatenation of all observations. A reward per agent is summed over the team where
+    ``spec.shared_reward``; a reward of the whole team goes to each agent. Keys are used by ``reset`` alone: Jumanji's
+    states carry their own.
+
+    Args:
+        spec: its description.
+        env: the environment, with a time limit beyond ``spec.horizon``, so that whatever ends an episode by itself is a
+            termination. Jumanji's RobotWarehouse gives discount 0 at its time limit, too.
+    """
+    n = spec.num_agents
+
+    def look(state: Any, timestep: Any, first: bool) -> Step:
+        view = timestep.observation.agents_view.astype(jnp.float32)
+        earned = timestep.reward.astype(jnp.float32)
+        over = timestep.last()
+        return Step(
+            obs=view,
+            state=view.reshape(-1),
+            legal=timestep.observation.action_mask,
+            alive=jnp.ones((n,), bool),
+            reward=jnp.broadcast_to(earned.sum(), (n,)) if spec.shared_reward else earned,
+            discount=jnp.broadcast_to(jnp.where(over, 0.0, 1.0), (n,)),
+            first=jnp.asarray(first),
+            last=over | (state.step_count >= spec.horizon),
+        )
+
+    def reset(key: PRNGKeyArray) -> tuple[Any, Step]:
+        state, timestep = env.reset(key)
+        return state, look(state, timestep, first=True)
+
+    def step(key: PRNGKeyArray, state: Any, action: Int[Array, " N"]) -> tuple[Any, Step]:
+        state, timestep = env.step(state, action)
+        return state, look(state, timestep, first=False)
+
+    return Environment(spec, reset, step, _painter(env))
+
+
+def _painter(env: Any) -> Callable[[Any], np.ndarray]:
+    def paint(state: Any) -> np.ndarray:
+        return np.asarray(env.render(state))[..., :3]
+
+    return paint

@@ -1,0 +1,198 @@
+"""``lbf/…``: level-based foraging, on the device through Jumanji or on the host through lbforaging.
+
+The game of Albrecht and Ramamoorthy 2013, in the tasks of Papoudakis et al. 2021, "Benchmarking Multi-Agent Deep
+Reinforcement Learning Algorithms in Cooperative Tasks". This module knows no JAX until it is asked for the device.
+"""
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from shoal.environments.options import check_choice, check_count
+from shoal.errors import InputError
+from shoal.game import HostEnvironment, Moment
+from shoal.spec import Discrete, EnvSpec
+
+if TYPE_CHECKING:
+    from shoal.types import Environment
+
+MAX_LEVEL = 2
+"""The highest level of an agent, as in all registered tasks."""
+_NAME = re.compile(r"(?:Foraging-)?((?:(\d+)s-)?(\d+)x(\d+)-(\d+)p-(\d+)f(-coop)?)(?:-v\d+)?")
+
+
+class Task(NamedTuple):
+    """What the name of a task says."""
+
+    name: str
+    sight: int
+    """Cells seen in each direction; the whole field where the name has no ``Ns-``."""
+    side: int
+    players: int
+    foods: int
+    coop: bool
+
+
+def make(
+    task: str,
+    *,
+    backend: Literal["device", "host"] = "device",
+    horizon: int | None = None,
+    reward: Literal["team", "individual"] = "team",
+) -> "Environment | HostEnvironment":
+    """Level-based foraging: agents gather food that only enough of them together can lift.
+
+    Tasks are named as elsewhere: ``lbf/2s-8x8-2p-2f-coop`` is a field of 8 x 8 cells, 2 players who see 2 cells far, 2
+    foods, each of which takes all players or the strongest three together (``coop``); a name without ``2s-`` lets
+    everyone see the whole field.
+
+    Actions are none, north, south, west, east and load; walking into a wall or a food is illegal, and so is loading
+    where no food is near. An observation holds row and column within the cells in sight, and level, of every food, of
+    oneself and of the others, (-1, -1, 0) for what is out of sight. The state is the concatenation of all observations.
+    An episode ends when all food is gone.
+
+    Rewards are scaled so that all the food of an episode is worth 1 to the whole team: a score is the share of the food
+    that was gathered, by its level, with either ``reward``.
+
+    The backends are two implementations of the same rules that differ in details. Jumanji's keeps a place for each food
+    in the observation, lbforaging's lists the foods in sight first; near a wall lbforaging's players see others further
+    off; only in Jumanji's is walking into another player illegal; and episodes start from different places.
+
+    Args:
+        task: the name without ``lbf/``; ``Foraging-…-v3`` is understood as well.
+        backend: ``device`` plays Jumanji's implementation inside the compiled program, ``host`` lbforaging's in worker
+            processes.
+        horizon: steps after which an episode is cut off; None: the library's own, 100 (Jumanji) or 50 (lbforaging).
+        reward: ``team`` gives everyone the sum of what all agents earn, ``individual`` each agent its own share.
+
+    Raises:
+        InputError: the name or an option is wrong, or the library is not installed.
+    """
+    parsed = parse(task)
+    on_host = check_choice("backend", backend, ("device", "host")) == "host"
+    shared = check_choice("reward", reward, ("team", "individual")) == "team"
+    limit = check_count("horizon", (50 if on_host else 100) if horizon is None else horizon)
+    spec = describe(parsed, limit, shared)
+    if not on_host:
+        return _device(spec, parsed)
+    maker = functools.partial(Foraging, task, limit, shared)
+    maker().close()
+    return HostEnvironment(spec, maker)
+
+
+def parse(task: str) -> Task:
+    """What the name of a task says.
+
+    Raises:
+        InputError: it is no such name, or nobody could play it.
+    """
+    match = _NAME.fullmatch(task)
+    if match is None or match[3] != match[4]:
+        raise InputError(f"There is no foraging task {task!r}; names look like 2s-8x8-2p-2f-coop or 10x10-3p-3f.")
+    name, sight, side, _, players, foods, coop = match.groups()
+    parsed = Task(name, int(sight or side), int(side), int(players), int(foods), coop is not None)
+    if parsed.side < 5 or parsed.players < 1 or parsed.foods < 1 or not 1 <= parsed.sight <= parsed.side:
+        raise InputError(f"lbf/{name} needs a side of at least 5, a player, a food, and a sight of 1 to {side} cells.")
+    if (parsed.side - 2) ** 2 - parsed.players <= 5 * parsed.foods:
+        raise InputError(f"lbf/{name} has no room for {players} players and {foods} foods that lie apart.")
+    return parsed
+
+
+def describe(task: Task, horizon: int, shared: bool) -> EnvSpec:
+    """The description that both backends share."""
+    n = task.players
+    width = 3 * (task.foods + n)
+    return EnvSpec(
+        name=f"lbf/{task.name}",
+        agents=tuple(f"player_{i}" for i in range(n)),
+        obs_dims=(width,) * n,
+        state_dim=width * n,
+        action=Discrete(6),
+        action_dims=(6,) * n,
+        roles=(0,) * n,
+        horizon=horizon,
+        shared_reward=shared,
+        score="mean" if shared else "sum",
+    )
+
+
+def _device(spec: EnvSpec, task: Task) -> "Environment":
+    try:
+        from jumanji.environments.routing.lbf.env import LevelBasedForaging
+        from jumanji.environments.routing.lbf.generator import RandomGenerator
+        from jumanji.environments.routing.lbf.viewer import LevelBasedForagingViewer
+    except ModuleNotFoundError as error:
+        raise InputError(f"{spec.name} on the device needs jumanji: pip install 'shoal[lbf]'.") from error
+    from shoal.environments.adapters import jumanji
+
+    generator = RandomGenerator(
+        grid_size=task.side,
+        fov=task.sight,
+        num_agents=task.players,
+        num_food=task.foods,
+        max_agent_level=MAX_LEVEL,
+        force_coop=task.coop,
+    )
+    viewer = LevelBasedForagingViewer(task.side, spec.name, render_mode="rgb_array")
+    return jumanji.environment(spec, LevelBasedForaging(generator, viewer, time_limit=spec.horizon + 1))
+
+
+class Foraging:
+    """lbforaging's game on the host.
+
+    Its time limit comes as ``terminated`` there, and is told from a true end by the food that is left. Where its
+    players start depends on where they last stood; here on the seed alone.
+    """
+
+    def __init__(self, task: str, horizon: int, shared: bool, render: bool = False) -> None:
+        """``render`` changes nothing: lbforaging draws on a screen only."""
+        parsed = parse(task)
+        try:
+            from lbforaging.foraging import ForagingEnv
+        except ModuleNotFoundError as error:
+            raise InputError(f"lbf/{parsed.name} on the host needs lbforaging: pip install 'shoal[lbf]'.") from error
+        self.spec = describe(parsed, horizon, shared)
+        self._env: Any = ForagingEnv(
+            players=parsed.players,
+            min_player_level=1,
+            max_player_level=MAX_LEVEL,
+            min_food_level=1,
+            max_food_level=None,
+            field_size=(parsed.side, parsed.side),
+            max_num_food=parsed.foods,
+            sight=parsed.sight,
+            max_episode_steps=horizon,
+            force_coop=parsed.coop,
+        )
+
+    def reset(self, seed: int, out: Moment) -> None:
+        """Start an episode."""
+        for player in self._env.players:
+            player.position = None  # otherwise their old places would be taken while the first ones are placed
+        observations, _ = self._env.reset(seed=seed)
+        self._look(observations, out)
+
+    def step(self, action: np.ndarray, out: Moment) -> None:
+        """Play int32 [N]."""
+        observations, rewards, over, _, _ = self._env.step(action.tolist())
+        self._look(observations, out)
+        out.reward[...] = sum(rewards) if self.spec.shared_reward else rewards
+        out.last[...] = over
+        if over and not self._env.field.any():
+            out.discount[...] = 0.0
+
+    def _look(self, observations: tuple[np.ndarray, ...], out: Moment) -> None:
+        out.obs[...] = observations
+        out.state[...] = out.obs.reshape(-1)
+        out.legal[...] = False
+        for legal, player in zip(out.legal, self._env.players, strict=True):
+            for action in self._env._valid_actions[player]:
+                legal[action.value] = True
+
+    def render(self) -> None:
+        """No picture."""
+
+    def close(self) -> None:
+        """Nothing to free."""

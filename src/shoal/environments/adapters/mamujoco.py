@@ -1,0 +1,250 @@
+"""MA-MuJoCo: one robot whose joints are shared out among agents, from gymnasium-robotics' ``mamujoco_v1``.
+
+Each agent drives some joints and observes those and their neighbours, and what is global (the torso's place and speed).
+Agents differ in which joints they have, and their observations stand in the world's frame and not in their own, so that
+no two are interchangeable: even the four legs of the ant, whose spaces agree, pull in different directions. Each agent
+therefore has a role of its own; one policy may still be shared by all, over padded rows.
+
+Source: Peng et al. 2021, "FACMAC", and the package's own documentation of ``agent_obsk``. Its dynamics are those of
+Gymnasium's v5 robots: returns differ from those of the papers, which used an older wrapper on MuJoCo 2.1.
+"""
+
+import contextlib
+import functools
+import importlib
+import io
+import itertools
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import InputError, unknown
+from shoal.game import HostEnvironment, Moment, write_rows
+from shoal.spec import Box, EnvSpec
+
+# Robot -> its number of joints, and the ways of sharing them out that the package has a name for.
+_ROBOTS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "Ant": (8, ("2x4", "2x4d", "4x2")),
+    "HalfCheetah": (6, ("2x3", "6x1")),
+    "Hopper": (3, ("3x1",)),
+    "Humanoid": (17, ("9|8",)),
+    "HumanoidStandup": (17, ("9|8",)),
+    "Pusher": (7, ("3p",)),
+    "Reacher": (2, ("2x1",)),
+    "Swimmer": (2, ("2x1",)),
+    "Walker2d": (6, ("2x3",)),
+}
+_SEGMENTED = ("ManySegmentAnt", "ManySegmentSwimmer")
+
+
+def make(task: str, *, agent_obsk: int | None = 1) -> HostEnvironment:
+    """``mamujoco/ROBOT-NxM``: N agents of M joints each, for example ``mamujoco/Ant-4x2``.
+
+    Robots: Ant, HalfCheetah, Hopper, Humanoid, HumanoidStandup, Pusher, Reacher, Swimmer, Walker (or Walker2d),
+    ManySegmentAnt, ManySegmentSwimmer. A sharing that gymnasium-robotics has a name for is its own (also ``2x4d``,
+    ``9|8``, ``3p``); any other NxM that uses every joint once gives each agent the next M joints in the order of the
+    robot's actuators. ``Swimmer-NxM`` of more than two joints is the ManySegmentSwimmer.
+
+    Args:
+        agent_obsk: how far along the body an agent sees: 0 its own joints, 1 also the positions of those next to them
+            (the package's default), and so on. HARL's curves were made with 0, those of the HAPPO paper with 2. None
+            makes one agent of the whole robot.
+
+    Raises:
+        InputError: there is no such robot or sharing, ``agent_obsk`` is negative, or the package is missing.
+    """
+    robot, parts = _parsed(task)
+    if agent_obsk is not None and agent_obsk < 0:
+        raise InputError(f"agent_obsk counts joints, so it cannot be {agent_obsk}.")
+    maker = functools.partial(_Robot, task, robot, parts, agent_obsk)
+    return HostEnvironment(maker().spec, maker)
+
+
+def _parsed(task: str) -> tuple[str, str]:
+    """The package's name of the robot, and how its joints are shared out."""
+    robot, _, parts = task.partition("-")
+    robot = "Walker2d" if robot == "Walker" else robot
+    if robot not in _ROBOTS and robot not in _SEGMENTED:
+        raise unknown("robot", robot, [*_ROBOTS, *_SEGMENTED])
+    size = _size(parts)
+    if robot == "Swimmer" and size > 2:
+        robot = "ManySegmentSwimmer"
+    if robot in _SEGMENTED:
+        if size < 2:
+            raise InputError(f"{robot} is shared out as NxM, N agents of M segments each, not {parts!r}.")
+        return robot, parts
+    joints, named = _ROBOTS[robot]
+    if parts not in named and size != joints:
+        known = dict.fromkeys((*named, *(f"{n}x{joints // n}" for n in range(2, joints + 1) if joints % n == 0)))
+        raise InputError(f"{robot} has {joints} joints and is shared out as {', '.join(known)}, not {parts!r}.")
+    return robot, parts
+
+
+def _size(parts: str) -> int:
+    """N·M of ``NxM``; 0 of anything else."""
+    agents, _, each = parts.partition("x")
+    return int(agents) * int(each) if agents.isdecimal() and each.isdecimal() else 0
+
+
+def original(robot: str, parts: str, agent_obsk: int | None, render: bool = False) -> Any:
+    """The package's own environment.
+
+    Raises:
+        InputError: the package is missing.
+    """
+    if render and sys.platform == "linux" and "DISPLAY" not in os.environ:
+        os.environ.setdefault("MUJOCO_GL", "egl")  # MuJoCo's default needs a screen even for pictures in memory.
+    with _quiet():
+        from gymnasium_robotics import mamujoco_v1
+
+        options: dict[str, Any] = {"render_mode": "rgb_array" if render else None, "disable_env_checker": True}
+        if robot in _SEGMENTED:
+            return mamujoco_v1.parallel_env(robot, parts, agent_obsk, gym_env=_segmented(robot, _size(parts), options))
+        if parts not in _ROBOTS[robot][1] or robot == "Pusher":
+            options["agent_factorization"] = _factorisation(robot, parts)
+        return mamujoco_v1.parallel_env(robot, parts, agent_obsk, **options)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the packages say, in every worker process, of tasks and model files that are not the user's: on
+    import, and, into a file in the working directory as well, when a robot is built."""
+    try:
+        mujoco: Any = importlib.import_module("mujoco")
+        with contextlib.redirect_stderr(io.StringIO()):
+            import gymnasium_robotics  # noqa: F401
+    except ImportError as error:
+        raise InputError("mamujoco/… needs gymnasium-robotics: pip install 'shoal[mamujoco]'.") from error
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda _: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
+def _factorisation(robot: str, parts: str) -> dict[str, Any]:
+    """The package's own of that name, or N agents that take the next M joints each, in the order of their actuators."""
+    from gymnasium_robotics.envs.multiagent_mujoco.obsk import get_parts_and_edges
+
+    named = _ROBOTS[robot][1]
+    groups, edges, shared = get_parts_and_edges(robot, parts if parts in named else named[0])
+    joints = sorted(itertools.chain(*groups), key=lambda joint: joint.act_ids or 0)
+    if robot == "Pusher":  # Two joints have the label that the package sorts by: agents would see either one first.
+        for joint in joints:
+            joint.label = f"joint{joint.act_ids}"
+    if parts not in named:
+        each = int(parts.partition("x")[2])
+        groups = [tuple(joints[i : i + each]) for i in range(0, len(joints), each)]
+    return {"partition": groups, "edges": edges, "globals": shared}
+
+
+def _segmented(robot: str, segments: int, options: dict[str, Any]) -> Any:
+    """A robot of many segments. The package writes its model to, and removes it from, one place in its own folder:
+    worker processes that start together would take it from each other."""
+    import gymnasium
+    from gymnasium_robotics.envs.multiagent_mujoco import many_segment_ant, many_segment_swimmer
+
+    body, assets = ("Ant-v5", many_segment_ant) if robot == "ManySegmentAnt" else ("Swimmer-v5", many_segment_swimmer)
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/robot.xml"
+        assets.gen_asset(n_segs=segments, asset_path=path)
+        return gymnasium.make(body, xml_file=path, **options)
+
+
+class _Robot:
+    """The package lists every joint's numbers in Python at each step; nearly all its robots' observations are entries
+    of the global state, so they are found once and gathered thereafter."""
+
+    def __init__(self, task: str, robot: str, parts: str, agent_obsk: int | None, render: bool = False):
+        self._package = package = original(robot, parts, agent_obsk, render)
+        # Its time limit is counted here; the wrappers would only cost time.
+        self._limit: int = package.single_agent_env.get_wrapper_attr("_max_episode_steps")
+        self._body = package.single_agent_env.unwrapped
+        agents = tuple(package.possible_agents)
+        bounds = self._body.action_space
+        widths = [len(part) for part in package.agent_action_partitions]
+        self.spec = EnvSpec(
+            name=f"mamujoco/{task}",
+            agents=agents,
+            obs_dims=tuple(package.observation_space(agent).shape[0] for agent in agents),
+            state_dim=len(package.state()),
+            action=Box(max(widths), float(bounds.low[0]), float(bounds.high[0])),
+            action_dims=tuple(widths),
+            roles=tuple(range(len(agents))),
+            horizon=self._limit,
+            shared_reward=True,
+            score="mean",
+        )
+        # The package hands a whole robot's action on as it is, and collects the parts' in double precision.
+        self._torque = np.zeros(bounds.shape, np.float32 if agent_obsk is None else np.float64)
+        # Where joint after joint stands in the team's flattened action, and in the robot's.
+        self._from = np.concatenate([row * max(widths) + np.arange(width) for row, width in enumerate(widths)])
+        self._to = np.array([joint.act_ids for part in package.agent_action_partitions for joint in part])
+        self._entries = np.zeros(self.spec.state_dim + 1, np.float32)
+        self._speeds: slice | None = None
+        self._where = self._gathered()
+        self._clock = 0
+
+    def _gathered(self) -> np.ndarray | None:
+        """[N, O], where in the state (a zero appended) each number observed stands; None where it does not.
+
+        The state of some robots holds clipped speeds of which agents see the true ones: then ``_speeds`` says where.
+        """
+        where, layout = self._package.observation_factorization, getattr(self._body, "observation_structure", None)
+        if where is None:
+            return None
+        speeds = [None] if layout is None else [None, slice(layout["qpos"], layout["qpos"] + layout["qvel"])]
+        for self._speeds in speeds:
+            if self._agrees(where):
+                padded = np.full((self.spec.num_agents, self.spec.obs_dim), self.spec.state_dim)
+                write_rows(padded, list(where.values()))
+                return padded
+        return None
+
+    def _agrees(self, where: dict[str, np.ndarray]) -> bool:
+        """Whether what is gathered is what the package lists, of numbers that nothing clips and of large ones."""
+        rng, data = np.random.default_rng(0), self._body.data
+        for scale in (0.2, 20.0):
+            for values in (data.qpos, data.qvel, data.cinert, data.cvel, data.qfrc_actuator, data.cfrc_ext):
+                values[...] = rng.normal(scale=scale, size=values.shape)
+            seen, state = self._package._get_obs(), self._package.state()
+            if self._speeds is not None:
+                state[self._speeds] = data.qvel
+            if not all(np.array_equal(state[where[agent]], seen[agent]) for agent in seen):
+                return False
+        return True
+
+    def reset(self, seed: int, out: Moment) -> None:
+        self._clock = 0
+        self._write(self._body.reset(seed=seed)[0], out)
+
+    def step(self, action: np.ndarray, out: Moment) -> None:
+        self._torque[self._to] = action.ravel()[self._from]
+        state, reward, terminated, _, _ = self._body.step(self._torque)
+        self._clock += 1
+        self._write(state, out)
+        out.reward[...] = reward
+        if terminated:
+            out.discount[...] = 0.0
+        out.last[...] = terminated or self._clock >= self._limit
+
+    def _write(self, state: np.ndarray, out: Moment) -> None:
+        out.state[...] = state
+        if self._where is None:
+            write_rows(out.obs, list(self._package._get_obs().values()))
+        else:
+            self._entries[:-1] = out.state
+            if self._speeds is not None:
+                self._entries[self._speeds] = self._body.data.qvel
+            out.obs[...] = self._entries[self._where]
+
+    def render(self) -> np.ndarray | None:
+        return self._body.render()
+
+    def close(self) -> None:
+        self._package.close()

@@ -1,0 +1,170 @@
+"""PettingZoo's environments (https://pettingzoo.farama.org), ``pettingzoo:module_name``, and classes like them."""
+
+import functools
+import importlib
+import os
+from typing import Any, Literal
+
+import numpy as np
+
+from shoal.environments.adapters import spaces
+from shoal.environments.adapters.gymnasium import picture
+from shoal.environments.adapters.teams import Team, end
+from shoal.environments.adapters.turns import TurnGame
+from shoal.errors import InputError
+from shoal.game import Game, HostEnvironment, Moment
+from shoal.spec import EnvSpec
+
+_Score = Literal["sum", "mean"]
+
+# Environments whose state() is all observations side by side, each of them computed once more: there it is put together
+# from those that step() returned.
+_CONCATENATED = frozenset({"mpe2._mpe_utils.simple_env"})
+
+
+def make(
+    task: str, *, time_limit: int | None = None, score: _Score = "sum", shared_reward: bool = False, **options: Any
+) -> HostEnvironment:
+    """A PettingZoo environment: all agents act at once, or, where they take turns, whoever is not on turn has the one
+    legal action 0.
+
+    An agent that ends is dead from then on: its row is zero. One that ends by ``terminations`` has discount 0 there,
+    one by ``truncations`` has 1; the episode ends when no agent is left. A step of a game of turns is one move, which
+    gives every agent what its cumulative reward gained by it. ``action_mask`` in observations or infos gives the legal
+    actions. The state is the environment's ``state()``, or else all observations side by side.
+
+    Args:
+        task: the module, for example ``mpe2.simple_spread_v3`` or ``pettingzoo.classic.tictactoe_v3`` (``pettingzoo.``
+            may be left out).
+        time_limit: steps after which an episode is cut off; the environment's own limit where it is smaller or this is
+            absent, and 10,000 where it has none that is known.
+        score: whether the agents' returns are quoted as their sum or their mean.
+        shared_reward: whether all agents always receive the same reward, which cannot be known from outside.
+        options: keyword arguments of the module's ``parallel_env`` or ``env``.
+
+    Raises:
+        InputError: there is no such module, it takes no such option, what it needs is not installed, or its spaces
+            cannot be those of one team.
+    """
+    if score not in ("sum", "mean"):
+        raise InputError(f"pettingzoo:{task} needs score 'sum' or 'mean', not {score!r}.")
+    maker = functools.partial(_game, task, time_limit, score, shared_reward, options)
+    game = maker()
+    game.close()
+    return HostEnvironment(game.spec, maker)
+
+
+def _game(
+    task: str,
+    time_limit: int | None,
+    score: _Score,
+    shared_reward: bool,
+    options: dict[str, Any],
+    render: bool = False,
+) -> Game:
+    name = f"pettingzoo:{task}"
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    module = _module(task, name)
+    factory = getattr(module, "parallel_env", None) or getattr(module, "env", None)
+    if factory is None:
+        raise InputError(f"The module {module.__name__} has neither 'parallel_env' nor 'env'.")
+    given = {**options, "render_mode": "rgb_array"} if render else options
+    try:
+        made = factory(**given)
+    except ImportError as error:
+        raise InputError(f"{name} needs more than is installed: {error}") from error
+    except (TypeError, ValueError, AssertionError) as error:
+        raise InputError(f"{name} cannot be made with the options {given}: {error}") from error
+    return wrap(made, name, time_limit=time_limit, score=score, shared_reward=shared_reward)
+
+
+def _module(task: str, name: str) -> Any:
+    try:
+        importlib.import_module("pettingzoo")
+    except ModuleNotFoundError as error:
+        raise InputError(f"{name} needs pettingzoo: pip install 'shoal[pettingzoo]'.") from error
+    missing = ""
+    for path in (task, f"pettingzoo.{task}"):
+        try:
+            return importlib.import_module(path)
+        except ModuleNotFoundError as error:
+            absent = error.name or ""
+            if absent != path and not path.startswith(f"{absent}."):
+                raise InputError(f"{name} needs the module {absent!r}, which is not installed.") from error
+            missing = missing or absent
+        except ImportError as error:
+            raise InputError(f"{name} needs more than is installed: {error}") from error
+    raise InputError(f"There is no module {missing!r}, which {name} needs.")
+
+
+def wrap(
+    made: Any, name: str, *, time_limit: int | None = None, score: _Score = "sum", shared_reward: bool = False
+) -> Game:
+    """An object with PettingZoo's parallel or AEC interface behind Shoal's.
+
+    Raises:
+        InputError: it has no ``possible_agents``, or its spaces cannot be those of one team.
+    """
+    if not getattr(made, "possible_agents", None):
+        raise InputError(f"{name} names no possible_agents, so the size of its team is unknown.")
+    if hasattr(made, "agent_iter"):
+        if not getattr(made, "metadata", {}).get("is_parallelizable", False):
+            return TurnGame(made, name, time_limit, score, shared_reward)
+        from pettingzoo.utils.conversions import aec_to_parallel
+
+        made = aec_to_parallel(made)
+    return _ParallelGame(made, name, time_limit, score, shared_reward)
+
+
+class _ParallelGame:
+    """All agents act at once."""
+
+    def __init__(self, env: Any, name: str, time_limit: int | None, score: _Score, shared_reward: bool):
+        self._env = env
+        limit = spaces.limit(env, time_limit, name)
+        state = getattr(type(getattr(env, "unwrapped", env)), "state", None)
+        known = getattr(state, "__module__", "") in _CONCATENATED
+        self._team = Team(env, name, limit, score, shared_reward, ask=not known)
+        self._agents = self._team.agents
+        self._limit = limit
+        self._time = 0
+        self._gone = np.zeros(len(self._agents), bool)
+        self._all_here = True
+        self.spec: EnvSpec = self._team.spec
+
+    def reset(self, seed: int, out: Moment) -> None:
+        seen, infos = self._env.reset(seed=seed)
+        self._time = 0
+        here = self._env.agents
+        self._gone[:] = [agent not in here or agent not in seen for agent in self._agents]
+        self._all_here = not self._gone.any()
+        self._team.write(seen, infos, out, first=True)
+        if not self._all_here:
+            out.alive[self._gone] = False
+
+    def step(self, action: np.ndarray, out: Moment) -> None:
+        agents, gone = self._agents, self._gone
+        # Python's own numbers are quicker to go through than an array's.
+        rows = action.tolist() if self._team.indices else action
+        each = zip(agents, self._team.send, rows, gone.tolist(), strict=True)
+        seen, rewards, ended, cut, infos = self._env.step({a: send(x) for a, send, x, absent in each if not absent})
+        self._time += 1
+        self._team.write(seen, infos, out)
+        for i, agent in enumerate(agents):
+            if agent in rewards and (self._all_here or not gone[i]):
+                out.reward[i] = rewards[agent]
+        here = self._env.agents
+        late = self._time >= self._limit
+        if late or not self._all_here or len(here) < len(agents) or any(ended.values()) or any(cut.values()):
+            cuts = np.array([bool(cut.get(a, False)) for a in agents]) | late
+            # An agent that is no longer listed has ended, whether or not the environment said so.
+            ends = np.array([bool(ended.get(a, False)) or not (a in here or cut.get(a, False)) for a in agents])
+            gone &= np.array([a not in here or a not in seen for a in agents]) | ends | cuts
+            end(out, gone, ends, cuts)
+            self._all_here = not gone.any()
+
+    def render(self) -> np.ndarray | None:
+        return picture(self._env.render)
+
+    def close(self) -> None:
+        self._env.close()

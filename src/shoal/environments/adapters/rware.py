@@ -1,0 +1,188 @@
+"""``rware/…``: the multi-robot warehouse, on the device through Jumanji or on the host through rware.
+
+The tasks of Papoudakis et al. 2021, "Benchmarking Multi-Agent Deep Reinforcement Learning Algorithms in Cooperative
+Tasks". This module knows no JAX until it is asked for the device.
+"""
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from shoal.environments.options import check_choice, check_count
+from shoal.errors import InputError
+from shoal.game import HostEnvironment, Moment
+from shoal.spec import Discrete, EnvSpec
+
+if TYPE_CHECKING:
+    from shoal.types import Environment
+
+SIZES = {"tiny": (1, 3), "small": (2, 3), "medium": (2, 5), "large": (3, 5)}
+"""Rows and columns of blocks of shelves."""
+HEIGHT = 8
+"""Shelves from the top to the bottom of a block."""
+REQUESTS = {"-easy": 2.0, "": 1.0, "-hard": 0.5}
+"""Shelves requested at any moment, per robot."""
+_NAME = re.compile(r"(?:rware-)?((tiny|small|medium|large)-(\d+)ag(-easy|-hard|))(?:-v\d+)?")
+
+
+class Task(NamedTuple):
+    """What the name of a task says."""
+
+    name: str
+    rows: int
+    columns: int
+    robots: int
+    requests: int
+
+
+def make(
+    task: str,
+    *,
+    backend: Literal["device", "host"] = "device",
+    horizon: int = 500,
+    reward: Literal["team", "individual"] = "team",
+) -> "Environment | HostEnvironment":
+    """A warehouse: robots carry requested shelves to the goals and empty ones back.
+
+    Tasks are named as elsewhere: size (``tiny``, ``small``, ``medium``, ``large``), robots, and how many shelves are
+    requested at any moment, as many as robots, twice (``-easy``) or half as many (``-hard``): ``rware/tiny-2ag``,
+    ``rware/small-4ag-hard``. Each delivery earns 1, so a score is the number of deliveries in an episode.
+
+    Actions are none, forward, left, right and load or unload. An observation holds the robot's own place, load and
+    direction, and robots and shelves in the 3 x 3 cells around it. The state is the concatenation of all observations.
+
+    The backends are two implementations of nearly the same rules. In rware robots block each other's way, every action
+    is legal, and only the time limit ends an episode. In Jumanji an episode ends, by true termination, when two robots
+    collide (also when one enters a cell that another leaves in the same step but later in the order of robots); a
+    loaded robot may not walk into a shelf; and there is only a reward of the whole team.
+
+    Args:
+        task: the name without ``rware/``; ``rware-…-v2`` is understood as well.
+        backend: ``device`` plays Jumanji's implementation inside the compiled program, ``host`` rware's in worker
+            processes.
+        horizon: steps after which an episode is cut off.
+        reward: ``team`` gives everyone the sum of what all robots earn, ``individual`` each robot its own deliveries
+            (on the host).
+
+    Raises:
+        InputError: the name or an option is wrong, or the library is not installed.
+    """
+    parsed = parse(task)
+    on_host = check_choice("backend", backend, ("device", "host")) == "host"
+    shared = check_choice("reward", reward, ("team", "individual")) == "team"
+    check_count("horizon", horizon)
+    if on_host:
+        maker = functools.partial(Warehouse, task, horizon, shared)
+        built = maker()
+        return HostEnvironment(built.spec, maker)
+    if not shared:
+        raise InputError("rware/… has individual rewards on the host alone; add backend='host'.")
+    return _device(parsed, horizon)
+
+
+def parse(task: str) -> Task:
+    """What the name of a task says.
+
+    Raises:
+        InputError: it is no such name, or nobody could play it.
+    """
+    match = _NAME.fullmatch(task)
+    if match is None:
+        raise InputError(f"There is no warehouse task {task!r}; names look like tiny-2ag or small-4ag-hard.")
+    name, size, robots, difficulty = match.groups()
+    rows, columns = SIZES[size]
+    requests = int(int(robots) * REQUESTS[difficulty])
+    shelves = 2 * HEIGHT * rows * columns - 2 * HEIGHT  # the block before the goals is left out
+    if not 1 <= int(robots) <= 19 or not 1 <= requests < shelves:
+        raise InputError(f"rware/{name} needs 1 to 19 robots, and from 1 to {shelves - 1} requested shelves.")
+    return Task(name, rows, columns, int(robots), requests)
+
+
+def describe(task: Task, horizon: int, shared: bool, width: int) -> EnvSpec:
+    """The description that both backends share; ``width`` is that of an observation."""
+    n = task.robots
+    return EnvSpec(
+        name=f"rware/{task.name}",
+        agents=tuple(f"robot_{i}" for i in range(n)),
+        obs_dims=(width,) * n,
+        state_dim=width * n,
+        action=Discrete(5),
+        action_dims=(5,) * n,
+        roles=(0,) * n,
+        horizon=horizon,
+        shared_reward=shared,
+        score="mean" if shared else "sum",
+    )
+
+
+def _device(task: Task, horizon: int) -> "Environment":
+    try:
+        from jumanji.environments.routing.robot_warehouse.env import RobotWarehouse
+        from jumanji.environments.routing.robot_warehouse.generator import RandomGenerator
+        from jumanji.environments.routing.robot_warehouse.viewer import RobotWarehouseViewer
+    except ModuleNotFoundError as error:
+        raise InputError(f"rware/{task.name} on the device needs jumanji: pip install 'shoal[rware]'.") from error
+    from shoal.environments.adapters import jumanji
+
+    generator = RandomGenerator(
+        shelf_rows=task.rows,
+        shelf_columns=task.columns,
+        column_height=HEIGHT,
+        num_agents=task.robots,
+        sensor_range=1,
+        request_queue_size=task.requests,
+    )
+    side: Any = generator.grid_size
+    viewer = RobotWarehouseViewer(side, generator.goals, task.name, render_mode="rgb_array")
+    env = RobotWarehouse(generator, time_limit=horizon + 1, viewer=viewer)
+    return jumanji.environment(describe(task, horizon, True, int(env.num_obs_features)), env)
+
+
+class Warehouse:
+    """rware's game on the host; its time limit, the only end there is, comes as ``terminated`` there."""
+
+    def __init__(self, task: str, horizon: int, shared: bool, render: bool = False) -> None:
+        """``render`` changes nothing: rware draws on a screen only."""
+        parsed = parse(task)
+        try:
+            from rware.warehouse import RewardType
+            from rware.warehouse import Warehouse as Original
+        except ModuleNotFoundError as error:
+            raise InputError(f"rware/{parsed.name} on the host needs rware: pip install 'shoal[rware]'.") from error
+        self._env: Any = Original(
+            shelf_columns=parsed.columns,
+            column_height=HEIGHT,
+            shelf_rows=parsed.rows,
+            n_agents=parsed.robots,
+            msg_bits=0,
+            sensor_range=1,
+            request_queue_size=parsed.requests,
+            max_inactivity_steps=None,
+            max_steps=horizon,
+            reward_type=RewardType.INDIVIDUAL,
+        )
+        self.spec = describe(parsed, horizon, shared, self._env.observation_space[0].shape[0])
+
+    def reset(self, seed: int, out: Moment) -> None:
+        """Start an episode."""
+        observations, _ = self._env.reset(seed=seed)
+        self._look(observations, out)
+
+    def step(self, action: np.ndarray, out: Moment) -> None:
+        """Play int32 [N]."""
+        observations, rewards, over, _, _ = self._env.step(action.tolist())
+        self._look(observations, out)
+        out.reward[...] = sum(rewards) if self.spec.shared_reward else rewards
+        out.last[...] = over
+
+    def _look(self, observations: tuple[np.ndarray, ...], out: Moment) -> None:
+        out.obs[...] = observations
+        out.state[...] = out.obs.reshape(-1)
+
+    def render(self) -> None:
+        """No picture."""
+
+    def close(self) -> None:
+        """Nothing to free."""

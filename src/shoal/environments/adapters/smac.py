@@ -1,0 +1,200 @@
+"""``smac/…``: battles of small armies, in any package with the interface of SMAC. Knows no JAX.
+
+Samvelyan et al. 2019, "The StarCraft Multi-Agent Challenge"; Ellis et al. 2023, "SMACv2"; Michalski et al. 2023,
+"SMAClite: A Lightweight Environment for Multi-Agent Reinforcement Learning", which needs no StarCraft II.
+"""
+
+import functools
+import inspect
+from typing import Any, Literal
+
+import numpy as np
+
+from shoal.environments.adapters import smac_packages
+from shoal.environments.options import check_count
+from shoal.errors import InputError
+from shoal.game import HostEnvironment, Moment
+from shoal.spec import Discrete, EnvSpec
+
+
+def make(
+    task: str,
+    *,
+    package: Literal["smac", "smacv2", "smaclite"] | None = None,
+    time_limit: int | None = None,
+) -> HostEnvironment:
+    """A battle of the team's units against the computer's.
+
+    Tasks are SMAC's maps, ``smac/2s3z`` or ``smac/corridor``, of which SMAClite has twelve, and SMACv2's armies drawn
+    at random for every episode: ``smac/terran_5_vs_5``, ``smac/protoss_10_vs_11``, ``smac/zerg_20_vs_23`` and so on.
+
+    Actions are no-op (legal for the dead alone), stop, four moves, and attacking or healing each unit. Everybody
+    receives the team's reward, of which an episode won without loss of time holds about 20. Victory and defeat are true
+    terminations, the time limit is not. The state is the package's own. Who is dead sees zeros and has the no-op as the
+    only legal action, while the team's reward goes on.
+
+    SMAClite draws an episode from its seed alone. StarCraft II takes a seed only when it starts, with the first
+    episode; SMACv2 draws its armies without one.
+
+    Args:
+        task: the name without ``smac/``.
+        package: whose battle it is: SMAC's, SMACv2's or SMAClite's; None: the first of them that is installed (of
+            SMACv2 alone where armies are drawn). Their scores cannot be compared, so name it in a published run.
+        time_limit: steps after which an episode is cut off; None: SMAC's limit of that map, also with SMAClite, which
+            has none of its own.
+
+    Raises:
+        InputError: there is no such map or package, an option is wrong, or the package (or StarCraft II) is missing.
+    """
+    if time_limit is not None:
+        check_count("time_limit", time_limit)
+    maker = functools.partial(_build, task, smac_packages.choose(task, package), time_limit)
+    built = maker()
+    built.close()
+    return HostEnvironment(built.spec, maker)
+
+
+def _build(task: str, package: str, time_limit: int | None, render: bool = False) -> "Battle":
+    """``render`` changes nothing: pictures are made when they are asked for."""
+    return Battle(smac_packages.BUILDERS[package](task, time_limit), f"smac/{task}", time_limit)
+
+
+def understands(made: Any) -> bool:
+    """Whether an object has SMAC's interface, also inside Gymnasium's wrappers."""
+    core = getattr(made, "unwrapped", made)
+    return all(hasattr(core, word) for word in ("get_avail_actions", "get_state", "get_obs"))
+
+
+def wrap(made: Any, name: str) -> "Battle":
+    """An object with SMAC's interface, as a game.
+
+    Raises:
+        InputError: its time limit is not known, or it lacks a part of the interface.
+    """
+    return Battle(made, name)
+
+
+class Battle:
+    """An object with SMAC's interface, as a game.
+
+    ``step`` may give SMAC's (reward, terminated, info) or Gymnasium's five values. An agent is dead where the no-op,
+    action 0, is its only legal action. At a time limit SMAC says ``terminated``, and names the limit in ``info`` only
+    if it was told to; it is known by SMAC's counter of time-outs. Its counter of restarts tells an episode that was
+    lost because StarCraft II crashed, which is cut off as well.
+    """
+
+    def __init__(self, made: Any, name: str, time_limit: int | None = None) -> None:
+        """``time_limit``: steps; None: the object's own ``episode_limit``, or SMAC's limit of its map."""
+        self._env = made
+        self._core = core = getattr(made, "unwrapped", made)
+        try:
+            info = core.get_env_info() if hasattr(core, "get_env_info") else _attributes(core)
+            n, actions = int(info["n_agents"]), int(info["n_actions"])
+            width, state = (int(np.prod(info[key])) for key in ("obs_shape", "state_shape"))
+        except (AttributeError, KeyError) as error:
+            raise InputError(f"{name} has SMAC's get_avail_actions, but does not tell {error}.") from error
+        limit = time_limit or info.get("episode_limit") or smac_packages.LIMITS.get(_map_of(core))
+        if not limit:
+            raise InputError(f"{name} has no time limit; give the object an attribute episode_limit, in steps.")
+        self.spec = EnvSpec(
+            name=name,
+            agents=tuple(f"ally_{i}" for i in range(n)),
+            obs_dims=(width,) * n,
+            state_dim=state,
+            action=Discrete(actions),
+            action_dims=(actions,) * n,
+            roles=(0,) * n,
+            horizon=int(limit),
+            shared_reward=True,
+            score="mean",
+        )
+        self._seeded_reset = "seed" in inspect.signature(made.reset).parameters
+        self._seed = getattr(core, "seed", None)
+        self._seedable = callable(self._seed) and bool(inspect.signature(self._seed).parameters)
+        self._drawn_as = _drawing(core)
+        self._steps = 0
+        self._cuts: int | None = None
+
+    def reset(self, seed: int, out: Moment) -> None:
+        """Start an episode."""
+        if self._seeded_reset:
+            result = self._env.reset(seed=seed)
+        else:
+            if self._seedable:
+                self._core.seed(seed)
+            else:
+                smac_packages.seed_launch(self._env, seed)
+            result = self._env.reset()
+        self._steps = 0
+        self._cuts = self._interruptions()
+        self._look(self._core.get_obs() if self._env is self._core else result[0], out)
+
+    def step(self, action: np.ndarray, out: Moment) -> None:
+        """Play int32 [N]."""
+        result = self._env.step(action.tolist())  # SMAClite takes nothing but Python's own integers
+        self._steps += 1
+        if len(result) == 3:
+            reward, over, info = result
+            self._look(self._core.get_obs(), out)
+            cut = over and self._was_cut(info, out.alive)
+            over = over and not cut
+        elif len(result) == 5:
+            obs, reward, over, cut, _ = result
+            self._look(obs, out)
+        else:
+            raise InputError(f"{self.spec.name}: step gives {len(result)} values, where SMAC gives 3 and Gymnasium 5.")
+        out.reward[...] = float(reward)
+        if over:
+            out.last[...] = True
+            out.discount[...] = 0.0
+        elif cut or self._steps >= self.spec.horizon:
+            out.last[...] = True
+
+    def _look(self, obs: Any, out: Moment) -> None:
+        out.obs[...] = obs
+        out.state[...] = self._core.get_state()
+        out.legal[...] = self._core.get_avail_actions()
+        np.any(out.legal[:, 1:], axis=1, out=out.alive)
+        out.obs[~out.alive] = 0.0
+
+    def _was_cut(self, info: dict[str, Any], alive: np.ndarray) -> bool:
+        """Whether the end that was reported is none of the battle's own."""
+        if "episode_limit" in info:
+            return bool(info["episode_limit"])
+        if self._cuts is not None:
+            return self._interruptions() != self._cuts
+        return self._steps >= self.spec.horizon and not info.get("battle_won", False) and bool(alive.any())
+
+    def _interruptions(self) -> int | None:
+        """Time-outs and crashes so far; None where nobody counts them."""
+        timeouts = getattr(self._core, "timeouts", None)
+        return None if timeouts is None else timeouts + getattr(self._core, "force_restarts", 0)
+
+    def render(self) -> np.ndarray | None:
+        """A picture, where the object draws without a window."""
+        picture = None if self._drawn_as is None else self._core.render(**self._drawn_as)
+        return picture if isinstance(picture, np.ndarray) else None
+
+    def close(self) -> None:
+        """End the program that plays."""
+        self._env.close()
+
+
+def _attributes(core: Any) -> dict[str, Any]:
+    """What SMAC's ``get_env_info`` would tell of an object, such as SMAClite's, that has the facts as attributes."""
+    info = {"n_agents": core.n_agents, "n_actions": core.n_actions}
+    info |= {"obs_shape": core.obs_size, "state_shape": core.state_size}
+    return info | {"episode_limit": getattr(core, "episode_limit", None)}
+
+
+def _drawing(core: Any) -> dict[str, str] | None:
+    """What ``render`` is to be told for a picture; None where it would open a window."""
+    if not hasattr(core, "render"):
+        return None
+    if "mode" in inspect.signature(core.render).parameters:
+        return {"mode": "rgb_array"}
+    return {} if getattr(core, "render_mode", None) == "rgb_array" else None
+
+
+def _map_of(core: Any) -> str:
+    return getattr(core, "map_name", None) or getattr(getattr(core, "map_info", None), "name", "")

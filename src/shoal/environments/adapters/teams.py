@@ -1,0 +1,110 @@
+"""Teams whose observations come in a dict, and agents that end one by one."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from shoal.environments.adapters import spaces
+from shoal.game import Moment
+from shoal.spec import Discrete, EnvSpec
+
+
+class Team:
+    """The ``possible_agents`` of a PettingZoo environment, and what they see, written in place.
+
+    Args:
+        env: with PettingZoo's interface.
+        name: how the environment is called.
+        horizon: steps of the longest episode.
+        score: as in :class:`shoal.types.EnvSpec`.
+        shared_reward: likewise.
+        ask: whether to use the environment's ``state()``, where it has one.
+
+    Raises:
+        InputError: the spaces cannot be those of one team.
+    """
+
+    def __init__(
+        self, env: Any, name: str, horizon: int, score: Literal["sum", "mean"], shared_reward: bool, ask: bool = True
+    ):
+        self.agents: list[Any] = list(env.possible_agents)
+        acts = [env.action_space(agent) for agent in self.agents]
+        seen = [spaces.Observation(env.observation_space(agent), name) for agent in self.agents]
+        action, dims, self.send = spaces.actions(acts, name)
+        self._env = env
+        self._reads = [observation.read for observation in seen]
+        self._widths = [observation.width for observation in seen]
+        self._masks = [spaces.mask_reader(space) for space in acts]
+        self.indices = isinstance(action, Discrete)
+        self._in_observation = [observation.masked and self.indices for observation in seen]
+        self._in_info = False
+        state = _state(env) if ask else None
+        self._ask = state is not None
+        self.spec: EnvSpec = spaces.describe(
+            name,
+            self.agents,
+            seen,
+            acts,
+            (action, dims),
+            None if state is None else state.size,
+            horizon,
+            score,
+            shared_reward,
+        )
+
+    def write(self, seen: Mapping[Any, Any], infos: Mapping[Any, Any], out: Moment, first: bool = False) -> None:
+        """Observations, legal actions and the state; agents that ``seen`` lacks get zeros."""
+        if first:
+            self._in_info = self.indices and any(spaces.MASK in info for info in infos.values())
+        obs, state, ask, at = out.obs, out.state, self._ask, 0
+        for i, agent in enumerate(self.agents):
+            width = self._widths[i]
+            row = self._reads[i](seen[agent]) if agent in seen else 0.0
+            obs[i, :width] = row
+            if not ask:
+                state[at : at + width] = row
+                at += width
+            if self._in_observation[i] and agent in seen:
+                spaces.write_mask(out.legal[i], self._masks[i](seen[agent][spaces.MASK]))
+            elif self._in_info and spaces.MASK in infos.get(agent, ()):
+                spaces.write_mask(out.legal[i], self._masks[i](infos[agent][spaces.MASK]))
+        if ask:
+            state[:] = np.asarray(self._env.state()).reshape(-1)
+
+
+def _state(env: Any) -> np.ndarray | None:
+    """The environment's own global state, at the start of an episode, where it has one of numbers."""
+    if not hasattr(env, "state"):
+        return None
+    env.reset(seed=0)
+    try:
+        state = np.asarray(env.state(), np.float32)
+    except (NotImplementedError, AttributeError, TypeError, ValueError):
+        return None
+    return state.reshape(-1)
+
+
+def end(out: Moment, gone: np.ndarray, ended: np.ndarray, cut: np.ndarray) -> None:
+    """Write which agents end here, each on its own, and keep in ``gone`` who has ended.
+
+    Args:
+        out: written already, but for ``alive``, ``discount`` and ``last``.
+        gone: bool [N], who had ended before; updated.
+        ended: bool [N], who terminates now.
+        cut: bool [N], who is cut off now.
+    """
+    before = gone.copy()
+    gone |= ended | cut
+    if gone.all():
+        # Those who are still there keep their last observation, from which a time limit bootstraps.
+        out.last[...] = True
+        out.alive[before] = False
+        out.discount[ended & ~before] = 0.0
+        # Who ended earlier follows the episode: one number where all of it is a time limit or a termination.
+        out.discount[before] = float((cut & ~ended & ~before).any())
+    else:
+        out.alive[gone] = False
+        out.discount[ended & ~before] = 0.0
+        before |= ended
+    out.obs[before & ~out.alive] = 0.0

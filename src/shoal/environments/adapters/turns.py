@@ -1,0 +1,82 @@
+"""PettingZoo's games of turns (AEC): one step is one move, and everybody else has one legal action."""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from shoal.environments.adapters import spaces
+from shoal.environments.adapters.gymnasium import picture
+from shoal.environments.adapters.teams import Team, end
+from shoal.game import Moment
+from shoal.spec import EnvSpec
+
+
+class TurnGame:
+    """Agents take turns; whoever is not on turn has index 0 as its one legal action, which is not played.
+
+    Every agent is rewarded for every move, by what its cumulative reward gained: between two of its turns these add up
+    to what ``last()`` gives it. The environment's own limit in rounds becomes one in moves.
+    """
+
+    def __init__(self, env: Any, name: str, time_limit: int | None, score: Literal["sum", "mean"], shared_reward: bool):
+        self._env = env
+        self._limit = spaces.limit(env, time_limit, name, moves=len(env.possible_agents))
+        self._team = Team(env, name, self._limit, score, shared_reward)
+        self._places = {agent: i for i, agent in enumerate(self._team.agents)}
+        self._time = 0
+        self._gone = np.zeros(len(self._places), bool)
+        self._earned = np.zeros(len(self._places))
+        self.spec: EnvSpec = self._team.spec
+
+    def reset(self, seed: int, out: Moment) -> None:
+        """As :meth:`shoal.game.Game.reset`."""
+        self._env.reset(seed=seed)
+        self._time = 0
+        self._gone[:] = [agent not in self._env.agents for agent in self._places]
+        self._earned[:] = 0.0
+        self._skip()
+        self._write(out, first=True)
+        if self._gone.any():
+            out.alive[self._gone] = False
+
+    def step(self, action: np.ndarray, out: Moment) -> None:
+        """As :meth:`shoal.game.Game.step`."""
+        env, agents = self._env, self._team.agents
+        mover = self._places[env.agent_selection]
+        env.step(self._team.send[mover](action[mover]))
+        self._time += 1
+        self._earned[mover] = 0.0
+        for agent, total in env._cumulative_rewards.items():
+            i = self._places[agent]
+            out.reward[i] = total - self._earned[i]
+            self._earned[i] = total
+        here = env.agents
+        ends = np.array([a not in here or bool(env.terminations[a]) for a in agents])
+        cuts = np.array([a in here and bool(env.truncations[a]) for a in agents]) | (self._time >= self._limit)
+        over = (self._gone | ends | cuts).all()
+        if not over:
+            self._skip()
+        self._write(out)
+        end(out, self._gone, ends, cuts)
+
+    def _skip(self) -> None:
+        """Let those who have ended leave, as they must before another can move."""
+        env = self._env
+        while env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
+            env.step(None)
+
+    def _write(self, out: Moment, first: bool = False) -> None:
+        env = self._env
+        self._team.write({agent: env.observe(agent) for agent in env.agents}, env.infos, out, first)
+        for agent, i in self._places.items():
+            if agent != env.agent_selection:
+                out.legal[i] = False
+                out.legal[i, 0] = True
+
+    def render(self) -> np.ndarray | None:
+        """As :meth:`shoal.game.Game.render`."""
+        return picture(self._env.render)
+
+    def close(self) -> None:
+        """As :meth:`shoal.game.Game.close`."""
+        self._env.close()

@@ -1,0 +1,178 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+gymnasium = pytest.importorskip("gymnasium")
+
+from gymnasium import spaces  # noqa: E402
+
+from shoal.environments import registry  # noqa: E402
+from shoal.errors import InputError  # noqa: E402
+from shoal.game import HostEnvironment, blank, own_actions, refresh  # noqa: E402
+from shoal.spec import Box, Discrete  # noqa: E402
+
+
+def made(name, **options) -> HostEnvironment:
+    env = registry.make(name, **options)
+    assert isinstance(env, HostEnvironment)
+    return env
+
+
+def started(env: HostEnvironment, seed: int = 0):
+    game, moment, own = env.make(), blank(env.spec), own_actions(env.spec)
+    refresh(moment, own)
+    game.reset(seed, moment)
+
+    def step(action):
+        refresh(moment, own)
+        game.step(np.asarray(action), moment)
+
+    return moment, step, game
+
+
+@pytest.mark.parametrize(
+    ("task", "action", "horizon"),
+    [
+        ("LunarLander-v3", Discrete(4), 1000),
+        ("CartPole-v1", Discrete(2), 500),
+        ("Pendulum-v1", Box(1, -2.0, 2.0), 200),
+    ],
+)
+def test_an_environment_is_gymnasiums_own(task, action, horizon):
+    if task.startswith("Lunar"):
+        pytest.importorskip("Box2D")
+    env, raw = made(f"gymnasium:{task}"), gymnasium.make(task)
+    assert (env.spec.action, env.spec.horizon, env.spec.score) == (action, horizon, "mean")
+    moment, step, _ = started(env, seed=11)
+    seen, _ = raw.reset(seed=11)
+    rng = np.random.default_rng(0)
+    reward, over, cut = 0.0, False, False
+    while True:
+        np.testing.assert_array_equal(moment.obs[0], seen)
+        np.testing.assert_array_equal(moment.state, seen)
+        assert moment.reward[0] == np.float32(reward)
+        assert moment.last == (over or cut)
+        assert moment.discount[0] == (0.0 if over else 1.0)
+        if over or cut:
+            break
+        if isinstance(action, Box):
+            joint = rng.uniform(-2, 2, (1, 1)).astype(np.float32)
+            sent = joint[0]
+        else:
+            joint = rng.integers(0, action.n, 1, np.int32)
+            sent = int(joint[0])
+        step(joint)
+        seen, reward, over, cut, _ = raw.step(sent)
+
+
+def test_a_mask_in_the_info_gives_the_legal_actions():
+    env = made("gymnasium:Taxi-v4")
+    moment, _, _ = started(env, seed=3)
+    mask = gymnasium.make("Taxi-v4").reset(seed=3)[1]["action_mask"]
+    assert not mask.all()
+    np.testing.assert_array_equal(moment.legal[0], mask.astype(bool))
+    assert moment.obs.sum() == 1
+
+
+def test_a_time_limit_is_no_termination():
+    env = made("gymnasium:CartPole-v1", time_limit=3)
+    assert env.spec.horizon == 3
+    moment, step, _ = started(env)
+    for t in range(3):
+        step(np.array([t % 2], np.int32))
+        assert moment.last == (t == 2)
+    assert moment.discount[0] == 1
+
+
+def test_a_picture_comes_of_a_game_that_draws():
+    pytest.importorskip("pygame")
+    env = made("gymnasium:CartPole-v1")
+    game, moment = env.make(render=True), blank(env.spec)
+    game.reset(0, moment)
+    picture = game.render()
+    assert picture is not None
+    assert picture.shape == (400, 600, 3)
+    game.close()
+
+
+class Foragers(gymnasium.Env):
+    """Two agents in Tuples; the first ends on step 2, the second on step 3."""
+
+    def __init__(self, separate: bool = True):
+        self.separate = separate
+        self.observation_space = spaces.Tuple((spaces.Box(0, 9, (2,)), spaces.Box(0, 9, (3,))))
+        self.action_space = spaces.Tuple((spaces.Discrete(2), spaces.Discrete(4)))
+
+    def _seen(self):
+        return tuple(np.full(2 + i, self.time + i, np.float32) for i in range(2))
+
+    def reset(self, *, seed=None, options=None):
+        self.time = 1
+        return self._seen(), {}
+
+    def step(self, action):
+        assert action == (1, 3)
+        self.time += 1
+        over = [self.time >= 3, self.time >= 4] if self.separate else self.time >= 4
+        return self._seen(), [1.0, 2.0], over, False, {}
+
+
+def test_a_tuple_of_spaces_is_a_team():
+    env = made(Foragers)
+    assert env.spec.agents == ("agent_0", "agent_1")
+    assert (env.spec.obs_dims, env.spec.action_dims, env.spec.roles) == ((2, 3), (2, 4), (0, 1))
+    moment, step, _ = started(env)
+    np.testing.assert_array_equal(moment.obs, [[1, 1, 0], [2, 2, 2]])
+    np.testing.assert_array_equal(moment.state, [1, 1, 2, 2, 2])
+    rows = []
+    for _ in range(3):
+        step(np.array([1, 3], np.int32))
+        rows.append((moment.alive.tolist(), moment.discount.tolist(), moment.reward.tolist(), bool(moment.last)))
+    assert rows == [
+        ([True, True], [1, 1], [1, 2], False),
+        ([False, True], [0, 1], [1, 2], False),
+        ([False, True], [0, 0], [0, 2], True),
+    ]
+
+
+def test_one_flag_ends_a_team():
+    moment, step, _ = started(made(Foragers, separate=False))
+    for _ in range(3):
+        step(np.array([1, 3], np.int32))
+    assert moment.last
+    assert moment.alive.all()
+    assert not moment.discount.any()
+
+
+class Unbounded(gymnasium.Env):
+    observation_space = spaces.Box(0, 1, (1,))
+    action_space = spaces.Box(-np.inf, np.inf, (1,))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        (Unbounded, {}, "finite bounds"),
+        ("gymnasium:Nothing-v0", {}, "Nothing"),
+        ("gymnasium:CartPole-v1", {"weight": 1}, "weight"),
+        ("gymnasium:CartPole-v1", {"time_limit": 0}, "time_limit"),
+    ],
+)
+def test_what_cannot_be_is_refused(name, options, words):
+    with pytest.raises(InputError, match=words):
+        registry.make(name, **options)
+
+
+def test_a_missing_package_names_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(InputError, match=r"shoal\[gymnasium\]"):
+        registry.make("gymnasium:CartPole-v1")
+
+
+def test_workers_need_no_jax():
+    names = ("spaces", "teams", "turns", "pettingzoo", "gymnasium", "foreign")
+    lines = [f"import shoal.environments.adapters.{name}" for name in names]
+    lines.append("import sys; assert not {'jax', 'gymnasium', 'pettingzoo'} & set(sys.modules)")
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)

@@ -1,0 +1,63 @@
+"""What may be asked of ``jaxmarl/…``, what is refused, and that JaxMARL stays silent."""
+
+import contextlib
+import importlib
+import io
+import sys
+
+import pytest
+
+pytest.importorskip("jaxmarl")
+
+from shoal.environments import registry
+from shoal.environments.adapters import jaxmarl as adapter
+from shoal.errors import InputError
+from shoal.types import Box
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "said"),
+    [
+        ("smaxx/2s3z", {}, "did you mean 'smax'"),
+        ("storm", {}, "no JaxMARL environment 'storm'"),
+        ("smax/2s3s", {}, "no SMAX map '2s3s'"),
+        ("overcooked/cramped", {}, "did you mean 'cramped_room'"),
+        ("hanabi/full", {}, "has no maps"),
+        ("ant_4x2/far", {}, "has no maps"),
+        ("MPE_simple_spread_v3", {"agents": 3}, "cannot be built so"),
+        ("hanabi", {"num_agents": 9}, "cannot be built so"),
+        ("smax/3m", {"shaping": 1.0}, "has no shaped rewards"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence(task, options, said):
+    with pytest.raises(InputError, match=said):
+        registry.make(f"jaxmarl/{task}", **options)
+
+
+def test_mixed_teams_and_ragged_bounds_are_refused():
+    from jaxmarl.environments.spaces import Box as Real
+    from jaxmarl.environments.spaces import Discrete as Whole
+
+    with pytest.raises(InputError, match="mixes agents with discrete and with continuous"):
+        adapter._actions("x", [Whole(3), Real(-1.0, 1.0, (2,))])
+    with pytest.raises(InputError, match="bounds actions by several numbers"):
+        adapter._actions("x", [Real(-1.0, 1.0, (2,)), Real(-2.0, 1.0, (2,))])
+    assert adapter._actions("x", [Real(-1.0, 1.0, (2,)), Real(-1.0, 1.0, (3,))]) == (Box(3, -1.0, 1.0), (2, 3))
+
+
+def test_missing_libraries_name_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jaxmarl", None)
+    with pytest.raises(InputError, match=r"needs jaxmarl: pip install 'shoal\[jaxmarl\]'"):
+        registry.make("jaxmarl/hanabi")
+
+
+def test_nothing_is_printed_and_the_streams_stay_as_they_are(capfd):
+    import jaxmarl.environments
+
+    heard = io.StringIO()
+    with contextlib.redirect_stdout(heard):
+        with adapter._quiet():
+            importlib.reload(jaxmarl.environments)  # prints, and points sys.stdout to the process's own
+        assert sys.stdout is heard
+    assert heard.getvalue() == "" and capfd.readouterr() == ("", "")
+    assert sys.__stdout__ is not None and sys.__stdout__.fileno() == 1

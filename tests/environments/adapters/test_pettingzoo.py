@@ -1,0 +1,250 @@
+import functools
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pettingzoo")
+gymnasium = pytest.importorskip("gymnasium")
+
+from gymnasium import spaces  # noqa: E402
+
+from shoal.environments import registry  # noqa: E402
+from shoal.errors import InputError  # noqa: E402
+from shoal.game import HostEnvironment, blank, own_actions, refresh  # noqa: E402
+from shoal.spec import Box, Discrete  # noqa: E402
+
+
+def made(name, **options) -> HostEnvironment:
+    env = registry.make(name, **options)
+    assert isinstance(env, HostEnvironment)
+    return env
+
+
+def started(env: HostEnvironment, seed: int = 0):
+    game, moment, own = env.make(), blank(env.spec), own_actions(env.spec)
+    refresh(moment, own)
+    game.reset(seed, moment)
+
+    def step(action):
+        refresh(moment, own)
+        game.step(np.asarray(action), moment)
+
+    return moment, step, game
+
+
+def drawn(rng, moment, spec):
+    if isinstance(spec.action, Box):
+        return rng.uniform(spec.action.low, spec.action.high, moment.legal.shape).astype(np.float32)
+    return np.array([rng.choice(np.flatnonzero(row)) for row in moment.legal], np.int32)
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "roles"),
+    [
+        ("simple_spread_v3", {"N": 2}, (0, 0)),
+        ("simple_spread_v3", {"continuous_actions": True}, (0, 0, 0)),
+        ("simple_speaker_listener_v4", {}, (0, 1)),
+        ("simple_tag_v3", {}, (0, 0, 0, 1)),
+    ],
+)
+def test_a_parallel_environment_is_the_packages_own(module, options, roles):
+    pytest.importorskip("mpe2")
+    env = made(f"pettingzoo:mpe2.{module}", **options)
+    raw = __import__(f"mpe2.{module}", fromlist=["x"]).parallel_env(**options)
+    assert (env.spec.roles, env.spec.horizon) == (roles, 25)
+    moment, step, _ = started(env, seed=7)
+    seen, _ = raw.reset(seed=7)
+    rng = np.random.default_rng(0)
+    rewards, cut = {}, {}
+    for t in range(26):
+        for i, agent in enumerate(raw.possible_agents):
+            width = env.spec.obs_dims[i]
+            np.testing.assert_array_equal(moment.obs[i, :width], seen[agent])
+            assert not moment.obs[i, width:].any()
+            assert moment.legal[i].sum() == env.spec.action_dims[i]
+            assert moment.reward[i] == np.float32(rewards.get(agent, 0.0))
+        np.testing.assert_array_equal(moment.state, raw.state())
+        assert moment.last == any(cut.values())
+        assert moment.discount.all() and moment.alive.all()
+        if t == 25:
+            break
+        action = drawn(rng, moment, env.spec)
+        step(action)
+        rows = [row[:dim] if row.ndim else int(row) for row, dim in zip(action, env.spec.action_dims, strict=True)]
+        seen, rewards, _, cut, _ = raw.step(dict(zip(raw.possible_agents, rows, strict=True)))
+    assert moment.last
+
+
+@pytest.mark.parametrize("module", ["tictactoe_v3", "connect_four_v3"])
+def test_a_game_of_turns_is_the_packages_own(module):
+    pytest.importorskip("pygame")
+    package = pytest.importorskip(f"pettingzoo.classic.{module}")
+    env, raw = made(f"pettingzoo:classic.{module}"), package.env()
+    rng = np.random.default_rng(1)
+    for seed in range(3):
+        moment, step, _ = started(env, seed)
+        raw.reset(seed=seed)
+        earned = dict.fromkeys(raw.possible_agents, 0.0)
+        for agent in raw.agent_iter():
+            seen, reward, over, _, _ = raw.last()
+            assert earned[agent] == reward
+            if over:
+                assert moment.last
+                assert not moment.discount.any()
+                raw.step(None)
+                continue
+            assert not moment.last
+            i = raw.possible_agents.index(agent)
+            np.testing.assert_array_equal(moment.obs[i], seen["observation"].reshape(-1))
+            np.testing.assert_array_equal(moment.legal[i], seen["action_mask"].astype(bool))
+            np.testing.assert_array_equal(np.flatnonzero(moment.legal[1 - i]), [0])
+            earned[agent] = 0.0
+            action = drawn(rng, moment, env.spec)
+            step(action)
+            raw.step(int(action[i]))
+            for j, other in enumerate(raw.possible_agents):
+                earned[other] += moment.reward[j]
+
+
+class Expedition:
+    """Three walkers: ``walker_0`` dies on step 2, ``walker_1`` is cut off on step 3, ``walker_2`` on step 5."""
+
+    metadata = {"name": "expedition"}  # noqa: RUF012
+    possible_agents = ("walker_0", "walker_1", "walker_2")
+
+    def __init__(self, ends: int = 5, late: bool = False, dies: bool = False):
+        self.ends, self.late, self.dies = ends, late, dies
+
+    @functools.cache  # noqa: B019
+    def observation_space(self, agent):
+        inner = {"where": spaces.Discrete(3), "when": spaces.Box(-9, 9, (2, 1), np.float64)}
+        return spaces.Dict({**inner, "action_mask": spaces.MultiBinary(6)})
+
+    @functools.cache  # noqa: B019
+    def action_space(self, agent):
+        return spaces.MultiDiscrete([2, 3])
+
+    def _seen(self):
+        mask = np.array([1, 0, 0, 1, 1, 1], np.int8)
+        row = {"where": 1, "when": np.full((2, 1), float(self.time)), "action_mask": mask}
+        return {agent: dict(row) for agent in self.agents}
+
+    def reset(self, seed=None, options=None):
+        self.time, self.played = 0, []
+        self.agents = list(self.possible_agents[: 2 if self.late else 3])
+        return self._seen(), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        self.time += 1
+        assert list(actions) == self.agents
+        self.played.append(actions)
+        if self.late and self.time == 1:
+            self.agents.append("walker_2")
+        seen = self._seen()
+        rewards = {agent: 1.0 + i for i, agent in enumerate(self.agents)}
+        dead = {a: (a == "walker_0" and self.time == 2) or (self.dies and self.time == self.ends) for a in self.agents}
+        cut = {a: self.time == {"walker_1": 3}.get(a, self.ends) and not dead[a] for a in self.agents}
+        self.agents = [agent for agent in self.agents if not (dead[agent] or cut[agent])]
+        return seen, rewards, dead, cut, {agent: {} for agent in seen}
+
+    def close(self):
+        pass
+
+
+def test_agents_end_each_in_its_own_way():
+    env = made(Expedition)
+    assert env.spec.action == Discrete(6)
+    assert env.spec.obs_dims == (5, 5, 5)
+    assert env.spec.roles == (0, 0, 0)
+    moment, step, game = started(env)
+    np.testing.assert_array_equal(moment.obs[0], [0, 0, 0, 1, 0])  # "when", then "where", one-hot
+    np.testing.assert_array_equal(moment.legal[2], [True, False, False, True, True, True])
+    rows = []
+    for _ in range(5):
+        step(np.array([5, 4, 3], np.int32))
+        rows.append((moment.alive.tolist(), moment.discount.tolist(), moment.reward.tolist(), bool(moment.last)))
+        assert moment.legal.any(1).all()
+        if len(rows) == 3:  # who is cut off shows what it saw last; who died shows nothing
+            assert moment.obs[1].any()
+            assert not moment.obs[0].any()
+    assert rows == [
+        ([True, True, True], [1, 1, 1], [1, 2, 3], False),
+        ([False, True, True], [0, 1, 1], [1, 2, 3], False),
+        ([False, False, True], [1, 1, 1], [0, 1, 2], False),
+        ([False, False, True], [1, 1, 1], [0, 0, 1], False),
+        ([False, False, True], [1, 1, 1], [0, 0, 1], True),
+    ]
+    np.testing.assert_array_equal(game._env.played[0]["walker_0"], [1, 2])
+    assert not moment.obs[1].any()
+
+
+def test_the_last_ones_death_is_a_termination():
+    moment, step, _ = started(made(Expedition, dies=True))
+    for _ in range(5):
+        step(np.array([5, 4, 3], np.int32))
+    assert moment.last
+    assert not moment.discount.any()
+
+
+def test_who_comes_later_is_not_there_before():
+    moment, step, _ = started(made(Expedition, late=True))
+    np.testing.assert_array_equal(moment.alive, [True, True, False])
+    assert not moment.obs[2].any()
+    step(np.array([5, 4, 3], np.int32))
+    assert moment.alive.all()
+    assert moment.obs[2].any()
+
+
+def test_a_time_limit_is_no_termination():
+    moment, step, _ = started(made("pettingzoo:mpe2.simple_spread_v3", time_limit=2))
+    step(np.zeros(3, np.int32))
+    assert not moment.last
+    step(np.zeros(3, np.int32))
+    assert moment.last
+    assert moment.discount.all()
+    assert moment.alive.all()
+
+
+class Mixed(Expedition):
+    def action_space(self, agent):
+        return spaces.Box(-1, 1, (2,)) if agent == "walker_0" else spaces.Discrete(2)
+
+
+class Huge(Expedition):
+    def action_space(self, agent):
+        return spaces.MultiDiscrete([17, 17, 17])
+
+
+class Ragged(Expedition):
+    def action_space(self, agent):
+        return spaces.Box(np.array([0.0, -2.0], np.float32), np.array([4.0, 2.0], np.float32))
+
+
+def test_bounds_that_differ_are_reached_from_one_box():
+    env = made(Ragged)
+    assert env.spec.action == Box(2)
+    _, step, game = started(env)
+    step(np.array([[-1, -1], [1, 1], [0, 0.5]], np.float32))
+    sent = game._env.played[0]
+    np.testing.assert_allclose([sent[a] for a in Ragged.possible_agents], [[0, -2], [4, 2], [2, 1]])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        (Mixed, {}, "mixes agents with discrete and with continuous"),
+        (Huge, {}, "4913 joint actions"),
+        ("pettingzoo:nowhere_v0", {}, "no module"),
+        ("pettingzoo:mpe2.simple_spread_v3", {"unknown": 1}, "unknown"),
+        ("pettingzoo:mpe2.simple_spread_v3", {"time_limit": 0}, "time_limit"),
+    ],
+)
+def test_what_cannot_be_is_refused(name, options, words):
+    with pytest.raises(InputError, match=words):
+        registry.make(name, **options)
+
+
+def test_a_missing_package_names_its_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pettingzoo", None)
+    with pytest.raises(InputError, match=r"shoal\[pettingzoo\]"):
+        registry.make("pettingzoo:mpe2.simple_spread_v3")

@@ -1,0 +1,195 @@
+"""Any object with SMAC's interface: played beside the original, step by step, on a little battle of the same interface.
+
+Random legal play in the stand-in, which raises on an illegal action, proves that the masks arrive as they are.
+"""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from skirmish import LiteSkirmish, Skirmish, Uncounted, Wrapped
+
+from shoal.environments import registry
+from shoal.environments.adapters import foreign, smac, smac_packages
+from shoal.errors import InputError
+from shoal.game import HostEnvironment, Moment, blank, own_actions, refresh
+
+EPISODES = 12
+
+
+def begun(game: Any, seed: int) -> tuple[Moment, np.ndarray]:
+    out, own = blank(game.spec), own_actions(game.spec)
+    refresh(out, own)
+    game.reset(seed, out)
+    return out, own
+
+
+def legal_play(out: Moment, rng: np.random.Generator) -> np.ndarray:
+    return np.array([rng.choice(np.flatnonzero(row)) for row in out.legal], np.int32)
+
+
+def sees(out: Moment, original: Any, obs: Any) -> None:
+    """``out`` says what the original does; its dead are told by their health."""
+    np.testing.assert_array_equal(out.alive, original.health > 0)
+    np.testing.assert_array_equal(out.obs, np.array(obs) * out.alive[:, None])
+    np.testing.assert_array_equal(out.state, original.get_state())
+    np.testing.assert_array_equal(out.legal, np.array(original.get_avail_actions(), bool))
+    assert out.legal[~out.alive, 0].all() and not out.legal[~out.alive, 1:].any()
+
+
+def side_by_side(game: Any, original: Any, episodes: int = EPISODES, scale: float = 1.0) -> dict[str, int]:
+    """Play both, of the same seeds and actions; how often each end came, and how many steps had a dead agent."""
+    rng = np.random.default_rng(1)
+    seen = {"won": 0, "lost": 0, "cut": 0, "mourned": 0}
+    for episode in range(episodes):
+        seed = 100 + episode
+        out, own = begun(game, seed)
+        if isinstance(original, LiteSkirmish):
+            obs, _ = original.reset(seed=seed)
+        else:
+            if type(original) is Uncounted:
+                original.seed(seed)
+            obs, _ = original.reset()
+        for step in range(1, game.spec.horizon + 1):
+            sees(out, original, scale * np.array(obs))
+            action = legal_play(out, rng)
+            refresh(out, own)
+            game.step(action, out)
+            result = original.step(action.tolist())
+            obs, (reward, over) = (result[0], result[1:3]) if len(result) == 5 else (original.get_obs(), result[:2])
+            np.testing.assert_array_equal(out.reward, np.full(game.spec.num_agents, reward, np.float32))
+            decided = not original.strength.any() or not original.health.any()
+            assert out.last == (over or step == game.spec.horizon)
+            np.testing.assert_array_equal(out.discount, 0.0 if decided else 1.0)
+            seen["mourned"] += not out.alive.all() and not out.last
+            if out.last:
+                sees(out, original, scale * np.array(obs))
+                seen["won" if not original.strength.any() else "lost" if decided else "cut"] += 1
+                break
+        else:
+            raise AssertionError("the episode did not end at its limit")
+    return seen
+
+
+@pytest.mark.parametrize(("kind", "limit"), [(Skirmish, 15), (Uncounted, 15)])
+def test_smacs_interface_is_played_step_by_step(kind: Any, limit: int):
+    original = kind(seed=100, limit=limit) if kind is Skirmish else kind(limit=limit)
+    game = foreign.wrap(kind(limit=limit), "mine:battle")
+    assert isinstance(game, smac.Battle) and game.spec.horizon == limit
+    assert game.spec.shared_reward and game.spec.score == "mean"
+    assert game.spec.num_agents == 3 and game.spec.action.width == 9
+    assert game.spec.state_dim == 21 and game.spec.obs_dims == (24, 24, 24)
+    assert min(side_by_side(game, original).values()) > 0  # all three ends, and steps after a death
+
+
+def test_smaclites_interface_is_played_step_by_step_with_smacs_time_limit_of_its_map():
+    game = smac.wrap(LiteSkirmish("2s3z"), "mine:lite")
+    assert game.spec.horizon == smac_packages.LIMITS["2s3z"] == 120
+    seen = side_by_side(smac.Battle(LiteSkirmish(), "mine:lite", 15), LiteSkirmish())
+    assert min(seen.values()) > 0
+    assert game.render() is None  # it would open a window
+    out, _ = begun(game, 3)
+    again, _ = begun(game, 3)
+    np.testing.assert_array_equal(out.obs, again.obs)
+
+
+def test_what_a_wrapper_changes_is_seen():
+    made = Wrapped(LiteSkirmish())
+    assert smac.understands(made) and not smac.understands(object())
+    game = smac.wrap(made, "mine:wrapped")
+    assert game.spec.horizon == 60
+    side_by_side(game, LiteSkirmish(), episodes=3, scale=2.0)
+
+
+def test_a_limit_that_info_tells_and_a_crash_are_cuts():
+    told = Uncounted(limit=25)
+    out, own = begun(game := smac.wrap(told, "mine:told"), 0)
+    told.says_limit, told.episode_limit = True, 3  # earlier than it had said
+    for _ in range(3):
+        refresh(out, own)
+        game.step(np.ones(3, np.int32), out)
+    assert out.last and out.discount.all()
+    crashing = Skirmish()
+    crashing.crash_at = 1
+    out, own = begun(game := smac.wrap(crashing, "mine:crash"), 0)
+    for _ in range(2):
+        refresh(out, own)
+        game.step(np.ones(3, np.int32), out)
+    assert out.last and out.discount.all() and not out.reward.any()
+
+
+@pytest.mark.parametrize("side", ["health", "strength"])
+@pytest.mark.parametrize("kind", [Skirmish, Uncounted])
+def test_an_end_at_the_very_last_step_is_the_battles_own(kind: Any, side: str):
+    made = kind(limit=1, hit=1.0)
+    out, own = begun(game := smac.wrap(made, "mine:last"), 0)
+    made.allies[:] = (4, 4)
+    made.enemies[:] = (5, 4)
+    getattr(made, side)[:] = 0
+    getattr(made, side)[0] = 1
+    action = [1, 1, 1] if side == "strength" else [1, 0, 0]
+    if side == "strength":
+        action[0] = 6
+    refresh(out, own)
+    game.step(np.array(action, np.int32), out)
+    assert out.last and not out.discount.any()
+
+
+def test_an_illegal_action_is_passed_on_and_raises():
+    game = smac.wrap(Skirmish(), "mine:battle")
+    out, _ = begun(game, 0)
+    with pytest.raises(ValueError, match="Invalid action for agent 1: 0"):
+        game.step(np.array([1, 0, 1], np.int32), out)
+
+
+def test_the_first_episodes_seed_is_starcrafts():
+    made, mine = Skirmish(), Skirmish(seed=5)
+    begun(smac.wrap(made, "mine:battle"), 77)
+    begun(smac.wrap(mine, "mine:battle"), 77)
+    assert made.seed() == 77 and mine.seed() == 5
+
+
+def test_any_factory_of_such_an_object_is_an_environment():
+    made = registry.make(Skirmish, limit=9)
+    assert isinstance(made, HostEnvironment) and made.spec.horizon == 9 and made.spec.name == "skirmish:Skirmish"
+    assert made.make().spec == made.spec
+
+
+def test_what_cannot_be_played_is_said_clearly():
+    with pytest.raises(InputError, match="no time limit"):
+        smac.wrap(LiteSkirmish("my own map"), "mine:endless")
+    broken = LiteSkirmish()
+    del broken.n_agents
+    with pytest.raises(InputError, match="n_agents"):
+        smac.wrap(broken, "mine:broken")
+    with pytest.raises(InputError, match="did you mean 'smaclite'"):
+        smac_packages.choose("2s3z", "smaclit")
+    with pytest.raises(InputError, match="time_limit must be an integer"):
+        registry.make("smac/2s3z", time_limit=0)
+
+
+def test_the_package_is_found_and_an_optimiser_called_smac_is_not_taken_for_it(tmp_path: Any, monkeypatch: Any):
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    for package in smac_packages.INSTALL:
+        monkeypatch.delitem(sys.modules, package, raising=False)
+    with pytest.raises(InputError, match=r"^smac/2s3z needs SMAClite \(.*\), or SMACv2 \(.*\), or SMAC \(.*\)\.$"):
+        smac_packages.choose("2s3z", None)
+    (tmp_path / "smac").mkdir()
+    (tmp_path / "smac" / "__init__.py").write_text("raise AssertionError('imported')")
+    with pytest.raises(InputError, match="hyper-parameter optimiser"):
+        smac_packages.choose("2s3z", "smac")
+    for package in ("smaclite", "smacv2"):
+        (tmp_path / package / "env" / "starcraft2").mkdir(parents=True)
+        (tmp_path / package / "__init__.py").write_text("")
+    assert smac_packages.choose("2s3z", None) == "smacv2"
+    assert smac_packages.choose("2s3z", "smaclite") == "smaclite"
+    assert smac_packages.choose("zerg_5_vs_5", None) == "smacv2"
+    (tmp_path / "smac" / "env" / "starcraft2").mkdir(parents=True)
+    assert smac_packages.choose("2s3z", None) == "smac"
+
+
+def test_workers_need_no_jax():
+    check = "import shoal.environments.adapters.smac, sys; assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", check], check=True)

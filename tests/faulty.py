@@ -1,0 +1,147 @@
+"""A small game on the host that does everything right, and the same game with one fault at a time."""
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from shoal.game import HostEnvironment, Moment
+from shoal.spec import Discrete, EnvSpec
+
+HORIZON = 10
+SPEC = EnvSpec(
+    name="faulty/none",
+    agents=("red", "blue"),
+    obs_dims=(3, 2),
+    state_dim=2,
+    action=Discrete(3),
+    action_dims=(3, 2),
+    roles=(0, 1),
+    horizon=HORIZON,
+    shared_reward=False,
+)
+
+Alter = Callable[["Game", Moment], Any]
+
+
+def at(t: int, alter: Alter) -> Alter:
+    return lambda game, out: alter(game, out) if game.t == t else None
+
+
+def gone(game: "Game", out: Moment, discount: float, paid: bool, seen: bool = False) -> None:
+    """Blue is gone from step 4 on, but is still there at the end of the reckoning."""
+    if game.t >= 4:
+        out.alive[1] = False
+        out.obs[1] = 1.0 if seen else 0.0
+        out.obs[1, 2] = 0.0
+        out.reward[1] *= paid
+    if game.t == 4:
+        out.discount[1] = discount
+
+
+def fall_apart(game: Any, out: Moment) -> None:
+    raise ValueError("a wheel fell off")
+
+
+def put(field: str, index: Any, value: Any) -> Alter:
+    def alter(game: Any, out: Moment) -> None:
+        getattr(out, field)[index] = value
+
+    return alter
+
+
+FAULTS: dict[str, Alter] = {
+    "nan": at(4, put("obs", (1, 0), np.nan)),
+    "infinite reward": at(3, put("reward", 0, np.inf)),
+    "nan state": at(2, put("state", 1, np.nan)),
+    "no legal": at(5, put("legal", 0, False)),
+    "beyond": at(2, put("legal", (1, 2), True)),
+    "padding": at(3, put("obs", (1, 2), 7.0)),
+    "wrong shape": at(3, put("obs", (1, slice(2)), np.zeros(5))),
+    "paid at reset": at(0, put("reward", 1, 2.0)),
+    "over at reset": at(0, put("last", (), True)),
+    "nobody": at(0, put("alive", (), False)),
+    "endless": put("last", (), False),
+    "half": at(3, put("discount", (), 0.5)),
+    "goes on": at(4, put("discount", (), 0.0)),
+    "clock ends": at(HORIZON, put("discount", (), 0.0)),
+    "cut early": lambda game, out: put("last", (), game.t == game.length)(game, out),
+    "blind": put("obs", 0, 1.0),
+    "still": put("state", (), 1.0),
+    "poor": put("reward", (), 0.0),
+    "alike": lambda game, out: put("reward", (), game.t % 2)(game, out),
+    "dies": lambda game, out: gone(game, out, 0.0, paid=False),
+    "dies for the team": lambda game, out: gone(game, out, 1.0, paid=True),
+    "dies and is paid": lambda game, out: gone(game, out, 0.0, paid=True),
+    "dies unsaid": lambda game, out: gone(game, out, 1.0, paid=False),
+    "dies and shows": lambda game, out: gone(game, out, 0.0, paid=False, seen=True),
+    "undead": at(4, put("discount", 1, 0.0)),
+    "chance": lambda game, out: put("obs", (0, 1), np.random.default_rng().random())(game, out),
+    "memory": lambda game, out: put("obs", (0, 1), game.total)(game, out),
+    "raises": at(3, fall_apart),
+    "raises at reset": at(0, fall_apart),
+}
+SPECS: dict[str, dict[str, Any]] = {"claims": {"shared_reward": True}, "roles": {"roles": (0, 2)}}
+
+
+class Game:
+    """Both see luck and time; each earns what it played, and a little more."""
+
+    def __init__(self, fault: str = "", render: bool = False):
+        if fault == "unmakeable":
+            fall_apart(None, None)  # type: ignore[arg-type]
+        self.fault, self.t, self.length, self.total = fault, 0, 0, 0
+        self.spec = replace(SPEC, **SPECS.get(fault, {}))
+        self.random = np.random.default_rng()
+
+    def reset(self, seed: int, out: Moment) -> None:
+        self.random = np.random.default_rng(0 if self.fault == "seedless" else seed)
+        self.t, self.length = 0, 3 + seed % 4
+        self._show(out)
+
+    def step(self, action: np.ndarray, out: Moment) -> None:
+        self.t += 1
+        self.total += 1
+        out.reward[:] = np.add(action, (0.25, 0.5))
+        out.last[...] = self.t >= HORIZON
+        self._show(out)
+
+    def _show(self, out: Moment) -> None:
+        out.obs[0] = (*self.random.random(2), self.t)
+        out.obs[1, :2] = (self.random.random(), self.t)
+        if not (self.fault == "unwritten" and self.t == 6):
+            out.state[:] = (self.random.random(), self.t)
+        if self.fault in FAULTS:
+            FAULTS[self.fault](self, out)
+
+    def render(self) -> None:
+        return None
+
+    def close(self) -> None:
+        if self.fault == "slow to close":
+            time.sleep(0.02)
+        if self.fault == "raises on closing":
+            fall_apart(self, None)  # type: ignore[arg-type]
+
+
+calls: list[dict[str, Any]] = []
+"""The options that :func:`flexible` was called with."""
+
+
+def make(fault: str = "") -> HostEnvironment:
+    """A game with a fault.
+
+    Args:
+        fault: which; nothing for none.
+    """
+    spec = replace(SPEC, **SPECS.get(fault, {}))
+    return HostEnvironment(spec, functools.partial(Game, fault))
+
+
+def flexible(fault: str = "", **options: Any) -> HostEnvironment:
+    """A game that takes any option, and does nothing with it."""
+    calls.append(options)
+    return make(fault)

@@ -1,0 +1,226 @@
+"""Worker processes mean what the device means; and what becomes of a run when they die, hang, raise or give NaN."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import counters
+from shoal.errors import GameError, InputError
+from shoal.game import HostEnvironment
+from shoal.rollouts import fused
+from shoal.rollouts.host import HostRollout
+from shoal.rollouts.recording import Width
+from shoal.types import Step, Trajectory
+
+E, T = 6, 9
+SOURCES = Path(counters.__file__).parent
+
+
+def act(policy: Any, carry: Any, step: Step, key: Any, greedy: bool) -> Any:
+    """Random legal actions, and a recurrent state that remembers all of an episode."""
+    carry = jnp.where(step.first[:, None], 0.0, carry) + step.obs.sum(-1) + policy
+    action = jax.random.categorical(key, jnp.where(step.legal, 0.0, -jnp.inf))
+    return carry, action, {"memory": carry}
+
+
+def moving(policy: Any, carry: Any, step: Step, key: Any, greedy: bool) -> Any:
+    """Actions beyond the box."""
+    return carry, 3.0 * jax.random.normal(key, (*step.alive.shape, 2)), {}
+
+
+def zeros(num_envs: int) -> Any:
+    return jnp.zeros((num_envs, 2))
+
+
+@contextmanager
+def rolling(env: HostEnvironment, workers: int = 1, seeds: int = 1, **width: Any) -> Iterator[tuple[HostRollout, list]]:
+    said: list[str] = []
+    with closing(HostRollout(env, zeros, Width(seeds, E, workers, **width), T, said.append)) as rollout:
+        rollout.init(jax.random.split(jax.random.key(5), seeds))
+        yield rollout, said
+
+
+def collected(rollout: HostRollout, number: int = 0, how: Any = act) -> tuple[Trajectory, Any]:
+    seeds = rollout.width.seeds
+    return rollout.collect(how, jnp.arange(seeds) / 4, jax.random.split(jax.random.key(7 + number), seeds))
+
+
+@pytest.mark.parametrize(("continuous", "workers"), [(False, 0), (False, 2), (True, 2)])
+def test_the_trajectory_is_the_devices(continuous: bool, workers: int) -> None:
+    """Two roll-outs of two seeds, episodes running on from one into the other: each half is one device's."""
+    how = moving if continuous else act
+    device = fused.make(counters.device(continuous), E // 2, T)
+    start, collect = jax.jit(device.init), jax.jit(partial(device.collect, how))
+    with rolling(counters.hosted(continuous), workers, seeds=2) as (rollout, said):
+        mine = [collected(rollout, number, how) for number in range(2)]
+    assert said == []
+    for seed in range(2):
+        stats = []
+        for half in range(2):
+            state = start(jax.random.fold_in(jax.random.split(jax.random.key(5), 2)[seed], half), zeros(E // 2))
+            for number in range(2):
+                key = jax.random.fold_in(jax.random.split(jax.random.key(7 + number), 2)[seed], half)
+                state, theirs, ended = collect(jnp.float32(seed / 4), state, key)
+                stats.append((number, ended))
+                rows = slice(half * E // 2, (half + 1) * E // 2)
+                whole = mine[number][0]
+                ours = jax.tree.map(lambda x, rows=rows, seed=seed: x[seed][:, rows], whole._replace(carry=()))
+                ours = ours._replace(carry=whole.carry[seed][rows])
+                assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+                for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+                    assert (a.shape, a.dtype) == (b.shape, b.dtype)
+                    np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
+        for number in range(2):
+            both = [ended for n, ended in stats if n == number]
+            total = jax.tree.map(lambda *x: np.sum(x, axis=0), *both)
+            jax.tree.map(
+                lambda a, b, seed=seed: np.testing.assert_allclose(a[seed], b, atol=1e-5), mine[number][1], total
+            )
+            assert total.episodes > 3
+    assert not whole.outcome.alive.all() and (whole.outcome.discount == 0).any()  # the toy does what it is for
+
+
+@pytest.mark.parametrize(("trouble", "how"), [("die", r"died \(exit code 7\)"), ("hang", "did not answer for 0.5 s")])
+def test_a_lost_worker_is_started_again(trouble: str, how: str, tmp_path: Path) -> None:
+    with rolling(counters.hosted(False, trouble, str(tmp_path)), 2, timeout=0.5 if trouble == "hang" else 60.0) as made:
+        rollout, said = made
+        pids = [one.process.pid for one in rollout.pool.workers if one.process]
+        trajectory, stats = collected(rollout)
+        after, _ = collected(rollout, 1)
+        now = [one.process.pid for one in rollout.pool.workers if one.process]
+    assert len(said) == 1 and sum(a != b for a, b in zip(pids, now, strict=True)) == 1
+    assert re.search(rf"Worker \d {how} and is started again; \d episodes were cut off.", said[0])
+    with rolling(counters.hosted(), 2) as (rollout, _):
+        undisturbed, calm = collected(rollout)
+    last, calm_last = trajectory.outcome.last[0], undisturbed.outcome.last[0]
+    lost = [e for e in range(E) if (last[:, e] != calm_last[:, e]).any()]
+    assert 0 < len(lost) <= E // 2 + 1  # the other worker's environments never noticed
+    for e in set(range(E)) - set(lost):
+        jax.tree.map(
+            lambda a, b, e=e: np.testing.assert_array_equal(a[:, :, e], b[:, :, e]),
+            *[t._replace(carry=(), extras=()) for t in (trajectory, undisturbed)],
+        )
+    for e in lost:
+        t = int(np.argmax(last[:, e] != calm_last[:, e]))
+        outcome, step = trajectory.outcome, trajectory.step
+        assert outcome.last[0, t, e] and (outcome.discount[0, t, e] == 1).all() and (outcome.reward[0, t, e] == 0).all()
+        np.testing.assert_array_equal(outcome.obs[0, t, e], step.obs[0, t, e])
+        assert t + 1 == T or (step.first[0, t + 1, e] and step.state[0, t + 1, e, 2] == 0)
+    assert stats.episodes.sum() == last.sum() - len(lost)  # cut off by us, so not what the policy earns
+    assert np.isfinite(after.outcome.reward).all() and calm.episodes.sum() == calm_last.sum()
+
+
+def test_a_worker_that_always_dies_ends_the_run() -> None:
+    with rolling(counters.hosted(False, "die always"), 1) as (rollout, said), pytest.raises(GameError) as error:
+        collected(rollout)
+    assert "toys/counters: worker 0 died (exit code 7), 4 times in a row" in str(error.value) and len(said) == 3
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ("raise", r"raised ValueError: the counter is stuck in step 3 of an episode, at the action \[\d, \d\]\.$"),
+        ("nan", r"gave reward\[1\] = nan in step 3 of an episode, at the action \[\d, \d\]\.$"),
+        ("reset", r"raised RuntimeError: no board .*while it was reset\.$"),
+    ],
+)
+def test_a_fault_names_the_environment_the_step_and_the_action(trouble: str, words: str, workers: int) -> None:
+    with pytest.raises(GameError, match=f"^toys/counters {words}") as error:  # noqa: SIM117
+        with rolling(counters.hosted(False, trouble), workers) as (rollout, _):
+            collected(rollout)
+    assert trouble == "nan" or "counters.py" in error.value.trace
+
+
+def test_an_environment_that_cannot_be_built() -> None:
+    with pytest.raises(InputError, match="cannot be built in a worker process: OSError: no licence"):  # noqa: SIM117
+        with rolling(counters.hosted(False, "make")):
+            pass
+
+
+def test_what_workers_cannot_import_is_stepped_here() -> None:
+    env = HostEnvironment(counters.spec_of(), lambda render=False: counters.Counters())
+    with pytest.raises(InputError, match="num_workers 0"):  # noqa: SIM117
+        with rolling(env, 2):
+            pass
+    with rolling(env, 0) as (rollout, _):
+        assert collected(rollout)[1].episodes > 0
+
+
+def test_whole_episodes_are_played_by_all_alike() -> None:
+    """As many as asked, from every environment equally many, each with its own return and length."""
+    with rolling(counters.hosted(), 2, seeds=2) as (rollout, _):
+        keys = jax.random.split(jax.random.key(1), 2)
+        returns, lengths = rollout.play(act, jnp.zeros(2), keys, 15)
+        again = rollout.play(act, jnp.zeros(2), keys, 15)
+    assert returns.shape == (2, 15, 2) and (lengths >= 1).all() and (lengths <= counters.HORIZON).all()
+    np.testing.assert_array_equal(returns, again[0])
+    with rolling(counters.hosted(), 0, seeds=2) as (rollout, _):
+        np.testing.assert_array_equal(rollout.play(act, jnp.zeros(2), keys, 15)[0], returns)
+    assert len(np.unique(returns.round(4), axis=1)) > 1 and not (lengths == lengths[0, 0]).all()
+
+
+def gone(pid: int, seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        stat = Path(f"/proc/{pid}/stat")
+        if stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_no_worker_outlives_the_training_process(tmp_path: Path) -> None:
+    """Neither one that waits for orders nor one that hangs, when nobody could tell them to end."""
+    program = f"""
+import counters
+from shoal.rollouts.pool import Pool
+pool = Pool(counters.hosted(False, "hang", {str(tmp_path)!r}), 1, 2, 2)
+pool.board.seed[:] = 81  # counters at 1 and 5, which never agree
+pool.reset(0); pool.wait(0)
+print(*(one.process.pid for one in pool.workers), flush=True)
+for _ in range(9):
+    pool.step(0); pool.wait(0)
+"""
+    paths = os.pathsep.join([str(SOURCES), *sys.path])
+    main = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": paths}
+    )
+    assert main.stdout is not None
+    pids = [int(word) for word in main.stdout.readline().split()]
+    while not (tmp_path / "done").exists() and main.poll() is None:
+        time.sleep(0.05)
+    main.send_signal(signal.SIGKILL)
+    main.wait()
+    main.stdout.close()
+    assert len(pids) == 2 and all(gone(pid) for pid in pids)
+
+
+def test_a_worker_needs_no_jax() -> None:
+    program = (
+        "import pkgutil, sys, importlib; import shoal.rollouts.worker, counters; "
+        "import shoal.environments.adapters as a; "
+        "on_the_device = {'jaxmarl', 'jaxmarl_families', 'jumanji'}; "
+        "[importlib.import_module(f'{a.__name__}.{m.name}') for m in pkgutil.iter_modules(a.__path__)"
+        " if m.name not in on_the_device]; "
+        "assert 'jax' not in sys.modules and 'shoal.api' not in sys.modules"
+    )
+    paths = os.pathsep.join([str(SOURCES), *sys.path])
+    subprocess.run([sys.executable, "-c", program], check=True, env=os.environ | {"PYTHONPATH": paths})

@@ -1,0 +1,218 @@
+"""``shoal check``: each fault is found, named and placed, and nothing is found where there is none."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+import faulty
+import toys
+from shoal.checking import Finding, Report, check, inspection
+from shoal.errors import InputError
+from shoal.game import HostEnvironment
+from shoal.spec import Discrete
+from shoal.types import Environment
+
+
+def only(report: Report) -> Finding:
+    assert len(report.findings) == 1, str(report)
+    return report.findings[0]
+
+
+def test_nothing_is_found_where_all_is_well() -> None:
+    report = check("faulty:make")
+    assert report.findings == () and report.ok
+    facts = dict(report.facts)
+    assert facts["agents"] == "2: red, blue" and facts["observation"] == "features: 3, 2"
+    assert facts["actions"] == "discrete, choices: 3, 2" and facts["horizon"] == "10 steps"
+    assert facts["played"].startswith("5 episodes, 50 steps") and "steps/s" in facts["speed"]
+    assert report.verdict.startswith("READY") and report.verdict.endswith("shoal train mappo faulty:make")
+
+
+FOUND: dict[str, tuple[str, str, str]] = {
+    "nan": (
+        "error",
+        "observation",
+        "feature 0 of blue's observation is NaN at step 4 of episode 1 (seed 0), after the",
+    ),
+    "infinite reward": ("error", "reward", "red's reward is infinite at step 3 of episode 1"),
+    "nan state": ("error", "state", "feature 1 of the state is NaN at step 2"),
+    "unwritten": ("error", "state", "feature 0 of the state is not written at step 6 of episode 1"),
+    "no legal": ("error", "legal actions", "red has no legal action at step 5 of episode 1"),
+    "beyond": ("error", "action space", "blue has 2 actions of its own by spec.action_dims, but action 2 is marked"),
+    "padding": ("error", "observation padding", "but feature 2, which is padding, is 7 at step 3 of episode 1"),
+    "paid at reset": ("error", "reward", "blue has a reward of 2 on being reset (episode 1, seed 0)"),
+    "over at reset": ("error", "last", "the episode is over on being reset"),
+    "nobody": ("error", "alive", "no agent is alive on being reset"),
+    "endless": ("error", "horizon", "is not over after spec.horizon = 10 steps"),
+    "half": ("warning", "discount", "red's discount is 0.5 at step 3"),
+    "goes on": ("error", "last", "everybody's discount is 0 at step 4"),
+    "clock ends": (
+        "warning",
+        "time limit",
+        "all 5 episodes ended after exactly 10 steps (its horizon) with discount 0",
+    ),
+    "cut early": ("note", "time limit", "the earliest after 3, seed 0) with discount 1"),
+    "blind": ("warning", "observation", "red's observation is the same at all 55 moments"),
+    "still": ("warning", "state", "The state is the same at all 55 moments"),
+    "poor": ("warning", "reward", "nobody earned anything in 50 random steps"),
+    "claims": ("error", "shared reward", "spec.shared_reward says that all agents earn the same, but red earned"),
+    "alike": ("note", "shared reward", "all agents earned the same at each of 50 steps"),
+    "dies": ("note", "agents that vanish", "for 7 moments on average. Its discount falls to 0 and its reward ends"),
+    "dies for the team": (
+        "note",
+        "agents that vanish",
+        "blue is gone (alive falls) in 5 of 5 episodes, at first at step 4",
+    ),
+    "dies and is paid": ("warning", "agents that vanish", "falls to 0, but it is rewarded after that"),
+    "dies unsaid": ("warning", "agents that vanish", "stays 1 though it earns nothing more while others do"),
+    "undead": ("warning", "discount", "blue's discount is 0 at step 4 of episode 1"),
+    "seedless": ("note", "seed", "5 episodes with different seeds start alike"),
+    "chance": (
+        "warning",
+        "determinism",
+        "two copies given the same seed and the same actions differ: the observation of red",
+    ),
+    "memory": ("warning", "determinism", "an episode depends on those before it"),
+    "roles": ("error", "interface", "spec.roles must be numbered"),
+    "raises": ("error", "exception", "step 3 of episode 1 (seed 0), given the joint action ["),
+    "raises at reset": ("error", "exception", "being reset (episode 1, seed 0) raised ValueError: a wheel fell off."),
+    "raises on closing": ("error", "exception", "closing the environment raised ValueError"),
+    "unmakeable": ("error", "exception", "making the environment raised ValueError"),
+    "wrong shape": ("error", "exception", "could not broadcast input array from shape (5,) into shape (2,)"),
+}
+
+
+@pytest.mark.parametrize("fault", FOUND)
+def test_each_fault_is_found_and_named(fault: str) -> None:
+    report = check(faulty.make(fault))
+    finding = only(report)
+    level, subject, words = FOUND[fault]
+    assert (finding.level, finding.subject) == (level, subject), finding
+    assert words in finding.sentence, finding
+    assert report.ok == (level != "error")
+    assert report.verdict.startswith("READY" if report.ok else "NOT READY")
+
+
+def test_who_is_gone_but_still_seen() -> None:
+    levels = {f.level: f.sentence for f in check(faulty.make("dies and shows")).findings}
+    assert set(levels) == {"note", "warning"} and "blue's observation is not 0 while it is gone" in levels["warning"]
+
+
+def test_the_traceback_is_the_environments_own() -> None:
+    detail = only(check(faulty.make("raises"))).detail
+    assert 'raise ValueError("a wheel fell off")' in detail and "faulty.py" in detail
+    assert "shoal/checking" not in detail
+
+
+def test_a_slow_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "SLOW", 0.01)
+    finding = only(check(faulty.make("slow to close")))
+    assert (finding.level, finding.subject) == ("warning", "close")
+
+
+def test_what_worker_processes_cannot_get() -> None:
+    finding = only(check(HostEnvironment(faulty.SPEC, lambda: faulty.Game())))
+    assert finding.level == "error" and "cannot be sent to worker processes" in finding.sentence
+
+
+def test_a_game_that_describes_itself_differently() -> None:
+    finding = only(check(HostEnvironment(faulty.SPEC, functools.partial(faulty.Game, "claims"))))
+    assert finding.level == "error" and "shared_reward differ" in finding.sentence
+
+
+def test_too_few_steps_to_see_an_end() -> None:
+    assert only(check("faulty:make", steps=4)).sentence.startswith("no episode ended within the 4 steps played")
+
+
+@pytest.mark.parametrize("wrong", [{"episodes": 0}, {"steps": 0}, {"seed": -1}])
+def test_arguments_out_of_range(wrong: dict[str, int]) -> None:
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        check("faulty:make", **wrong)  # type: ignore[arg-type]
+
+
+# On the device
+
+
+def test_a_device_environment_with_dead_agents_and_moving_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "vmapped_rate", lambda env: (1.0, 1.0))
+    report = check(toys.busy(), episodes=8)
+    assert report.ok and {f.subject for f in report.findings} <= {"agents that vanish", "time limit"}
+    assert report.train == 'shoal.train("mappo", environment)'
+
+
+def test_a_device_environment_that_turns_nan() -> None:
+    report = check(toys.poison(5), steps=20)
+    assert "steps/s, 256 at once compiled" in dict(report.facts)[""]
+    sentences = [f.sentence for f in report.findings if f.level == "error"]
+    assert len(sentences) == 1 and "agent_0's reward is NaN at step 6 of episode 1" in sentences[0]
+
+
+def test_a_device_environment_of_the_wrong_type() -> None:
+    spec = toys.spec_of("toys/whole", (1,), Discrete(2), 1)
+
+    def reset(key: Any) -> Any:
+        step = toys.step_of(spec, jnp.ones(1), 0.0, False, False, True)
+        return 0.0, step._replace(obs=step.obs.astype(jnp.int32))
+
+    finding = only(check(Environment(spec, reset, lambda key, state, action: reset(key))))
+    assert finding.level == "error" and "reset gives obs of type int32, but it must be float" in finding.sentence
+
+
+# On the command line
+
+
+def test_the_command_says_what_it_found(shoal: Callable) -> None:
+    code, out, _ = shoal("check", "faulty:make", "--episodes", "2", "--seed", "3")
+    assert code == 0 and "2 episodes, 20 steps" in out
+    assert out.splitlines()[-1].endswith("Next: shoal train mappo faulty:make")
+    code, out, _ = shoal("check", "faulty:make", "--env.fault", "no legal")
+    assert code == 1 and "ERROR    legal actions: red has no legal action at step 5" in out
+    assert out.splitlines()[-1].endswith("shoal check faulty:make --env.fault 'no legal'")
+    code, out, _ = shoal("check", "faulty:make", "--env.fault", "poor")
+    assert code == 0 and "WARNING  reward" in out
+
+
+def test_the_command_refuses(shoal: Callable) -> None:
+    for words, said in (
+        (["check"], "needs an environment first"),
+        (["check", "a", "b"], "one word too many"),
+        (["check", "mpe/simple_spred"], "did you mean 'mpe/simple_spread'?"),
+        (["check", "faulty:make", "--episodes", "0"], "episodes must be at least 1"),
+        (["check", "faulty:make", "--env.falt", "1"], "did you mean --env.fault?"),
+        (["check", "faulty:flexible", "--env.a.b", "1"], "cannot name an option"),
+        (["check", "faulty:flexible", "--env.size"], "--env.size needs a value: VALUE"),
+    ):
+        code, out, err = shoal(*words)
+        assert (code, out) == (2, "") and said in err and err.count("\n") == 1
+
+
+def test_help_of_the_command(shoal: Callable) -> None:
+    code, out, _ = shoal("check", "faulty:make", "--help")
+    assert code == 0 and "--env.fault TEXT" in out and "which; nothing for none." in out and "--episodes INT" in out
+
+
+def test_options_that_only_the_environment_knows(shoal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--env.size=[1, 2]", "--env.max-cycles", "30", "--env.mode", "easy", "--env.rate", "0.5"]
+    words += ["--env.dynamic", "True"]
+    expected = {"size": [1, 2], "max_cycles": 30, "mode": "easy", "rate": 0.5, "dynamic": True}
+    faulty.calls.clear()
+    code, out, _ = shoal("check", "faulty:flexible", *words)
+    assert code == 0 and faulty.calls == [expected]
+    assert "--env.max-cycles 30" in out.splitlines()[-1]
+    asked: dict[str, Any] = {}
+
+    def train(*_: Any, env: dict[str, Any], **__: Any) -> Any:
+        asked.update(env)
+        raise InputError("enough")
+
+    monkeypatch.setattr("shoal.api.train", train)
+    code, _, err = shoal("train", "mappo", "faulty:flexible", *words, "--steps", "8")
+    assert (code, err) == (2, "shoal: enough.\n") and asked == expected
+
+
+def test_families_are_listed_without_running_them(shoal: Callable) -> None:
+    code, out, _ = shoal("list", "environments")
+    assert code == 0 and "\nmamujoco/…  " in out and "\npackage.module:factory" in out
