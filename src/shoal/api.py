@@ -166,7 +166,8 @@ def crossplay(
     for run in opened:
         algorithm = made.setdefault((run.algorithm, run.config, run.settings.rollout_length), run._acting())
         players.append(playing.Player(run.folder.resolve().name, run.algorithm, algorithm, run._learner()))
-    return playing.play(opened[0].env, players, chosen, jax.random.key(seed), episodes, greedy)
+    workers = opened[0].settings.num_workers
+    return playing.play(opened[0].env, players, chosen, jax.random.key(seed), episodes, greedy, workers)
 
 
 def _check_same_environment(one: Run, other: Run) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from shoal.environments.wrappers import Wrapping, change_of, unwrapped
 from shoal.errors import InputError
 from shoal.types import Algorithm, Discrete, EnvSpec, Learner, PyTree, Step
 
@@ -15,12 +16,35 @@ Observations = Mapping[str, Any] | Sequence[Any] | np.ndarray | jax.Array
 class Policies:
     """A team's trained policies. ``act`` advances recurrent state; ``reset`` starts a new episode.
 
+    Observations are handed over as the environment gives them: frames are stacked and ids appended here.
+
     Decentralised policies (``Algorithm.acts_on`` is ``own``) read each agent's own row of the observations only, and
     :meth:`agent` gives one agent alone.
     """
 
-    def __init__(self, spec: EnvSpec, algorithm: Algorithm, policy: PyTree, *, greedy: bool = True, seed: int = 0):
-        self.spec, self.greedy = spec, greedy
+    def __init__(
+        self,
+        spec: EnvSpec,
+        algorithm: Algorithm,
+        policy: PyTree,
+        *,
+        greedy: bool = True,
+        seed: int = 0,
+        wrapping: Wrapping | None = None,
+    ):
+        """Policies to act with.
+
+        Args:
+            spec: what ``algorithm`` was made for: the wrapped environment's, where it was wrapped.
+            algorithm: the team's.
+            policy: its trained ``Learner.policy``.
+            greedy: act by the mode rather than by sampling.
+            seed: of the samples.
+            wrapping: what the environment was wrapped by in training; ``Policies.spec`` is as if it were not.
+        """
+        self._wrapping = (wrapping or Wrapping()).observing
+        self._trained_for, self.spec, self.greedy = spec, unwrapped(spec, self._wrapping), greedy
+        self._change, self._memory = change_of(self.spec, self._wrapping), None
         self._learner = Learner(policy, (), (), (), np.int32(0))  # type: ignore[arg-type]
         self._algorithm, self._key = algorithm, jax.random.key(seed)
         self._act = jax.jit(algorithm.act, static_argnums=4)
@@ -32,7 +56,7 @@ class Policies:
         return self.spec.agents
 
     def reset(self) -> None:
-        """A new episode begins: recurrent state is forgotten."""
+        """A new episode begins: recurrent state and earlier observations are forgotten."""
         self._carry = self._algorithm.initial_carry(1)
         self._first = True
 
@@ -69,17 +93,19 @@ class Policies:
             if not able.all():
                 raise InputError(f"{self.agents[able.argmin()]} has no legal action.")
         step = Step(
-            obs=obs[None].astype(np.float32),  # type: ignore[arg-type]
-            state=self._state(state)[None].astype(np.float32),  # type: ignore[arg-type]
-            legal=own[None],  # type: ignore[arg-type]
-            alive=living[None],  # type: ignore[arg-type]
-            reward=np.zeros((1, n), np.float32),  # type: ignore[arg-type]
-            discount=np.ones((1, n), np.float32),  # type: ignore[arg-type]
-            first=np.full(1, self._first),  # type: ignore[arg-type]
-            last=np.zeros(1, bool),  # type: ignore[arg-type]
+            obs=obs.astype(np.float32),  # type: ignore[arg-type]
+            state=self._state(state).astype(np.float32),  # type: ignore[arg-type]
+            legal=own,  # type: ignore[arg-type]
+            alive=living,  # type: ignore[arg-type]
+            reward=np.zeros(n, np.float32),  # type: ignore[arg-type]
+            discount=np.ones(n, np.float32),  # type: ignore[arg-type]
+            first=np.full((), self._first),  # type: ignore[arg-type]
+            last=np.zeros((), bool),  # type: ignore[arg-type]
         )
+        self._memory, step = self._change.begin(step) if self._first else self._change.follow(self._memory, step)
         self._key, key = jax.random.split(self._key)
-        self._carry, action, _ = self._act(self._learner, self._carry, step, key, self.greedy)
+        batch = jax.tree.map(lambda x: x[None], step)
+        self._carry, action, _ = self._act(self._learner, self._carry, batch, key, self.greedy)
         self._first = False
         rows = np.asarray(action[0])
         space = self.spec.action
@@ -102,7 +128,8 @@ class Policies:
         index = self.agents.index(name) if name in self.agents else name
         if not isinstance(index, int) or not 0 <= index < self.spec.num_agents:
             raise InputError(f"There is no agent {name!r}; the agents are {', '.join(self.agents)}.")
-        team = Policies(self.spec, self._algorithm, self._learner.policy, greedy=self.greedy)
+        policy = self._learner.policy
+        team = Policies(self._trained_for, self._algorithm, policy, greedy=self.greedy, wrapping=self._wrapping)
         return AgentPolicy(team, index)
 
     def _state(self, given: Any) -> np.ndarray:

@@ -11,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal import algorithms
+from shoal.algorithms.normalisation import normalise_rewards
 from shoal.algorithms.preparation import Decision
 from shoal.configs import flags_of, override, spec_from_json, spec_to_json
 from shoal.deploy import Policies
 from shoal.environments import registry
+from shoal.environments.wrappers import wrap
 from shoal.errors import CheckpointError, InputError
 from shoal.records import curves, manifest, replay, report
 from shoal.records.checkpoint import Checkpoints
@@ -40,7 +42,8 @@ class Run:
         env: AnyEnvironment,
     ):
         self.folder, self.algorithm, self.environment = folder, algorithm, environment
-        self.env_options, self.settings, self.config, self.env = env_options, settings, config, env
+        self.env_options, self.settings, self.config = env_options, settings, config
+        self.env: AnyEnvironment = wrap(env, settings.wrapping)
         self.finished, self.by_name = False, True
         self.evaluation: Evaluation | None = None
         """The judgement at the end of training, where this process trained it."""
@@ -96,7 +99,7 @@ class Run:
         return report.summary(self.folder)
 
     def _acting(self) -> Algorithm:
-        return _acting(algorithms.get(self.algorithm), self.env.spec, self.config, self.settings)
+        return _acting(self.algorithm, self.env.spec, self.config, self.settings)
 
     def _learner(self) -> Learner:
         policy = _saved_policy(self.folder, self._acting(), self.settings.seeds)
@@ -122,7 +125,7 @@ class Run:
         self.decision = pretraining.decide(module, self.env, self.config, scale, self.settings.seed)
         if self.decision:
             self.config = self.decision.config
-        make = partial(_made, self.algorithm, self.env.spec, self.config, scale)
+        make = partial(_made, self.algorithm, self.env.spec, self.config, self.settings, scale)
         return Trainer(self.env, make(), self.settings, layout, self.folder, progress, make)
 
     def _check_cluster(self) -> None:
@@ -200,20 +203,25 @@ def load(folder: str | Path, *, seed: int | None = None, greedy: bool = True) ->
         CheckpointError: no saved policy is sound.
     """
     said, settings, config = read_configuration(Path(folder))
-    module, spec = algorithms.get(said["algorithm"]), spec_from_json(said["spec"])
-    algorithm = _acting(module, spec, config, settings)
+    spec = spec_from_json(said["spec"])
+    algorithm = _acting(said["algorithm"], spec, config, settings)
     policy = _saved_policy(Path(folder), algorithm, settings.seeds)
-    return Policies(spec, algorithm, jax.tree.map(lambda x: x[_seed_index(settings, seed)], policy), greedy=greedy)
+    one = jax.tree.map(lambda x: x[_seed_index(settings, seed)], policy)
+    return Policies(spec, algorithm, one, greedy=greedy, wrapping=settings.wrapping)
 
 
-def _made(name: str, spec: EnvSpec, config: Any, scale: Scale) -> Algorithm:
-    """The algorithm, also in another process."""
-    return algorithms.get(name).make(spec, config, scale)
+def _made(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Algorithm:
+    """The algorithm as it trains, also in another process."""
+    algorithm = algorithms.get(name).make(spec, config, scale)
+    if not settings.normalise_rewards:
+        return algorithm
+    gamma = max(value for flag, value in flags_of(config).items() if flag.endswith("gamma"))  # of several sides
+    return normalise_rewards(algorithm, spec, gamma, settings.reward_clip)
 
 
-def _acting(module: Any, spec: EnvSpec, config: Any, settings: Settings) -> Algorithm:
+def _acting(name: str, spec: EnvSpec, config: Any, settings: Settings) -> Algorithm:
     """The algorithm for acting alone: no batch will be cut, so none needs to divide."""
-    return module.make(spec, override(config, {"minibatches": 1}), Scale(1, settings.rollout_length, 1))
+    return _made(name, spec, override(config, {"minibatches": 1}), settings, Scale(1, settings.rollout_length, 1))
 
 
 def _saved_policy(folder: Path, algorithm: Any, seeds: int) -> PyTree:

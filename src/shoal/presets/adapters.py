@@ -36,8 +36,39 @@ _MAT_BODY: Flags = {
     "eval_episodes": 20,
 }
 
+# One agent: PPO as it is commonly tuned to LunarLander, with larger minibatches and a step annealed to match.
+_LANDER: Flags = {
+    "num_envs": 16,
+    "rollout_length": 512,
+    "gamma": 0.999,
+    "lam": 0.98,
+    "epochs": 4,
+    "minibatches": 32,
+    "learning_rate": 1e-3,
+    "lr_final": 0.0,
+    "normalise_inputs": True,
+    "normalise_rewards": False,
+    "critic_input": "local",
+    "steps": 1e6,
+    "eval_episodes": 100,
+}
+
+# Food is eaten or not within 100 steps; a recurrent policy remembers what it saw.
+_FORAGING: Flags = {
+    "recurrent": 64,
+    "num_envs": 64,
+    "rollout_length": 32,
+    "epochs": 4,
+    "minibatches": 4,
+    "learning_rate": 1e-3,
+    "lr_final": 0.0,
+    "activation": "relu",
+    "critic_input": "concat",
+    "steps": 1e6,
+}
+
 ADAPTERS: dict[str, list[tuple[str, Flags]]] = {
-    "mappo": [("mamujoco/*", _BODY)],
+    "mappo": [("mamujoco/*", _BODY), ("gymnasium:LunarLander*", _LANDER), ("lbf/*", _FORAGING)],
     "ippo": [("mamujoco/*", {name: value for name, value in _BODY.items() if name != "critic_input"})],
     "happo": [("mamujoco/*", _BODY)],
     "hatrpo": [("mamujoco/*", _HATRPO_BODY)],

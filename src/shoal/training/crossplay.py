@@ -3,16 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Key
 
 from shoal.errors import InputError, unknown
 from shoal.records.curves import interval
-from shoal.rollouts import fused
-from shoal.training.evaluation import check_episodes, first_episodes
-from shoal.types import Algorithm, Environment, EnvSpec, Learner, PyTree, Step
+from shoal.training.evaluation import check_episodes
+from shoal.training.meetings import meeting
+from shoal.types import Algorithm, AnyEnvironment, EnvSpec, Learner
 
 
 class Player(NamedTuple):
@@ -165,12 +163,13 @@ def first_side(spec: EnvSpec, chosen: Sequence[str | int] = ()) -> tuple[int, ..
 
 
 def play(
-    env: Environment,
+    env: AnyEnvironment,
     players: Sequence[Player],
     side: tuple[int, ...],
     key: Key[Array, ""],
     episodes: int,
     greedy: bool = True,
+    num_workers: int | None = None,
 ) -> CrossPlay:
     """Every player on either side of every player, ``episodes`` whole episodes for each pair of their seeds.
 
@@ -185,47 +184,12 @@ def play(
     def entry(one: Player, two: Player) -> np.ndarray:
         kinds = id(one.algorithm), id(two.algorithm)
         if kinds not in programs:
-            programs[kinds] = meeting(env, one.algorithm, two.algorithm, side, episodes, greedy)
+            programs[kinds] = meeting(env, (one.algorithm, two.algorithm), side, episodes, greedy, num_workers)
         return np.asarray(programs[kinds](one.learner, two.learner, key), np.float64)
 
     returns = tuple(tuple(entry(one, two) for two in players) for one in players)
     names = [tuple(x for i, x in enumerate(env.spec.agents) if (i in side) == mine) for mine in (True, False)]
     return CrossPlay(tuple(p.name for p in players), tuple(p.kind for p in players), (names[0], names[1]), returns)
-
-
-def meeting(
-    env: Environment, one: Algorithm, two: Algorithm, side: tuple[int, ...], episodes: int, greedy: bool
-) -> Callable[[Learner, Learner, Array], Float[Array, "A B episodes 2"]]:
-    """A compiled (learners of ``one`` [A, ...], learners of ``two`` [B, ...], key) -> both sides' returns."""
-    mine = np.isin(np.arange(env.spec.num_agents), side)
-
-    def act(
-        learners: tuple[Learner, Learner], carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool
-    ) -> tuple[PyTree, Array, dict[str, Array]]:
-        """Both teams decide for everybody, and each is heard for its own side."""
-        keys = jax.random.split(key)
-        first, ours, _ = one.act(learners[0], carry[0], step, keys[0], greedy)
-        second, theirs, _ = two.act(learners[1], carry[1], step, keys[1], greedy)
-        heard = mine.reshape(-1, *(1,) * (ours.ndim - 2))
-        return (first, second), jnp.where(heard, ours, theirs), {}
-
-    carry = one.initial_carry(episodes), two.initial_carry(episodes)
-    games = first_episodes(env, act, carry, episodes, greedy)
-
-    def pair(ours: Learner, theirs: Learner, key: Array) -> Array:
-        returns, _ = games((ours, theirs), key)
-        return jnp.stack([returns[:, mine].mean(-1), returns[:, ~mine].mean(-1)], -1)
-
-    def every_pair(ours: Learner, theirs: Learner, key: Array) -> Array:
-        rows, columns = (jnp.arange(len(jax.tree.leaves(learner)[0])) for learner in (ours, theirs))
-
-        def row(turn: tuple[Learner, Array]) -> Array:
-            keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, turn[1]), columns)
-            return jax.vmap(pair, (None, 0, 0), axis_name=fused.SEEDS)(turn[0], theirs, keys)
-
-        return jax.lax.map(row, (ours, rows))
-
-    return jax.jit(every_pair)
 
 
 def _cell(mean: float, low: float, high: float) -> str:

@@ -1,9 +1,10 @@
 """The size of a run: everything the user chooses that no algorithm may know."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from shoal.environments.wrappers import Wrapping
 from shoal.errors import InputError
 
 
@@ -31,6 +32,13 @@ class Settings:
     """Seconds of silence after which a worker is taken to hang, and is started again."""
     address: str | None = None
     """The Ray cluster's address; None for a local one, which starts by itself."""
+    normalise_rewards: bool = False
+    """Learn from rewards divided by the running standard deviation of the discounted return (Engstrom et al. 2020);
+    reported returns stay as they are."""
+    reward_clip: float = 10.0
+    """Largest size of a normalised reward. Engstrom et al. 2020: 10."""
+    wrapping: Wrapping = field(default_factory=Wrapping)
+    """What is changed of the environment."""
     rows: int = 500
     """Rows of metrics that a whole run writes; each is a mean over the updates since the last."""
     checkpoint_seconds: float = 30.0
@@ -48,6 +56,7 @@ class Settings:
         Raises:
             InputError: a field is out of range.
         """
+        self.wrapping.check()
         for name in ("steps", "seeds", "num_envs", "rollout_length", "rows", "keep"):
             if not getattr(self, name) >= 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name):g}.")

@@ -1,0 +1,126 @@
+"""What wrappers do, as pairs of functions over the arrays of one environment, NumPy's or JAX's. No JAX here.
+
+    begin(step) -> (memory, step)             at the start of an episode
+    follow(memory, step) -> (memory, step)    afterwards
+
+``step`` is a :class:`shoal.types.Step` or a :class:`shoal.game.Moment`; the arrays themselves say which namespace they
+are of. :mod:`shoal.environments.wrappers` puts environments behind them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.spec import EnvSpec
+
+
+class Change(NamedTuple):
+    """One change, or several of them one after the other."""
+
+    spec: EnvSpec
+    """The environment's, as it is afterwards."""
+    begin: Callable[[Any], tuple[Any, Any]]
+    follow: Callable[[Any, Any], tuple[Any, Any]]
+
+
+def chain(spec: EnvSpec, makers: Sequence[Callable[[EnvSpec], Change]]) -> Change:
+    """Several changes as one; each is made for the environment as those before it leave it."""
+    parts: list[Change] = []
+    for maker in makers:
+        parts.append(maker(spec))
+        spec = parts[-1].spec
+
+    def begin(step: Any) -> tuple[Any, Any]:
+        memories = []
+        for part in parts:
+            memory, step = part.begin(step)
+            memories.append(memory)
+        return tuple(memories), step
+
+    def follow(memories: Any, step: Any) -> tuple[Any, Any]:
+        after = []
+        for part, memory in zip(parts, memories, strict=True):
+            memory, step = part.follow(memory, step)
+            after.append(memory)
+        return tuple(after), step
+
+    return Change(spec, begin, follow)
+
+
+def time_limit(spec: EnvSpec, limit: int) -> Change:
+    """Cut episodes off after ``limit`` steps by truncation: ``last`` without a change of ``discount``."""
+
+    def begin(step: Any) -> tuple[Any, Any]:
+        xp = step.obs.__array_namespace__()
+        return xp.zeros((), xp.int32), step
+
+    def follow(steps: Any, step: Any) -> tuple[Any, Any]:
+        steps = steps + 1
+        return steps, step._replace(last=step.last | (steps >= limit))
+
+    return Change(replace(spec, horizon=min(spec.horizon, limit)), begin, follow)
+
+
+def frame_stack(spec: EnvSpec, count: int) -> Change:
+    """The last ``count`` observations side by side, the oldest first; the first of an episode fills what is missing.
+
+    Each agent's own stand one after the other at its own width, and all padding after them.
+    """
+    width, own = spec.obs_dim, np.array(spec.obs_dims)[:, None]
+    column = np.arange(count * width)
+    real = column < count * own
+    # Where each feature stands in `count` padded observations side by side, agent after agent.
+    within = column // np.maximum(own, 1) * width + column % np.maximum(own, 1)
+    source = np.where(real, within, 0) + np.arange(spec.num_agents)[:, None] * count * width
+    ragged = not real.all()
+
+    def show(frames: Any, step: Any) -> Any:
+        xp, seen, shown = frames.__array_namespace__(), frames, step.alive[:, None]
+        if ragged:
+            seen, shown = xp.take(frames.reshape(-1), source), real & shown
+        return step._replace(obs=xp.where(shown, seen, 0))  # the dead see nothing, also of their past
+
+    def begin(step: Any) -> tuple[Any, Any]:
+        frames = step.obs.__array_namespace__().concat([step.obs] * count, axis=-1)
+        return frames, show(frames, step)
+
+    def follow(frames: Any, step: Any) -> tuple[Any, Any]:
+        frames = frames.__array_namespace__().concat([frames[:, width:], step.obs], axis=-1)
+        return frames, show(frames, step)
+
+    # The state holds the newest observation's features as before, and none of the older ones'.
+    old = {i for d in spec.obs_dims for i in range((count - 1) * d)}
+    novel = old | {(count - 1) * d + i for d in spec.obs_dims for i in spec.novel if i < d}
+    wider = replace(spec, obs_dims=tuple(count * d for d in spec.obs_dims), novel=tuple(sorted(novel)))
+    return Change(wider, begin, follow)
+
+
+def agent_ids(spec: EnvSpec) -> Change:
+    """A one-hot id after each agent's own observation, before its padding.
+
+    ``novel`` keeps its indices, and leaves ids out: the critic input that reads it has ids of its own.
+    """
+    n, own = spec.num_agents, np.array(spec.obs_dims)
+    room = np.zeros((n, n), np.float32)
+    ids = np.zeros((n, spec.obs_dim + n), np.float32)
+    ids[np.arange(n), own + np.arange(n)] = 1.0
+    real = np.arange(spec.obs_dim + n) < own[:, None]
+
+    def show(step: Any) -> Any:
+        xp = step.obs.__array_namespace__()
+        seen = xp.where(real, xp.concat([step.obs, room], axis=-1), ids)
+        return step._replace(obs=xp.where(step.alive[:, None], seen, 0))
+
+    wider = replace(spec, obs_dims=tuple(d + n for d in spec.obs_dims))
+    return Change(wider, lambda step: ((), show(step)), lambda memory, step: (memory, show(step)))
+
+
+def reward_scale(spec: EnvSpec, scale: float) -> Change:
+    """Rewards times ``scale``."""
+
+    def follow(memory: Any, step: Any) -> tuple[Any, Any]:
+        return memory, step._replace(reward=step.reward * scale)
+
+    return Change(spec, lambda step: ((), step), follow)

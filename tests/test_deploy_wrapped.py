@@ -1,0 +1,95 @@
+"""Policies trained behind wrappers and normalisation are handed what the environment itself gives."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import toys
+from shoal.algorithms import mappo
+from shoal.configs import override
+from shoal.deploy import Policies
+from shoal.environments.wrappers import Wrapping, wrap
+from shoal.equations import normalise
+from shoal.errors import InputError
+from shoal.types import Learner, Scale
+
+WRAPPING = Wrapping(time_limit=5, frame_stack=3, agent_ids=True, reward_scale=0.1)
+
+
+def seeing(learner: Learner, stats: Any) -> Learner:
+    """With other statistics of the observations."""
+    policy = learner.policy
+    return learner._replace(policy=policy._replace(inputs=policy.inputs._replace(obs=stats)))
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[Any, Any, Learner]:
+    """(wrapped environment, algorithm, learner), with a recurrent state, and statistics that do something."""
+    env = wrap(toys.busy(), WRAPPING)
+    config = override(mappo.Config(), {"hidden": (8,), "recurrent": 6, "chunk_length": 1, "normalise_inputs": True})
+    algorithm = mappo.make(env.spec, config, Scale(1, 1, 1))
+    rng, shapes = np.random.default_rng(7), jax.eval_shape(algorithm.init, jax.random.key(0))
+    learner = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), shapes)
+    seen = learner.policy.inputs.obs
+    ramp = jnp.arange(seen.mean.size).reshape(seen.mean.shape) / seen.mean.size
+    seen = seen._replace(mean=ramp, square=ramp**2 + 0.1 + ramp, weight=jnp.full(ramp.shape, 9.0))
+    return env, algorithm, seeing(learner, seen)
+
+
+def deployed(trained: tuple[Any, Any, Learner]) -> Policies:
+    env, algorithm, learner = trained
+    return Policies(env.spec, algorithm, learner.policy, wrapping=WRAPPING)
+
+
+def test_they_act_as_in_training_on_raw_observations(trained: tuple[Any, Any, Learner]) -> None:
+    """Two episodes: what was seen in the first is forgotten. Each agent alone does what it does in the team."""
+    env, algorithm, learner = trained
+    raw = toys.busy()
+    policies, act = deployed(trained), jax.jit(algorithm.act, static_argnums=4)
+    assert policies.spec.obs_dims == raw.spec.obs_dims
+    alone, step_inner, step_outer = policies.agent("agent_1"), jax.jit(raw.step), jax.jit(env.step)
+    taken = []
+    for episode in range(2):
+        key = jax.random.key(episode)
+        policies.reset()
+        alone.reset()
+        carry, (state, now), (outer, wrapped) = algorithm.initial_carry(1), raw.reset(key), env.reset(key)
+        for t in range(4):
+            batch = jax.tree.map(lambda x: x[None], wrapped)
+            carry, action, _ = act(learner, carry, batch, key, True)
+            junk = np.where(np.arange(6) < np.array(raw.spec.obs_dims)[:, None], now.obs, 77.0)
+            rows = [row[:width] for row, width in zip(now.obs, raw.spec.obs_dims, strict=True)]
+            acted = policies.act(junk if t % 2 else rows, now.legal, alive=list(now.alive))
+            np.testing.assert_array_equal(acted, action[0])
+            assert alone.act(rows[1], now.legal[1]) == acted[1]
+            taken.append(acted)
+            turn = jax.random.fold_in(key, t)
+            state, now = step_inner(turn, state, action[0])
+            outer, wrapped = step_outer(turn, outer, action[0])
+    assert len(np.unique(np.stack(taken), axis=0)) > 1
+
+
+def test_past_frames_ids_and_statistics_matter(trained: tuple[Any, Any, Learner]) -> None:
+    """Or the test above would prove nothing."""
+    env, algorithm, learner = trained
+    raw, rng = toys.busy().spec, np.random.default_rng(0)
+    fresh = normalise.init(learner.policy.inputs.obs.mean.shape)
+    plain = seeing(learner, fresh)
+    others = Policies(env.spec, algorithm, plain.policy, wrapping=WRAPPING)
+    anew, going = deployed(trained), deployed(trained)
+    differ = np.zeros(2)
+    for _ in range(30):
+        rows = [rng.normal(size=width) for width in raw.obs_dims]
+        anew.reset()
+        others.reset()
+        acts = [policies.act(rows) for policies in (anew, going, others)]
+        differ += [(acts[0] != acts[1]).any(), (acts[0] != acts[2]).any()]
+    assert (differ > 1).all()
+
+
+def test_a_wrapped_observation_is_not_taken_for_a_raw_one(trained: tuple[Any, Any, Learner]) -> None:
+    with pytest.raises(InputError, match="agent_0's observation has width 4, not 15"):
+        deployed(trained).act([np.zeros(width) for width in trained[0].spec.obs_dims])
