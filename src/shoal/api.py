@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from shoal import algorithms
-from shoal.configs import check_names, options_from_json, override, spec_to_json
+from shoal.configs import check_names, options_from_json, override, spec_from_json, spec_to_json
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.presets import preset
@@ -117,7 +117,7 @@ def open_run(folder: str | Path, environment: AnyEnvironment | None = None) -> R
     env = environment or registry.make(said["environment"], **options)
     run = Run(Path(folder), said["algorithm"], said["environment"], options, settings, config, env)
     run.by_name = said.get("by_name", True)
-    if spec_to_json(env.spec) != said["spec"]:
+    if spec_to_json(run.env.spec) != spec_to_json(spec_from_json(said["spec"])):
         raise InputError(f"{said['environment']} is not the environment it was when {folder} was trained.")
     return run
 

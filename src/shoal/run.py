@@ -150,6 +150,8 @@ class Run:
             result = self.evaluation
             low, high = result.interval
             said = {"mean": result.mean, "low": low, "high": high, "per_seed": result.per_seed.tolist()}
+            if result.success_rate is not None:
+                said["success_rate"] = result.success_rate
             said |= {"episodes": self.settings.eval_episodes, "greedy": True, "step": trainer.step}
             write_text(self.folder / "evaluation.json", dumps(said, "evaluation", indent=1) + "\n")
         return self

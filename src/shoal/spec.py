@@ -1,7 +1,7 @@
 """How an environment is described: the part of the vocabulary that worker processes need, and so knows no JAX."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -56,8 +56,14 @@ class EnvSpec:
     """True where all agents always receive the same reward."""
     score: Literal["sum", "mean"] = "sum"
     """How N agents' returns become the one number people quote: their sum, or one copy (the mean)."""
+    success: float | None = None
+    """An episode is won exactly if its score exceeds this; None where nothing is won."""
     novel: tuple[int, ...] = ()
     """Indices of observation features that the global state does not hold (for the ``pruned`` critic input)."""
+
+    def scores(self, returns: Any) -> Any:
+        """The number people quote of agents' returns [*b, N]: [*b]."""
+        return returns.sum(-1) if self.score == "sum" else returns.mean(-1)
 
     @property
     def num_agents(self) -> int:

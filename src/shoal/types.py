@@ -108,6 +108,8 @@ class EpisodeStats(NamedTuple):
     returns: Float[Array, " N"]
     """Sum over ended episodes of each agent's undiscounted return."""
     lengths: Float[Array, ""]
+    successes: Float[Array, ""] | tuple[()] = ()
+    """Episodes whose score exceeded ``EnvSpec.success``; an empty tuple where the environment has no such number."""
 
 
 class Learner(NamedTuple):

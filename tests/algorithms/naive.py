@@ -140,6 +140,15 @@ def gae(c: Any, value: np.ndarray, next_value: np.ndarray, outcome: Any) -> tupl
     return advantage, advantage + value
 
 
+def of_the_team(spec: Any, value: np.ndarray, alive: np.ndarray) -> np.ndarray:
+    """Who is dead can expect what the living do on average where all earn the same, and nothing where they do not."""
+    value = value.copy()
+    for *at, i in np.argwhere(~alive):
+        living = [value[(*at, j)] for j in range(spec.num_agents) if alive[(*at, j)]]
+        value[(*at, i)] = np.mean(living) if living and spec.shared_reward else 0.0
+    return value
+
+
 def standardised(c: Any, advantage: np.ndarray, alive: np.ndarray) -> np.ndarray:
     result = advantage.copy()
     groups = {"none": [], "batch": [slice(None)], "agent": [slice(i, i + 1) for i in range(alive.shape[-1])]}

@@ -12,6 +12,7 @@ from naive import (
     gae,
     gradient,
     next_values,
+    of_the_team,
     of_policy,
     policy_index,
     scaled,
@@ -107,7 +108,9 @@ def update(spec: Any, c: Any, num_updates: int, learner: Any, traj: Any) -> Expe
         mean, std = moments(per_agent(stats))
         v = values(spec, c, critic, step, carry.critic) * std + mean
         following = next_values(spec, c, critic, step, outcome, carry.critic) * std + mean
-        return (v, *gae(c, v, following, traj.outcome))
+        expected = of_the_team(spec, v, traj.step.alive)
+        following = of_the_team(spec, following, traj.outcome.alive)
+        return (v, *gae(c, expected, following, traj.outcome))
 
     value, raw_advantage, target = estimate(critic, stats)
     new = counted(stats, group, c.value_norm_beta, target, alive)

@@ -23,6 +23,7 @@ from shoal.algorithms._actor_critic import (
 from shoal.algorithms._coefficients import Coefficients
 from shoal.algorithms._config import EpochsConfig, ValueConfig
 from shoal.algorithms._optimiser import Optimiser, optimiser
+from shoal.algorithms._targets import of_the_team
 from shoal.algorithms._values import Stats, make_value_scale
 from shoal.equations.gae import gae
 from shoal.equations.reduce import mean_and_std
@@ -136,7 +137,10 @@ def make_team(spec: EnvSpec, c: ValueConfig, scale: Scale, nets: ActorCritic, ac
 
     def look(learner: Learner, traj: Trajectory) -> Seen:
         now, out = nets.evaluate(learner, traj), traj.outcome
-        value, next_value = (values.denormalise(learner.statistics.value, v) for v in (now.value, now.next_value))
+        value, next_value = (
+            of_the_team(values.denormalise(learner.statistics.value, v), alive, spec.shared_reward)
+            for v, alive in ((now.value, traj.step.alive), (now.next_value, out.alive))
+        )
         estimates = gae(out.reward, out.discount, value, next_value, out.last, gamma=c.gamma, lam=c.lam)
         return Seen(now, value, *estimates)
 

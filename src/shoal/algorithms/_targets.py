@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from shoal.equations import normalise
 from shoal.types import PyTree, Trajectory
@@ -23,6 +23,17 @@ def follow(c: Any, target: PyTree, critic: PyTree, steps: Array) -> PyTree:
         return jax.tree.map(lambda old, new: old + c.target_rate * (new - old), target, critic)
     now = steps % c.target_interval == 0
     return jax.tree.map(lambda old, new: jnp.where(now, new, old), target, critic)
+
+
+def of_the_team(value: Float[Array, "*b N"], alive: Bool[Array, "*b N"], shared: bool) -> Float[Array, "*b N"]:
+    """Each agent's value, and in the place of a dead one's, which nobody trains, what it can still expect.
+
+    Where all earn the same, the team's reward goes on after its death (``discount`` stays 1): that is the mean value of
+    those who live. Where each earns its own, it is 0. Who earned what at the hour of death is in the reward.
+    """
+    living = jnp.where(alive, value, 0.0)
+    mean = living.sum(-1, keepdims=True) / jnp.maximum(alive.sum(-1, keepdims=True), 1)
+    return jnp.where(alive, value, mean if shared else 0.0)
 
 
 def team_reward(traj: Trajectory) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:

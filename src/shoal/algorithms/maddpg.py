@@ -36,7 +36,7 @@ from shoal.algorithms._inference import infer, make_models
 from shoal.algorithms._joint import make_critics, per_net, taken
 from shoal.algorithms._optimiser import optimiser
 from shoal.algorithms._replay import as_trajectory, check_replay, make_replay, warmed_up
-from shoal.algorithms._targets import count, follow, init_rewards, scaled
+from shoal.algorithms._targets import count, follow, init_rewards, of_the_team, scaled
 from shoal.equations import normalise
 from shoal.equations.distributions import Categorical
 from shoal.networks.sharing import policy_of
@@ -190,7 +190,8 @@ def make_with(spec: EnvSpec, config: Any, scale: Scale, variant: Variant) -> Alg
         joint = next_actions(stats.target, traj, member, key_target)
         value = variant.judge(critics.values(stats.target.critic, outcome, joint))
         reward = scaled(c.reward_norm, stats.reward, outcome.reward)
-        y = reward + c.gamma * outcome.discount * jnp.where(outcome.alive, value, 0.0)  # (eq. 6, 8)
+        value = of_the_team(value, outcome.alive, spec.shared_reward)
+        y = reward + c.gamma * outcome.discount * value  # (eq. 6, 8)
 
         learned = traj.step.alive & warmed_up(c, shape)[..., None]
         noise = draw(space, key_actor, (*shape, n, space.width))

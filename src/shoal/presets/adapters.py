@@ -19,6 +19,8 @@ _BODY: Flags = {
     "steps": 1e6,
     "eval_episodes": 20,
 }
+# HARL's of Ant 4x2.
+_ANT: Flags = _BODY | {"epochs": 5, "clip": 0.1, "value_clip": 0.1, "entropy_coef": 0.0}
 _HATRPO_BODY: Flags = {name: value for name, value in _BODY.items() if name != "clip"} | {"max_kl": 0.01}
 # MAT's published settings of HalfCheetah 6x1 (Wen et al. 2022), with as many environments as the others.
 _MAT_BODY: Flags = {
@@ -67,10 +69,28 @@ _FORAGING: Flags = {
     "steps": 1e6,
 }
 
+# Found in one short run on two cores: wider than the paper's 64, and as many moments as agents can share.
+_SMAX: Flags = {
+    "hidden": (128,),
+    "recurrent": 128,
+    "num_envs": 64,
+    "rollout_length": 64,
+    "epochs": 4,
+    "minibatches": 4,
+    "lr_final": 0.0,
+    "steps": 2.5e6,
+}
+
 ADAPTERS: dict[str, list[tuple[str, Flags]]] = {
-    "mappo": [("mamujoco/*", _BODY), ("gymnasium:LunarLander*", _LANDER), ("lbf/*", _FORAGING)],
+    "mappo": [
+        ("mamujoco/Ant-*", _ANT),
+        ("mamujoco/*", _BODY),
+        ("gymnasium:LunarLander*", _LANDER),
+        ("lbf/*", _FORAGING),
+        ("jaxmarl/smax/*", _SMAX),
+    ],
     "ippo": [("mamujoco/*", {name: value for name, value in _BODY.items() if name != "critic_input"})],
-    "happo": [("mamujoco/*", _BODY)],
+    "happo": [("mamujoco/Ant-*", _ANT), ("mamujoco/*", _BODY)],
     "hatrpo": [("mamujoco/*", _HATRPO_BODY)],
     "mat": [("mamujoco/*", _MAT_BODY)],
 }

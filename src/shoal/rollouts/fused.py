@@ -53,6 +53,7 @@ def make(env: Environment, num_envs: int, rollout_length: int, greedy: bool = Fa
     Actions of a box are clipped to it on their way to the environment, and stored as the policy drew them.
     """
     box = env.spec.action if isinstance(env.spec.action, Box) else None
+    bar = env.spec.success
     reset, advance = jax.vmap(env.reset), jax.vmap(env.step)
 
     def init(key: PRNGKeyArray, carry: PyTree) -> RolloutState:
@@ -88,6 +89,7 @@ def make(env: Environment, num_envs: int, rollout_length: int, greedy: bool = Fa
             episodes=ended.sum(dtype=jnp.float32),
             returns=jnp.where(ended[..., None], returns, 0.0).sum((0, 1)),
             lengths=jnp.where(ended, lengths, 0.0).sum(),
+            successes=() if bar is None else (ended & (env.spec.scores(returns) > bar)).sum(dtype=jnp.float32),
         )
         return last_state, Trajectory(step, action, extras, outcome, state.carry), stats
 

@@ -48,8 +48,9 @@ class HostRollout:
         self._act: dict[tuple[Any, bool], Callable] = {}
         self._seeds = jax.jit(self._draw, static_argnums=1)
 
-    def _draw(self, keys: Array, moments: int) -> tuple[Array, Array]:
-        """A half's keys of acting [moments, S] and seeds of resetting [moments, S · size], as fused draws them."""
+    def _draw(self, keys: Array, moments: int, *numbers: int) -> tuple[Array, Array]:
+        """A half's keys of acting [moments, S] and seeds of resetting [moments, S · size], as fused draws them from
+        keys into which ``numbers`` are folded."""
 
         def one(key: Array) -> tuple[Array, Array]:
             def moment(key: Array) -> tuple[Array, Array]:
@@ -58,7 +59,7 @@ class HostRollout:
 
             return jax.vmap(moment)(jax.random.split(key, moments))
 
-        acting, resetting = jax.vmap(one, out_axes=1)(keys)
+        acting, resetting = jax.vmap(one, out_axes=1)(_fold(keys, *numbers))
         return acting, resetting.reshape(moments, -1)
 
     def init(self, keys: Key[Array, " S"], part: int = 0) -> None:
@@ -95,14 +96,12 @@ class HostRollout:
             GameError: an environment raised or gave what is no number.
         """
         decide, length = self.acting(act, greedy), self.length
-        drawn = [jax.device_get(self._seeds(_fold(keys, part + half.index), length)) for half in self.halves]
+        drawn = [jax.device_get(self._seeds(keys, length, part + half.index)) for half in self.halves]
         start = [jax.device_get(half.carry) for half in self.halves]
         record: Recording | None = None
 
         def order(half: Half, t: int) -> Any:
-            before = half.step
-            noted = self._order(half, decide, learner, drawn[half.index][0][t], drawn[half.index][1][t])
-            return (before, *noted)
+            return self._order(half, decide, learner, drawn[half.index][0][t], drawn[half.index][1][t])
 
         noted = [order(half, 0) for half in self.halves]
         for t in range(length):
@@ -116,14 +115,15 @@ class HostRollout:
         carry = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *start)
         return record.trajectory(carry), record.stats()
 
-    def _order(self, half: Half, decide: Callable, learner: PyTree, key: Any, seeds: Any) -> tuple[Any, Any]:
-        """Decide for a half and let its workers step; gives (action, extras)."""
-        half.carry, action, sent, extras = decide(learner, half.carry, half.shaped(half.step), key)
+    def _order(self, half: Half, decide: Callable, learner: PyTree, key: Any, seeds: Any) -> tuple[Any, Any, Any]:
+        """Decide for a half and let its workers step; gives (what was seen, action, extras), leaves [S, size, ...]."""
+        seen = half.shaped(half.step)
+        half.carry, action, sent, extras = decide(learner, half.carry, seen, key)
         rows, board = self.pool.rows[half.index], self.pool.board
         board.action[rows] = np.asarray(sent).reshape(board.action[rows].shape)
         board.seed[rows] = seeds
         self.pool.step(half.index)
-        return action, extras
+        return seen, action, extras
 
     def _advance(self, half: Half) -> Ended:
         """Wait for a half's step; its episodes go on, or start anew where they ended."""
@@ -166,6 +166,9 @@ class HostRollout:
 
         Every environment plays the same number of them (the last ones of some are not counted): who plays until there
         are enough hears of the short ones first.
+
+        Raises:
+            GameError: an environment broke down, or its episode does not end.
         """
         decide, spec = self.acting(act, greedy), self.env.spec
         self.init(jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys))
@@ -176,12 +179,16 @@ class HostRollout:
         returns = np.zeros((self.width.seeds, episodes, spec.num_agents), np.float32)
         lengths, done = np.zeros((self.width.seeds, episodes)), np.zeros((self.width.seeds, self.width.num_envs), int)
         for chunk in itertools.count():
-            drawn = [jax.device_get(self._seeds(_fold(keys, half.index, chunk), PLAYED)) for half in self.halves]
+            drawn = [jax.device_get(self._seeds(keys, PLAYED, half.index, chunk)) for half in self.halves]
             for t in range(PLAYED):
                 for half in self.halves:
                     self._order(half, decide, learner, drawn[half.index][0][t], drawn[half.index][1][t])
                 for half in self.halves:
                     ended = self._advance(half)
+                    if ended.lengths.max() > ENDLESS * spec.horizon:
+                        raise GameError(
+                            f"{spec.name} plays on long after its horizon of {spec.horizon} steps", None, "", ""
+                        )
                     for s, e in np.argwhere(half.shaped(ended.outcome.last & ~ended.lost)):
                         env, row = e + half.envs.start, s * half.size + e
                         if done[s, env] < quota[env]:
@@ -203,7 +210,7 @@ class HostRollout:
         decide, game, board = self.acting(act, greedy), stepper.games[0], self.pool.board
         yield game.render(), None, None
         for chunk in itertools.count():
-            acting, _ = jax.device_get(self._seeds(_fold(keys, 0, chunk), PLAYED))
+            acting, _ = jax.device_get(self._seeds(keys, PLAYED, 0, chunk))
             for t in range(PLAYED):
                 half.carry, _, sent, _ = decide(learner, half.carry, half.shaped(half.step), acting[t])
                 board.action[...] = np.asarray(sent).reshape(board.action.shape)
@@ -218,6 +225,9 @@ class HostRollout:
         """End the worker processes."""
         self.pool.close()
 
+
+ENDLESS = 2
+"""An episode of so many horizons will not end at all."""
 
 PLAYED = 64
 """Steps between two draws of keys while episodes are played."""

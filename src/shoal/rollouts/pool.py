@@ -16,7 +16,7 @@ from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment, Moment
 from shoal.rollouts import worker as serving
 from shoal.rollouts.process import Worker, how_it_ended, memory_file
-from shoal.rollouts.stepping import Board, Fault, Stepper, board, board_bytes, importable
+from shoal.rollouts.stepping import Board, Fault, Stepper, board, board_bytes, fault_of, importable
 
 PATIENCE = 3
 """Restarts of one worker without a single step in between, after which the run ends."""
@@ -54,15 +54,12 @@ class Pool:
         games = groups * size
         if workers == 0:
             self.board: Board = board(env.spec, games)
-            self.here = Stepper(env.spec, env.make, self.board, range(games))
+            try:
+                self.here = Stepper(env.spec, env.make, self.board, range(games))
+            except Exception as error:
+                self._check(fault_of(error, "make"))
             return
-        make = importable(env.make)
-        if make is None:
-            raise InputError(
-                f"{env.spec.name} is defined where worker processes cannot import it from; move it to a module, or "
-                f"step it in this process with num_workers 0."
-            )
-        self.make = make
+        self.make = sendable(env)
         self._file = memory_file(board_bytes(env.spec, games))
         self.board = board(env.spec, games, mmap.mmap(self._file.fileno(), 0))
         cuts = np.linspace(0, size, min(workers, size) + 1).astype(int)
@@ -145,7 +142,8 @@ class Pool:
             return
         name = self.env.spec.name
         if fault.during == "make":
-            raise InputError(f"{name} cannot be built in a worker process: {fault.error}\n{fault.trace}")
+            where = " in a worker process" if self.workers else ""
+            raise InputError(f"{name} cannot be built{where}: {fault.error}\n{fault.trace}")
         doing = "while it was reset"
         if fault.during == "step":
             doing = f"at the action {np.array(self.board.action[fault.game]).tolist()}"
@@ -174,7 +172,10 @@ class Pool:
         self.say(f"Worker {one.number} {how} and is started again; {games} episodes were cut off.")
         one.end()
         self._start(one)
-        self._greet(one)
+        try:
+            self._greet(one)
+        except InputError as error:  # it could be built before, so it is the environment that broke down
+            raise GameError(str(error), None, "", "") from None
         one.lost = [True] * len(one.groups)
         for group in one.asked:
             one.send(serving.RESET, group)
@@ -192,6 +193,23 @@ class Pool:
         self.workers = []
         if self._file is not None:
             self._file.close()
+
+
+def sendable(env: HostEnvironment) -> bytes:
+    """What makes a game, as it is sent to worker processes.
+
+    Raises:
+        InputError: there can be none here, or they cannot import it.
+    """
+    if os.name != "posix":
+        raise InputError("Worker processes need Linux or macOS; step in this process with num_workers 0.")
+    make = importable(env.make)
+    if make is None:
+        raise InputError(
+            f"{env.spec.name} is defined where worker processes cannot import it from; move it to a module, or "
+            f"step it in this process with num_workers 0."
+        )
+    return make
 
 
 def spread(games: int, workers: int | None) -> int:

@@ -7,7 +7,6 @@ lost with its node takes with it what it was collecting; the others do its part 
 
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,8 +17,9 @@ from jaxtyping import Array, Key
 
 from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
-from shoal.rollouts.pool import BUILDING, Say, spread
+from shoal.rollouts.pool import BUILDING, PATIENCE, Say
 from shoal.rollouts.ray_actor import Actor, Chunk, Order
+from shoal.rollouts.ray_library import actors, cause, connect, library
 from shoal.rollouts.recording import Width
 from shoal.types import Algorithm, PyTree
 
@@ -51,10 +51,7 @@ class RayRollout:
         self.say, self.timeout, self.name = say, width.timeout, env.spec.name
         self.started = not ray.is_initialized()
         if self.started:
-            size = {} if address else {"num_cpus": self.workers, "include_dashboard": False}
-            with warnings.catch_warnings():  # Ray forks to start a program of its own at once, which is harmless
-                warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
-                ray.init(address=address, log_to_driver=False, logging_level="ERROR", **size)
+            connect(address, self.workers)
         each = Width(width.seeds, width.num_envs // self.workers, 0, width.timeout, 1)
         threads = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
         variables = {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "XLA_FLAGS": threads}
@@ -69,15 +66,28 @@ class RayRollout:
         """The promise of a chunk -> who makes it, for which slot, since when."""
         self.waiting: list[int] = []
         """Slots that nobody is making a chunk for."""
-        self.slowest, self.first = 0.0, np.zeros(0)
+        self.slowest, self.first, self.failures = 0.0, np.zeros(0), 0
         try:
-            for slot in range(self.workers):
-                self._build(slot)
-            while self.building:
-                self._attend()
+            self._build_all(ray.cluster_resources().get("CPU", 0.0))
         except BaseException:
             self.close()
             raise
+
+    def _build_all(self, cores: float) -> None:
+        if cores < self.workers:
+            self.say(
+                f"The cluster has {cores:g} CPUs, and each of {self.workers} actors takes one; some wait for more."
+            )
+        for slot in range(self.workers):
+            self._build(slot)
+        began = time.monotonic()
+        while self.building:
+            self._attend(training=False)
+            if time.monotonic() - began > BUILDING:
+                raise InputError(
+                    f"Only {len(self.members)} of {self.workers} Ray actors started within {BUILDING:g} s; the cluster "
+                    f"has {cores:g} CPUs, and each actor takes one."
+                )
 
     def init(self, keys: Key[Array, " S"]) -> None:
         """Where the actors' first episodes start."""
@@ -129,30 +139,32 @@ class RayRollout:
         actor = self.new()
         self.building[actor.ready.remote()] = (Member(actor, home), time.monotonic())
 
-    def _attend(self) -> list[tuple[int, Chunk | None]]:
+    def _attend(self, training: bool = True) -> list[tuple[int, Chunk | None]]:
         """Wait a moment for whatever happens; gives slots with their chunks, None where one was lost."""
         ray = library()
         done, _ = ray.wait([*self.busy, *self.building], num_returns=1, timeout=1.0)
         found: list[tuple[int, Chunk | None]] = []
         for promise in done:
             if promise in self.building:
-                self._finish_building(promise, self.building.pop(promise)[0])
+                self._finish_building(promise, self.building.pop(promise)[0], training)
                 continue
             member, slot, since = self.busy.pop(promise)
             found.append((slot, self._chunk(promise, member, time.monotonic() - since)))
         return found + self._overdue()
 
-    def _finish_building(self, promise: Any, member: Member) -> None:
+    def _finish_building(self, promise: Any, member: Member, training: bool) -> None:
         ray = library()
         try:
             ray.get(promise)
-        except ray.exceptions.RayTaskError as error:
-            raise error.as_instanceof_cause() from None
         except ray.exceptions.RayError as error:
-            if not self.members:
-                raise GameError(f"{self.name}: a Ray actor cannot be built: {error}", None, "", "") from None
+            self.failures += 1
+            if isinstance(error, ray.exceptions.RayTaskError) and not training:
+                raise cause(error) from None
+            if not self.members or self.failures > PATIENCE:
+                raise GameError(f"{self.name}: a Ray actor cannot be built: {cause(error)}", None, "", "") from None
             self._build(member.home)
             return
+        self.failures = 0
         self.members.append(member)
 
     def _chunk(self, promise: Any, member: Member, seconds: float) -> Chunk | None:
@@ -160,7 +172,7 @@ class RayRollout:
         try:
             chunk = ray.get(promise)
         except ray.exceptions.RayTaskError as error:
-            raise error.as_instanceof_cause() from None
+            raise cause(error) from None
         except ray.exceptions.RayError:  # the actor, its node, or what it had put into the store is gone
             self._lose(member, "is gone")
             return None
@@ -171,11 +183,13 @@ class RayRollout:
         """Slots of actors that are given up."""
         lost: list[tuple[int, Chunk | None]] = []
         now, limit = time.monotonic(), self.timeout + SLOWEST * (self.slowest or BUILDING / SLOWEST)
-        for promise, (member, slot, since) in list(self.busy.items()):
-            if now - since > limit:
-                del self.busy[promise]
-                self._lose(member, f"did not answer for {limit:.0f} s")
-                lost.append((slot, None))
+        late = [promise for promise, (_, _, since) in self.busy.items() if now - since > limit]
+        if late:  # what has answered since is not late: this process may have slept, or learned for long
+            _, late = library().wait(late, num_returns=len(late), timeout=0)
+        for promise in late:
+            member, slot, _ = self.busy.pop(promise)
+            self._lose(member, f"did not answer for {limit:.0f} s")
+            lost.append((slot, None))
         waited = [now - since for _, since in self.building.values()]
         if not self.members and waited and min(waited) > BUILDING:
             raise GameError(f"{self.name}: no Ray actor is left and none starts within {BUILDING:g} s", None, "", "")
@@ -196,28 +210,3 @@ class RayRollout:
             if self.started:
                 ray.shutdown()
         self.members, self.building, self.busy = [], {}, {}
-
-
-def actors(width: Width) -> int:
-    """W.
-
-    Raises:
-        InputError: the environments do not divide over them.
-    """
-    count = spread(width.num_envs, width.num_workers) or 1
-    if width.num_envs % count:
-        raise InputError(f"num_envs {width.num_envs} does not divide over {count} Ray actors.")
-    return count
-
-
-def library() -> Any:
-    """Ray itself.
-
-    Raises:
-        InputError: it is not installed.
-    """
-    try:
-        import ray
-    except ModuleNotFoundError:
-        raise InputError("Roll-outs on a cluster need Ray: pip install 'shoal[ray]'.") from None
-    return ray

@@ -43,13 +43,14 @@ class Actor:
 
     def __init__(self, recipe: bytes, width: Width, length: int, paths: list[str]):
         sys.path.extend(path for path in paths if path not in sys.path)
-        env, remake = pickle.loads(recipe)  # not an argument itself, which would be read before the paths are there
-        self.algorithm: Algorithm = remake()
-        self.rollout = HostRollout(env, self.algorithm.initial_carry, width, length, print)
-        self.begun = False
+        self.recipe = recipe  # not an argument itself, which would be read before the paths are there
+        self.width, self.length, self.begun = width, length, False
 
     def ready(self) -> None:
-        """Answers once everything is built."""
+        """Build everything: not while the actor begins, since Ray says less of what is raised there."""
+        env, remake = pickle.loads(self.recipe)
+        self.algorithm: Algorithm = remake()
+        self.rollout = HostRollout(env, self.algorithm.initial_carry, self.width, self.length)
 
     def collect(self, order: Order, slot: int, learner: PyTree) -> Chunk:
         """T steps of its environments."""

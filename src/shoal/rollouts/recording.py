@@ -73,21 +73,24 @@ class Recording:
         self.action, self.extras = jax.tree.map(lambda x: np.empty((*batch, *x.shape[2:]), x.dtype), noted)
         self.episodes, self.lengths = np.zeros(width.seeds, np.float32), np.zeros(width.seeds, np.float32)
         self.returns = np.zeros((width.seeds, env.spec.num_agents), np.float32)
+        self._leaves = [*self.step, *self.outcome, *jax.tree.leaves((self.action, self.extras))]
+        self.spec, self.successes = env.spec, np.zeros(width.seeds, np.float32)
 
     def write(self, half: Half, t: int, noted: tuple[Moment, Any, Any], ended: Ended) -> None:
         """One moment of one half: where it stood, its action and extras, and what that led to."""
-        step, *decided = noted
+        seen, *decided = noted
         at = (slice(None), t, half.envs)
-        for there, here in zip(self.step + self.outcome, step + ended.outcome, strict=True):
-            there[at] = half.shaped(here)
-        for there, here in zip(jax.tree.leaves([self.action, self.extras]), jax.tree.leaves(decided), strict=True):
-            there[at] = np.asarray(here)
+        rows = [*seen, *half.shaped(ended.outcome), *jax.tree.leaves(decided)]
+        for there, here in zip(self._leaves, rows, strict=True):
+            there[at] = here
         counted = ended.outcome.last & ~ended.lost
         if counted.any():
             counted, returns, lengths = half.shaped((counted, ended.returns, ended.lengths))
             self.episodes += counted.sum(1)
             self.returns += np.where(counted[..., None], returns, 0).sum(1)
             self.lengths += np.where(counted, lengths, 0).sum(1)
+            if self.spec.success is not None:
+                self.successes += (counted & (self.spec.scores(returns) > self.spec.success)).sum(1)
 
     def trajectory(self, carry: PyTree) -> Trajectory:
         """What was written, after the recurrent state it began with."""
@@ -95,7 +98,8 @@ class Recording:
 
     def stats(self) -> EpisodeStats:
         """Of the episodes that ended; leaves [S, ...]."""
-        return EpisodeStats._make((self.episodes, self.returns, self.lengths))
+        successes = () if self.spec.success is None else self.successes
+        return EpisodeStats._make((self.episodes, self.returns, self.lengths, successes))
 
 
 def copied(moments: Moment, rows: slice) -> Moment:

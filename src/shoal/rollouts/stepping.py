@@ -53,9 +53,9 @@ class Fault(NamedTuple):
     """An exception in a game."""
 
     game: int
-    """Its index."""
+    """Its index; -1 for no one's."""
     during: str
-    """``reset`` or ``step``."""
+    """``make``, ``reset`` or ``step``."""
     error: str
     """Type and message, one line."""
     trace: str
@@ -79,7 +79,7 @@ class Stepper:
             try:
                 self._begin(i)
             except Exception as error:
-                return _fault(i, "reset", error)
+                return fault_of(error, "reset", i)
         return None
 
     def step(self, indices: Iterable[int]) -> Fault | None:
@@ -90,12 +90,12 @@ class Stepper:
             try:
                 self.games[i].step(self.board.action[i], out)
             except Exception as error:
-                return _fault(i, "step", error)
+                return fault_of(error, "step", i)
             if out.last:
                 try:
                     self._begin(i)
                 except Exception as error:
-                    return _fault(i, "reset", error)
+                    return fault_of(error, "reset", i)
         return None
 
     def _begin(self, i: int) -> None:
@@ -115,9 +115,15 @@ def _moment(moments: Moment, i: int) -> Moment:
     return Moment(*(leaf[i, ...] for leaf in moments))
 
 
-def _fault(i: int, during: str, error: Exception) -> Fault:
-    line = traceback.format_exception_only(error)[-1].strip()
-    return Fault(i, during, line, traceback.format_exc())
+def fault_of(error: Exception, during: str, i: int = -1) -> Fault:
+    """What to say of an exception that is being handled."""
+    return Fault(i, during, _one_line(error), traceback.format_exc())
+
+
+def _one_line(error: Exception) -> str:
+    """Type and message."""
+    said = " ".join(str(error).split())
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def importable(make: Callable[..., Any]) -> bytes | None:

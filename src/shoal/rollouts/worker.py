@@ -12,10 +12,9 @@ import struct
 import sys
 import threading
 import time
-import traceback
 from typing import Any
 
-from shoal.rollouts.stepping import Fault, Stepper, board
+from shoal.rollouts.stepping import Fault, Stepper, board, fault_of
 
 STEP, RESET, CLOSE = b"s", b"r", b"c"
 OK, FAULT = b"k", b"f"
@@ -26,7 +25,11 @@ LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 def main(orders: int, answers: int, memory: int) -> None:
     """Serve until told to close or until the training process is gone; the arguments are file descriptors."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the training process decides
+    # Both reach the whole process group, and the training process decides. Programs that games start inherit what is
+    # ignored: they shall not end with Ctrl-C either, but when they are told to.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.siginterrupt(signal.SIGTERM, False)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     faulthandler.enable()
     setup = read_block(orders)
@@ -37,8 +40,7 @@ def main(orders: int, answers: int, memory: int) -> None:
         shared = board(setup["spec"], setup["games"], mmap.mmap(memory, 0))
         stepper = Stepper(setup["spec"], pickle.loads(setup["make"]), shared, [i for g in groups for i in g])
     except Exception as error:
-        line = traceback.format_exception_only(error)[-1].strip()
-        answer(answers, Fault(-1, "make", line, traceback.format_exc()))
+        answer(answers, fault_of(error, "make"))
         return
     answer(answers, None)
     while True:

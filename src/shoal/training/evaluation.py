@@ -31,6 +31,13 @@ class Evaluation(NamedTuple):
     """[S, episodes] steps."""
     scores: np.ndarray
     """[S, episodes] the number people quote: the sum over agents, or one copy (``EnvSpec.score``)."""
+    success: float | None = None
+    """``EnvSpec.success``."""
+
+    @property
+    def success_rate(self) -> float | None:
+        """Share of episodes that were won; None where nothing is."""
+        return None if self.success is None else float((self.scores > self.success).mean())
 
     @property
     def per_seed(self) -> np.ndarray:
@@ -52,7 +59,8 @@ class Evaluation(NamedTuple):
         seeds, episodes = self.scores.shape
         low, high = self.interval
         over = f"{seeds} seeds × {episodes} episodes" if seeds > 1 else f"{episodes} episodes"
-        return f"{self.mean:.2f} (95 % interval {low:.2f} … {high:.2f}, {over})"
+        won = "" if self.success_rate is None else f"; {100 * self.success_rate:.1f} % won"
+        return f"{self.mean:.2f} (95 % interval {low:.2f} … {high:.2f}, {over}){won}"
 
 
 def evaluate(
@@ -85,7 +93,7 @@ def evaluate(
 
 def judged(spec: EnvSpec, returns: np.ndarray, lengths: np.ndarray) -> Evaluation:
     """Returns [S, episodes, N] and lengths [S, episodes] with the scores that they make."""
-    return Evaluation(returns, lengths, returns.sum(-1) if spec.score == "sum" else returns.mean(-1))
+    return Evaluation(returns, lengths, spec.scores(returns), spec.success)
 
 
 def first_episodes(

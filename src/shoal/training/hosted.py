@@ -12,8 +12,8 @@ from jaxtyping import Array
 
 from shoal.equations.reduce import DEVICES
 from shoal.game import HostEnvironment, blank
-from shoal.rollouts.pool import Say
-from shoal.rollouts.ray import actors
+from shoal.rollouts.pool import Say, sendable
+from shoal.rollouts.ray_library import actors, library
 from shoal.rollouts.recording import Width
 from shoal.training import feed as feeds
 from shoal.training import learning
@@ -38,7 +38,15 @@ def compile_program(
 
     Where environments stand in their episodes cannot be saved: a resumed run has all that was learned, and begins new
     episodes. ``remake`` gives the algorithm anew, in the process of an actor.
+
+    Raises:
+        InputError: the environments cannot be stepped as asked.
     """
+    if settings.workers == "ray":
+        library()
+        actors(Width(settings.seeds, settings.num_envs, settings.num_workers))
+    elif settings.num_workers != 0:
+        sendable(env)
     feed, put = _feed(env, algorithm, layout, settings)
     digest = learning.make(algorithm, feed, layout)
     held: list[Processes | Cluster] = []
@@ -140,12 +148,11 @@ def trajectory_shape(
 ) -> PyTree:
     """The shapes of a roll-out; leaves [*seeds, T, E, ...]."""
 
-    def acted(key: Array) -> tuple[PyTree, Array, dict[str, Array]]:
-        step = Step._make(blank(env.spec, num_envs))
+    def acted(key: Array, step: Step) -> tuple[PyTree, Array, dict[str, Array]]:
         return algorithm.act(algorithm.init(key), algorithm.initial_carry(num_envs), step, key, False)
 
-    carry, action, extras = jax.eval_shape(acted, jax.random.key(0))
     step = Step._make(blank(env.spec, num_envs))
+    carry, action, extras = jax.eval_shape(acted, jax.random.key(0), step)
     whole = partial(_wider, *seeds, settings.rollout_length)
     step, action, extras = jax.tree.map(whole, (step, action, extras))
     return Trajectory(step, action, extras, step, jax.tree.map(partial(_wider, *seeds), carry))

@@ -16,7 +16,7 @@ from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.log import Log
-from shoal.training import feed, hosted, memory
+from shoal.training import feed, hosted, memory, rows
 from shoal.training.learning import TrainState, place
 from shoal.training.program import Program, compile_program
 from shoal.training.progress import Progress
@@ -136,10 +136,10 @@ class Trainer:
                 while self.update < settings.num_updates and not self._stop.is_set():
                     n = min(size, settings.num_updates - self.update, self.program.capacity)
                     began = time.monotonic()
-                    self.state, rows = advance(self.state, np.int32(n))
-                    rows = jax.tree.map(lambda x, n=n: np.asarray(x, np.float64)[:n], rows)
+                    self.state, told = advance(self.state, np.int32(n))
+                    told = jax.tree.map(lambda x, n=n: np.asarray(x, np.float64)[:n], told)
                     spent = time.monotonic() - began
-                    self._take(rows, n, spent)
+                    self._take(told, n, spent)
                     size = max(1, min(self.program.capacity, int(n * CALL_SECONDS / max(spent, 1e-6))))
                     if time.monotonic() - saved_at >= pause:
                         began = time.monotonic()
@@ -182,53 +182,28 @@ class Trainer:
         assert self.state is not None
         self.policies.save(self.update, self.state.learner.policy, {"env": self.env.spec.name})
 
-    def _take(self, rows: Any, n: int, spent: float) -> None:
+    def _take(self, told: Any, n: int, spent: float) -> None:
         """Add n updates' metrics to the row under way; write it when it is full."""
-        metrics, stats = rows
+        metrics, stats = told
         broken = [(*where, name) for name, values in metrics.items() for where in np.argwhere(~np.isfinite(values))]
         if broken:
             i, seed, name = min(broken, key=lambda found: found[0])  # the update in which it began
             self._refuse(name, int(seed), metrics[name][i, seed], int(self.update + i + 1))
-        columns = {**metrics, "episodes": stats.episodes, "returns": stats.returns, "lengths": stats.lengths}
-        start, written = 0, {}
+        columns, start, written = {**metrics, **rows.sums_of(stats)}, 0, {}
         while start < n:  # a call may fill several rows, or a part of one
             stop = min(n, start + max(1, self.per_row - self._row.get("count", 0)))
             share = spent * (stop - start) / n
-            sums = {name: _add(self._row.get(name), values[start:stop]) for name, values in columns.items()}
-            sums["count"] = self._row.get("count", 0) + stop - start
-            sums["spent"] = self._row.get("spent", 0.0) + share
-            self._row = sums
+            self._row = rows.add(self._row, columns, start, stop, share)
             self.update += stop - start
             self.elapsed += share
             start = stop
-            written = self._summarise()
+            written = rows.summary(self._row, self.env.spec, self.settings, self.update, self.elapsed)
             if self._row["count"] >= self.per_row or self.update == self.settings.num_updates:
                 self.log.write(written)
                 self._row = {}
         scores = [s for s in written["return"] if s is not None]
         speed = n * self.settings.steps_per_update * self.settings.seeds / max(spent, 1e-9)
         self.progress.update(self.step, sum(scores) / len(scores) if scores else None, speed)
-
-    def _summarise(self) -> dict[str, Any]:
-        """The row under way as means; None for a seed in which no episode ended."""
-        row, spec = self._row, self.env.spec
-        count, steps = row["count"], self.settings.steps_per_update
-        episodes = np.asarray(row["episodes"])
-        with np.errstate(invalid="ignore", divide="ignore"):
-            returns = np.asarray(row["returns"]) / episodes[:, None]
-            lengths = np.asarray(row["lengths"]) / episodes
-        score = returns.sum(-1) if spec.score == "sum" else returns.mean(-1)
-        plain = {k: [x / count for x in v] for k, v in row.items() if k not in _SUMS}
-        return {
-            "step": self.step,
-            "update": self.update,
-            "seconds": round(self.elapsed, 3),
-            "steps_per_second": round(count * steps * self.settings.seeds / max(row["spent"], 1e-9), 1),
-            "return": _or_none(score),
-            **{f"return/{name}": _or_none(returns[:, i]) for i, name in enumerate(spec.agents)},
-            "episode_length": _or_none(lengths),
-            **plain,
-        }
 
     def _refuse(self, name: str, seed: int, value: Any, update: int) -> NoReturn:
         raise NonFiniteError(
@@ -255,19 +230,6 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-_SUMS = ("episodes", "returns", "lengths", "count", "spent")
-
-
-def _add(before: list | None, values: np.ndarray) -> list:
-    """``before`` plus all of ``values`` [n, ...], one after the other: the sum is the same however calls cut a row."""
-    parts = values if before is None else np.concatenate([np.asarray(before)[None], values])
-    return np.add.accumulate(parts)[-1].tolist()
-
-
-def _or_none(values: np.ndarray) -> list[float | None]:
-    return [float(x) if math.isfinite(x) else None for x in values]
 
 
 def _devices(shards: dict[str, int]) -> str:

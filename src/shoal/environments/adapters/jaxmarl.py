@@ -155,6 +155,7 @@ def _describe(name: str, env: Any, family: Family, shaping: float) -> EnvSpec:
         horizon=family.horizon(env),
         shared_reward=shared,
         score="mean" if family.shared_reward else "sum",
+        success=family.success(env) if family.success and shared else None,
         novel=tuple(range(max(widths))) if family.relative else (),
     )
 

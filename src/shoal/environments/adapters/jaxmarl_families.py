@@ -31,6 +31,8 @@ class Family(NamedTuple):
     """``info`` holds shaped rewards."""
     draw: Callable[[Any, Any], Scene] | None = None
     """(env, state) -> a picture."""
+    success: Callable[[Any], float] | None = None
+    """env -> the score above which an episode was won."""
 
 
 def _never(env: Any, state: Any, done: Bool[Array, ""]) -> Bool[Array, ""]:
@@ -95,6 +97,7 @@ _BATTLE = Family(
     mortal=True,
     relative=True,
     draw=_draw_battle,
+    success=lambda env: 1.0 + env.won_battle_bonus / 2,  # damage adds up to 1 at most
 )
 _PARTICLES = Family(horizon=lambda env: env.max_steps + 1, terminated=_never)
 _KITCHEN = Family(horizon=lambda env: env.max_steps, terminated=_never, shared_reward=True, shaped=True)

@@ -1,0 +1,232 @@
+"""Roll-outs on a cluster mean what the device means; and what becomes of a run when a node or an environment breaks."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import counters
+import shoal
+from shoal import run as running
+from shoal.errors import GameError, InputError
+from shoal.rollouts import fused
+from shoal.rollouts.ray import RayRollout
+from shoal.rollouts.ray_actor import Chunk, joined
+from shoal.rollouts.ray_library import actors, connect
+from shoal.rollouts.recording import Width
+from shoal.training.feed import wanted
+from shoal.training.trainer import Trainer
+
+pytest.importorskip("ray")
+
+E, T = 6, 9
+FLAGS: dict[str, Any] = {
+    "workers": "ray",
+    "num_workers": 2,
+    "num_envs": 4,
+    "hidden": (8,),
+    "eval_episodes": 0,
+    "tensorboard": False,
+    "progress": False,
+    "rows": 1000,
+}
+
+
+def descendants(pid: int) -> set[int]:
+    """Processes that come from this one, by way of others too."""
+    parent = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:  # gone meanwhile
+            continue
+    found, size = {pid}, 0
+    while size < len(found):
+        size = len(found)
+        found |= {child for child, of in parent.items() if of in found}
+    return found - {pid}
+
+
+def running_ones(pids: set[int]) -> set[int]:
+    def runs(pid: int) -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        except OSError:
+            return False
+
+    return {pid for pid in pids if runs(pid)}
+
+
+def test_a_run_on_a_ray_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment that raises in an actor ends the run, saved; mended, it goes on. Nothing is left behind."""
+    ours: set[int] = set()
+    handlers: list[Any] = []
+    collect, folder = RayRollout.collect, tmp_path / "run"
+
+    def watched(*args: Any) -> list[Chunk]:
+        ours.update(descendants(os.getpid()))
+        handlers.append(signal.getsignal(signal.SIGTERM))
+        return collect(*args)
+
+    monkeypatch.setattr(RayRollout, "collect", watched)
+    flags = FLAGS | {"rollout_length": 8, "steps": 8 * 32, "minibatches": 1, "seeds": 2}
+    with pytest.raises(GameError) as error:
+        shoal.train("ippo", counters.hosted(False, "raise later"), folder=folder, **flags)
+    said = r"raised ValueError: the counter is stuck in step \d of an episode, at the action \[\d, \d\]\.$"
+    assert error.match(f"^toys/counters {said}") and "counters.py" in error.value.trace
+    assert shoal.open_run(folder, counters.hosted()).trainer(False).checkpoints.latest() == 5  # 40 steps of each
+
+    run = shoal.resume(folder, environment=counters.hosted(), progress=False)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert run.finished and [row["update"] for row in rows] == list(range(1, 9))
+    assert all(row["version_lag"] == [0, 0] for row in rows) and all(np.isfinite(rows[-1]["return"]))
+
+    assert all(handler.__module__ == Trainer.__module__ for handler in handlers)  # SIGTERM still ends the run, saved
+    assert len(ours) > 10  # two times Ray's own, and two actors
+    end = time.monotonic() + 10
+    while running_ones(ours) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not running_ones(ours)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes of a CPU each."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    made.add_node(num_cpus=1)
+    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def test_chunks_are_the_devices_and_a_lost_node_takes_its_own(cluster: Any) -> None:
+    """Roll-outs of two seeds, each actor's part one device's; then a node goes, and the other one does its part."""
+    remake, said = partial(counters.algorithm, recurrent=4, chunk_length=9), []
+    algorithm, keys = remake(), jax.random.split(jax.random.key(5), 2)
+    learner = jax.vmap(algorithm.init)(keys)
+    width = Width(2, E, 2, 20.0)
+    with closing(RayRollout(counters.hosted(), remake, width, T, None, said.append)) as rollout:
+
+        def collect(number: int) -> list[Chunk]:
+            at = jax.vmap(lambda key: jax.random.fold_in(key, number))(keys)
+            return rollout.collect(jax.device_get(learner), number, at, True)
+
+        rollout.init(keys)
+        mine = [collect(0), collect(1)]
+        assert said == []
+        gone = rollout.members[[m.home for m in rollout.members].index(1)]
+        homes = nodes_of(rollout)
+        lost = next(node for node in cluster.list_all_nodes() if node.node_id == homes[gone.home])
+        if lost.head:  # an actor's place is Ray's choice
+            gone = rollout.members[[m.home for m in rollout.members].index(0)]
+            lost = next(node for node in cluster.list_all_nodes() if node.node_id == homes[gone.home])
+        cluster.remove_node(lost)
+        after = [collect(2), collect(3)]
+        remaining = {member.home for member in rollout.members}
+    device = fused.make(counters.device(), E // 2, T)
+    start, roll = jax.jit(device.init), jax.jit(partial(device.collect, algorithm.act))
+    for seed, part in np.ndindex(2, 2):
+        one = jax.tree.map(lambda x, seed=seed: x[seed], learner)
+        state = start(jax.random.fold_in(keys[seed], part), algorithm.initial_carry(E // 2))
+        for number in range(2):
+            key = jax.random.fold_in(jax.random.fold_in(keys[seed], number), part)
+            state, *theirs = roll(one, state, key)
+            chunk = mine[number][part]
+            ours = jax.tree.map(lambda x, seed=seed: x[seed], (chunk.trajectory, chunk.stats))
+            assert jax.tree.structure(ours) == jax.tree.structure(tuple(theirs))
+            for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+                assert (a.shape, a.dtype) == (b.shape, b.dtype)
+                np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    whole, stats = joined(mine[1])
+    assert whole.action.shape == (2, T, E, 2) and (stats.episodes > 4).all()
+    assert whole.carry[0].shape[:2] == (2, E) if isinstance(whole.carry, tuple) else whole.carry.shape[:2] == (2, E)
+
+    assert said == ["A Ray actor is gone; what it was collecting is lost, and another one is started."]
+    assert remaining == {1 - gone.home}
+    for number, chunks in zip((2, 3), after, strict=True):  # complete, and all by the newest parameters
+        assert [(chunk.slot, chunk.version) for chunk in chunks] == [(0, number), (1, number)]
+        assert not np.array_equal(chunks[0].trajectory.step.obs, chunks[1].trajectory.step.obs)
+
+
+def nodes_of(rollout: RayRollout) -> dict[int, str]:
+    """Where each actor lives."""
+    from ray.util.state import list_actors
+
+    known = {one.actor_id: one.node_id for one in list_actors()}
+    return {member.home: known[member.actor._actor_id.hex()] for member in rollout.members}
+
+
+def test_who_does_not_wait(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Off-policy, a slow actor holds nobody up; and each actor's sequences stay its own."""
+    if len(cluster.list_all_nodes()) < 2:
+        cluster.add_node(num_cpus=1)
+    trainers: list[Trainer] = []
+    monkeypatch.setattr(running, "Trainer", lambda *args: trainers.append(Trainer(*args)) or trainers[-1])
+    chunks: list[Chunk] = []
+    collect = RayRollout.collect
+
+    def noted(self: RayRollout, *args: Any) -> list[Chunk]:
+        found = collect(self, *args)
+        chunks.extend(found)
+        return found
+
+    monkeypatch.setattr(RayRollout, "collect", noted)
+    flags = FLAGS | {"rollout_length": 6, "steps": 40 * 24, "buffer_size": 24 * 200, "learning_starts": 24}
+    env = counters.hosted(False, "slow", str(tmp_path))
+    run = shoal.train("iql", env, folder=tmp_path / "run", batch_size=8, **flags)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert run.finished and len(rows) == 40
+    counts = np.bincount([chunk.slot for chunk in chunks], minlength=2)
+    assert counts.sum() == 80 and counts.min() >= 1 and counts.max() > 3 * counts.min()
+    slow = int(counts.argmin())
+    lags = [row["version_lag"][0] for row in rows]
+    assert max(lags) > 1 and min(lags) >= 0
+    assert all(np.isfinite(row["td_loss"]) if "td_loss" in row else True for row in rows)
+    state, trainer = trainers[0].state, trainers[0]
+    assert state is not None
+    one = wanted(trainer.algorithm.replay)[0]
+    for slot in range(2):
+        ring = state.feed[slot][0]
+        kept = [
+            one.keep(jax.tree.map(lambda x: x[0], chunk.trajectory)) for chunk in chunks if chunk.slot == slot
+        ]  # leaves [T, E / W, ...]
+        whole = jax.tree.map(lambda *parts: np.concatenate(parts), *kept)
+        count = 6 * counts[slot]
+        assert int(ring.current_index[0]) == count and (slot == slow or not bool(ring.is_full[0]))
+        for a, b in zip(jax.tree.leaves(ring.experience), jax.tree.leaves(whole), strict=True):
+            np.testing.assert_array_equal(np.swapaxes(a[0][:, :count], 0, 1), b)
+
+
+def test_what_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused in words, before there is a folder."""
+    flags = FLAGS | {"folder": tmp_path / "run", "rollout_length": 8, "steps": 64}
+    with pytest.raises(InputError, match="num_envs 4 does not divide over 3 Ray actors"):
+        shoal.train("ippo", counters.hosted(), **flags | {"num_workers": 3})
+    with pytest.raises(InputError, match="no use for Ray's workers"):
+        shoal.train("ippo", counters.device(), **flags)
+    with pytest.raises(InputError, match=r"There is no Ray cluster at 127\.0\.0\.1:9"):
+        connect("127.0.0.1:9", 2)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"pip install 'shoal\[ray\]'"):
+        shoal.train("ippo", counters.hosted(), **flags)
+    assert not (tmp_path / "run").exists()
+
+
+def test_as_many_actors_as_divide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.rollouts.pool.os.sched_getaffinity", lambda _: range(6), raising=False)
+    assert [actors(Width(1, envs)) for envs in (4, 16, 7, 12)] == [4, 4, 1, 6]
+    assert actors(Width(1, 2, 8)) == 2
