@@ -61,22 +61,20 @@ def train(
     if (where / "run.json").exists():
         raise InputError(f"{where} already holds a run; resume that one, or choose another folder.")
     run = Run(where, algorithm, name, env or {}, settings, config, registry.make(environment, **(env or {})))
-    run.by_name = isinstance(environment, str)
+    run.by_name = isinstance(environment, str) or registry.can_be_named(environment)
     trainer = run.trainer(progress)  # raises on bad input before the folder exists
     manifest.write(where, run.as_json())
     return run.finish(trainer)
 
 
-def resume(
-    folder: str | Path, *, environment: AnyEnvironment | None = None, progress: bool = True, **flags: Any
-) -> Run:
+def resume(folder: str | Path, *, environment: Any = None, progress: bool = True, **flags: Any) -> Run:
     """Continue the run in ``folder`` from its newest sound checkpoint, bit for bit as if it had never stopped.
 
     A run that ended before its first checkpoint begins at the beginning.
 
     Args:
         folder: a run folder.
-        environment: the :class:`Environment` of a run that was trained in one rather than in a name.
+        environment: what a run was trained in that was not trained in a name.
         progress: show the live line.
         flags: ``steps`` to train longer (schedules stretch to the new length), ``devices`` on another machine, or how
             often to save and how to judge; anything else would make it another run.
@@ -98,12 +96,12 @@ def resume(
     return run.finish(trainer)
 
 
-def open_run(folder: str | Path, environment: AnyEnvironment | None = None) -> Run:
+def open_run(folder: str | Path, environment: Any = None) -> Run:
     """A run that was trained before, to evaluate, replay or plot.
 
     Args:
         folder: a run folder.
-        environment: the :class:`Environment` of a run that was trained in one rather than in a name.
+        environment: what a run was trained in that was not trained in a name.
 
     Raises:
         InputError: the folder holds no run, or its environment cannot be built or is not what it was.
@@ -114,7 +112,8 @@ def open_run(folder: str | Path, environment: AnyEnvironment | None = None) -> R
     options = said["env"]
     if environment is None:
         options = options_from_json(options, registry.options_of(said["environment"]))
-    env = environment or registry.make(said["environment"], **options)
+    given = said["environment"] if environment is None else environment
+    env = given if isinstance(given, AnyEnvironment) else registry.make(given, **options)
     run = Run(Path(folder), said["algorithm"], said["environment"], options, settings, config, env)
     run.by_name = said.get("by_name", True)
     if spec_to_json(run.env.spec) != spec_to_json(spec_from_json(said["spec"])):
@@ -136,7 +135,7 @@ def crossplay(
     episodes: int = 128,
     greedy: bool = True,
     seed: int = 0,
-    environment: AnyEnvironment | None = None,
+    environment: Any = None,
 ) -> CrossPlay:
     """Let the policies of several runs play against each other, or with each other where they earn together.
 
@@ -149,7 +148,7 @@ def crossplay(
         episodes: whole episodes for each pair of seeds.
         greedy: act by the mode rather than by sampling.
         seed: draws the starts of the episodes, the same for every entry of the matrix.
-        environment: the :class:`Environment` of folders whose runs were trained in one rather than in a name.
+        environment: what the runs of folders were trained in, if not in a name.
 
     Raises:
         InputError: a folder holds no run, environments differ, or a side would be empty.

@@ -161,7 +161,7 @@ class Run:
         episodes, play = self.settings.eval_episodes, trainer.program.play
         if play is None:
             return self.evaluate(episodes)
-        evaluation.check_episodes(episodes)
+        trainer.progress.say(f"Judging by {episodes} greedy episodes of each seed.")
         played = play(self._learner(), jax.random.key(0), episodes, True)
         return self.evaluate(episodes) if played is None else evaluation.judged(self.env.spec, *played)
 

@@ -111,6 +111,16 @@ def called(name: Any) -> str:
     return name if isinstance(name, str) else f"{name.__module__}:{getattr(name, '__qualname__', type(name).__name__)}"
 
 
+def can_be_named(factory: Any) -> bool:
+    """Whether :func:`called` gives a name that leads to the same factory again."""
+    if not callable(factory) or getattr(factory, "__module__", "__main__") == "__main__":
+        return False
+    try:
+        return factory_of(called(factory)) is factory
+    except InputError:
+        return False
+
+
 def options_of(name: Any) -> dict[str, inspect.Parameter]:
     """The keyword arguments of a factory, with their defaults and annotations.
 
