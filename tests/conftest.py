@@ -7,8 +7,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-# What is compiled here runs for milliseconds, and compiling without optimisation takes half the time.
-_FAST = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+# What is compiled here runs for milliseconds. Compiling without optimisation takes half the time, and of that the
+# emitters of fusions, each with a pipeline of its own, take another half.
+_FAST = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
+)
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FAST}".strip()
 
 import jax  # noqa: E402

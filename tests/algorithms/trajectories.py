@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 
 from shoal.algorithms._actor_critic import Carry
 from shoal.types import Algorithm, Box, Discrete, EnvSpec, Experience, Learner, Replay, Scale, Step, Trajectory
@@ -127,20 +128,22 @@ def program(spec: EnvSpec, config: Any, scale: Scale | None = None) -> Program:
     """Compiled once per configuration, whatever data it is run on; parameters are noise, all else as initialised."""
     make = sys.modules[type(config).__module__].make  # the algorithm that the configuration is of
     algorithm = from_trajectories(make(spec, config, scale or Scale(E, T, NUM_UPDATES)))
+    init, update = jax.jit(algorithm.init), jax.jit(algorithm.update)  # traced once, whoever asks for shapes as well
+    algorithm, traced = algorithm._replace(init=init, update=update), init.trace(jax.random.key(0))
     rng = np.random.default_rng(0)
 
     def noise(x: jax.ShapeDtypeStruct) -> jax.Array:
         return jnp.array(rng.normal(size=x.shape) / np.sqrt(x.shape[-2] if x.ndim > 2 else 25.0), jnp.float32)
 
-    def without_parameters(key: jax.Array) -> Learner:
-        learner = algorithm.init(key)  # drawing parameters takes as long to compile as an update
+    def without_parameters(key: jax.Array) -> Learner:  # drawing them takes as long to compile as an update
+        leaves = jaxpr_as_fun(traced.jaxpr)(key)
+        learner = jax.tree.unflatten(jax.tree.structure(traced.out_info), leaves)
         return learner._replace(policy=learner.policy._replace(actor=()), critic=())
 
     rest = compiled(without_parameters)(jax.random.key(0))
-    shapes = jax.eval_shape(algorithm.init, jax.random.key(0))
-    actor, critic = jax.tree.map(noise, (shapes.policy.actor, shapes.critic))
+    actor, critic = jax.tree.map(noise, (traced.out_info.policy.actor, traced.out_info.critic))
     learner = rest._replace(policy=rest.policy._replace(actor=actor), critic=critic)
-    return Program(algorithm, learner, compiled(algorithm.update))
+    return Program(algorithm, learner, update)
 
 
 def acted(prog: Program, learner: Learner, traj: Trajectory, seed: int = 0, greedy: bool = False) -> Trajectory:

@@ -48,7 +48,7 @@ class HostRollout:
         self._act: dict[tuple[Any, bool], Callable] = {}
         self._seeds = jax.jit(self._draw, static_argnums=1)
 
-    def _draw(self, keys: Array, moments: int, *numbers: int) -> tuple[Array, Array]:
+    def _draw(self, keys: Array, moments: int, *numbers: Array | int) -> tuple[Array, Array]:
         """A half's keys of acting [moments, S] and seeds of resetting [moments, S · size], as fused draws them from
         keys into which ``numbers`` are folded."""
 
@@ -238,7 +238,7 @@ def seed_of(key: Key[Array, "*b"]) -> Array:
     return (jax.random.key_data(key)[..., -1] & 0x7FFFFFFF).astype(jnp.int32)
 
 
-def _fold(keys: Array, *numbers: int) -> Array:
+def _fold(keys: Array, *numbers: Array | int) -> Array:
     for number in numbers:
         keys = jax.vmap(lambda key, n=number: jax.random.fold_in(key, n))(keys)
     return keys

@@ -185,7 +185,7 @@ class Pool:
         if self.here is not None:
             self.here.close()
         for one in self.workers:
-            if one.process is not None and not one.asked:
+            if one.process is not None:  # one that is at a step reads this afterwards
                 one.send(serving.CLOSE, 0)
         deadline = time.monotonic() + CLOSING
         for one in self.workers:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,7 @@ class Worker:
             stdin=subprocess.DEVNULL,
             pass_fds=(orders, answers, memory),
             env=dict.fromkeys(serving.LIMITS, "1") | os.environ,
+            start_new_session=True,  # so that it can be ended with all that its games have started
         )
         os.close(orders)
         os.close(answers)
@@ -76,13 +78,13 @@ class Worker:
         return None
 
     def end(self, seconds: float = 0.0) -> None:
-        """Kill the process if it has not ended by itself within so many seconds."""
+        """Kill the process if it has not ended by itself within so many seconds, and what its games left running."""
         if self.process is None:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
-        if self.process.poll() is None:
-            self.process.kill()
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # nothing is left; macOS says so otherwise
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         os.close(self.orders)
         os.close(self.answers)

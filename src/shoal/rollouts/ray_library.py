@@ -48,12 +48,16 @@ def connect(address: str | None, workers: int) -> None:
     ray = library()
     address = address or os.environ.get("RAY_ADDRESS")
     _check_there(address)
-    size = {} if address else {"num_cpus": workers, "include_dashboard": False}
+    # Not nice: the actors do the work, and the learner waits for them.
+    own = {"num_cpus": workers, "include_dashboard": False, "_system_config": {"worker_niceness": 0}}
+    size = {} if address else own
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of several actors that raise, one is heard
     handler = signal.getsignal(signal.SIGTERM)
     try:
         with warnings.catch_warnings():  # Ray forks to start a program of its own at once, which is harmless
             warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
-            ray.init(address=address, log_to_driver=False, logging_level="ERROR", **size)
+            # "local", since without an address Ray would join whatever else it finds on this machine
+            ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **size)
     except ConnectionError as error:
         raise InputError(f"Ray cannot reach a cluster at {address}: {error}") from None
     finally:  # Ray's own would end the process, unsaved

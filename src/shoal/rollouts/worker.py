@@ -25,10 +25,8 @@ LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 def main(orders: int, answers: int, memory: int) -> None:
     """Serve until told to close or until the training process is gone; the arguments are file descriptors."""
-    # Both reach the whole process group, and the training process decides. Programs that games start inherit what is
-    # ignored: they shall not end with Ctrl-C either, but when they are told to.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a scheduler may send these to all; the training process decides
+    signal.signal(signal.SIGTERM, lambda *_: None)  # not ignored, which programs that games start would inherit
     signal.siginterrupt(signal.SIGTERM, False)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     faulthandler.enable()
@@ -91,10 +89,10 @@ def _read(descriptor: int, count: int) -> bytes:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when the one that started it is gone, also while a game hangs."""
+    """End this process, and what its games started, when the one that started it is gone; also while a game hangs."""
     while os.getppid() == parent:
         time.sleep(1.0)
-    os._exit(1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
