@@ -6,6 +6,7 @@ limit, an agent that dies while the other plays on, an action that is illegal fo
 """
 
 import os
+import subprocess
 import time
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,8 @@ class Counters:
         self.spec, self.continuous, self.trouble, self.folder = spec_of(continuous), continuous, trouble, Path(folder)
         self.x, self.t, self.alive = np.zeros(2, int), 0, True
         self.played = 0
+        if trouble == "program":
+            subprocess.Popen(["sleep", "600"])
         self.slow = trouble == "slow" and self.first()
 
     def reset(self, seed: int, out: Moment) -> None:
@@ -82,8 +85,8 @@ class Counters:
             raise ValueError("the counter is stuck")
         if self.slow:
             time.sleep(0.05)
-        if self.trouble in ("die", "die and break", "hang") and self.t == 3 and self.first():
-            if self.trouble == "hang":
+        if self.trouble in ("die", "die and break", "hang", "program") and self.t == 3 and self.first():
+            if self.trouble in ("hang", "program"):
                 time.sleep(600)
             os._exit(7)
         if self.trouble == "die always":
@@ -101,7 +104,8 @@ class Counters:
         return np.full((20, 30, 3), 10 * self.t, np.uint8)
 
     def close(self) -> None:
-        pass
+        if self.trouble == "raise" and self.folder.name:
+            (self.folder / f"closed {id(self)} {os.getpid()}").touch()
 
 
 def new(continuous: bool = False, trouble: str = "", folder: str = "", render: bool = False) -> Game:

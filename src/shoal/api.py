@@ -77,7 +77,7 @@ def resume(folder: str | Path, *, environment: Any = None, progress: bool = True
         environment: what a run was trained in that was not trained in a name.
         progress: show the live line.
         flags: ``steps`` to train longer (schedules stretch to the new length), ``devices`` on another machine, or how
-            often to save and how to judge; anything else would make it another run.
+            often to save and how to judge, or where environments are stepped; anything else would make it another run.
 
     Raises:
         InputError: the folder holds no run, a flag would change what is being trained, or there are fewer devices.
@@ -85,6 +85,7 @@ def resume(folder: str | Path, *, environment: Any = None, progress: bool = True
     """
     run = open_run(folder, environment)
     allowed = {"steps", "devices", "checkpoint_seconds", "keep", "eval_episodes", "tensorboard"}
+    allowed |= {"workers", "num_workers", "worker_timeout", "address"}
     wrong = sorted(set(flags) - allowed)
     if wrong:
         raise InputError(f"{wrong[0]} cannot change in a resumed run; only {', '.join(sorted(allowed))} can.")

@@ -18,9 +18,11 @@ from shoal.deploy import Policies
 from shoal.environments import registry
 from shoal.environments.wrappers import wrap
 from shoal.errors import CheckpointError, InputError
+from shoal.game import HostEnvironment
 from shoal.records import curves, manifest, replay, report
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.files import dumps, write_text
+from shoal.rollouts.stepping import importable
 from shoal.training import evaluation, pretraining, sharding
 from shoal.training.evaluation import Evaluation
 from shoal.training.settings import Settings
@@ -56,9 +58,8 @@ class Run:
 
     def evaluate(self, episodes: int = 256, *, greedy: bool = True, seed: int = 0) -> Evaluation:
         """Play whole episodes with every seed's policy; ``seed`` draws the starts, not the policies."""
-        workers = self.settings.num_workers
         key = jax.random.key(seed)
-        return evaluation.evaluate(self.env, self._acting(), self._learner(), key, episodes, greedy, workers)
+        return evaluation.evaluate(self.env, self._acting(), self._learner(), key, episodes, greedy, self._workers())
 
     def replay(
         self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool = True, seed: int | None = None
@@ -115,22 +116,24 @@ class Run:
             sharding.one_device_per_core()
         devices = self.settings.devices or _devices_before(self.folder)
         if self.settings.workers == "ray":
-            self._check_cluster()
+            if isinstance(self.env, Environment):
+                raise InputError(f"{self.environment} is compiled with the update, so it has no use for Ray's workers.")
             devices = 1  # the actors have the cores
         layout = sharding.plan(self.settings.seeds, self.settings.num_envs, devices)
         if isinstance(self.env, Environment):
             registry.validate(self.env)
         scale = Scale(layout.num_envs, self.settings.rollout_length, self.settings.num_updates)
         module = algorithms.get(self.algorithm)
-        self.decision = pretraining.decide(module, self.env, self.config, scale, self.settings.seed)
+        self.decision = pretraining.decide(module, self.env, self.config, scale, self.settings.seed, self._workers())
         if self.decision:
             self.config = self.decision.config
         make = partial(_made, self.algorithm, self.env.spec, self.config, self.settings, scale)
         return Trainer(self.env, make(), self.settings, layout, self.folder, progress, make)
 
-    def _check_cluster(self) -> None:
-        if isinstance(self.env, Environment):
-            raise InputError(f"{self.environment} is compiled with the update, so it has no use for Ray's workers.")
+    def _workers(self) -> int | None:
+        """Worker processes on this machine; 0 for what only Ray can send to another process."""
+        there = not isinstance(self.env, HostEnvironment) or importable(self.env.make) is not None
+        return self.settings.num_workers if there else 0
 
     def finish(self, trainer: Trainer) -> "Run":
         """Train to the end and judge what came out; returns itself."""
@@ -147,11 +150,7 @@ class Run:
         finally:
             trainer.close()
         if self.evaluation is not None:
-            result = self.evaluation
-            low, high = result.interval
-            said = {"mean": result.mean, "low": low, "high": high, "per_seed": result.per_seed.tolist()}
-            if result.success_rate is not None:
-                said["success_rate"] = result.success_rate
+            said = self.evaluation.as_json()
             said |= {"episodes": self.settings.eval_episodes, "greedy": True, "step": trainer.step}
             write_text(self.folder / "evaluation.json", dumps(said, "evaluation", indent=1) + "\n")
         return self

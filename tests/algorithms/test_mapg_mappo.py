@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import naive
 import numpy as np
 import pytest
 from cases import BASE
@@ -68,7 +69,9 @@ def test_q_learns_v_s_targets_and_v_learns_what_it_did():
     (with_q, metrics), (without, _) = prog.update(prog.learner, traj, KEY), plain.update(learner, traj, KEY)
     assert_trees_close({k: x for k, x in with_q.critic.items() if k != "q"}, without.critic, 1e-4, 1e-6)
     now, out = make_nets(SPEC, CONFIG, (0,) * N).evaluate(learner, traj), traj.outcome
-    _, target = gae(out.reward, out.discount, now.value, now.next_value, out.last, gamma=CONFIG.gamma, lam=CONFIG.lam)
+    value = jnp.array(naive.of_the_team(SPEC, np.asarray(now.value), np.asarray(traj.step.alive)))
+    following = jnp.array(naive.of_the_team(SPEC, np.asarray(now.next_value), np.asarray(out.alive)))
+    _, target = gae(out.reward, out.discount, value, following, out.last, gamma=CONFIG.gamma, lam=CONFIG.lam)
     critic = make_action_critic(SPEC, CONFIG.network, CONFIG.critic_input, (0,) * N, True)
     error = np.asarray(critic.taken(prog.learner.critic["q"], traj.step, traj.action) - target)
     np.testing.assert_allclose(metrics["q_loss"], np.square(error[traj.step.alive]).mean() / 2, rtol=1e-4)

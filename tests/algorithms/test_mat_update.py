@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import naive
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
@@ -53,8 +54,12 @@ def naive_loss(c: Any, learner: Learner, traj: Trajectory) -> Any:
     evaluate = make_sequence_team(CASES["discrete"][0], c).evaluate_actions
     both = compiled(lambda step: evaluate(learner.policy.actor, step, traj.action, traj.extras)[1])
     value, next_value = (np.asarray(both(step), np.float64) for step in (traj.step, traj.outcome))
-    advantage, target = naive_advantage(c, traj, value, next_value)
-    alive = np.asarray(traj.step.alive)
+    alive, spec = np.asarray(traj.step.alive), CASES["discrete"][0]
+    expected = (
+        naive.of_the_team(spec, value, alive),
+        naive.of_the_team(spec, next_value, np.asarray(traj.outcome.alive)),
+    )
+    advantage, target = naive_advantage(c, traj, *expected)
     if c.advantage == "joint":
         for t, e in np.ndindex(T, E):
             if alive[t, e].any():

@@ -98,9 +98,11 @@ def test_a_lost_worker_is_started_again(trouble: str, how: str, tmp_path: Path) 
     with rolling(counters.hosted(False, trouble, str(tmp_path)), 2, timeout=0.5 if trouble == "hang" else 60.0) as made:
         rollout, said = made
         pids = [one.process.pid for one in rollout.pool.workers if one.process]
+        files = len(list(Path("/dev/fd").iterdir()))
         trajectory, stats = collected(rollout)
         after, _ = collected(rollout, 1)
         now = [one.process.pid for one in rollout.pool.workers if one.process]
+        assert len(list(Path("/dev/fd").iterdir())) <= files
     assert len(said) == 1 and sum(a != b for a, b in zip(pids, now, strict=True)) == 1
     assert re.search(rf"Worker \d {how} and is started again; \d episodes were cut off.", said[0])
     with rolling(counters.hosted(), 2) as (rollout, _):
@@ -149,6 +151,28 @@ def test_an_environment_that_cannot_be_built() -> None:
     with pytest.raises(InputError, match="cannot be built in a worker process: OSError: no licence"):  # noqa: SIM117
         with rolling(counters.hosted(False, "make")):
             pass
+
+
+def test_an_environment_that_cannot_be_built_again(tmp_path: Path) -> None:
+    """It could when the run began, so what was learned is saved, as after any fault of a game."""
+    with rolling(counters.hosted(False, "die and break", str(tmp_path)), 1) as (rollout, said):
+        with pytest.raises(GameError, match="cannot be built in a worker process: OSError: no licence"):
+            collected(rollout)
+        assert len(said) == 1
+
+
+@pytest.mark.parametrize(("envs", "workers"), [(5, 3), (3, 8), (1, 2)])
+def test_any_number_of_workers(envs: int, workers: int) -> None:
+    """Also where they have unequally many games, more than one seed's, or there are more of them than games."""
+    made = []
+    for count in (0, workers):
+        with closing(HostRollout(counters.hosted(), zeros, Width(2, envs, count), T)) as rollout:
+            rollout.init(jax.random.split(jax.random.key(5), 2))
+            made.append(jax.tree.leaves([collected(rollout, number) for number in range(2)]))
+            assert len(rollout.pool.workers) == min(count, 2 * envs)
+    for a, b in zip(*made, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert len(made[0]) > 30
 
 
 def test_what_workers_cannot_import_is_stepped_here() -> None:

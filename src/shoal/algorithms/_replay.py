@@ -134,8 +134,10 @@ def keep(state: bool, extras: tuple[str, ...]) -> Callable[[Trajectory], Moments
 def as_trajectory(m: Moments, carry: PyTree) -> Trajectory:
     """A sample as a trajectory with the recurrent state before its first moment."""
     nothing, no = jnp.zeros_like(m.reward), jnp.zeros_like(m.first)
+    # Where a run was resumed, or a worker replaced, an episode begins although the one before it never ended.
+    last = m.last.at[:-1].set(m.last[:-1] | m.first[1:])
     step = Step(m.obs, m.state, m.legal, m.alive, nothing, nothing + 1, m.first, no)
-    outcome = Step(m.next_obs, m.next_state, m.next_legal, m.next_alive, m.reward, m.discount, no, m.last)
+    outcome = Step(m.next_obs, m.next_state, m.next_legal, m.next_alive, m.reward, m.discount, no, last)
     return Trajectory(step, m.action, m.extras, outcome, carry)
 
 

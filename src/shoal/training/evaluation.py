@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -54,6 +54,12 @@ class Evaluation(NamedTuple):
         """95 % Student-t interval of the mean over seeds; over episodes where there is one seed."""
         _, low, high = interval(self.per_seed if len(self.scores) > 1 else self.scores[0])
         return low, high
+
+    def as_json(self) -> dict[str, Any]:
+        """The numbers, as ``evaluation.json`` keeps them."""
+        low, high = self.interval
+        won = {} if self.success_rate is None else {"success_rate": self.success_rate}
+        return {"mean": self.mean, "low": low, "high": high, "per_seed": self.per_seed.tolist(), **won}
 
     def __str__(self) -> str:
         seeds, episodes = self.scores.shape

@@ -21,7 +21,9 @@ STAGE = 0x5E95
 """Folded into the run's first seed, so that training draws other numbers than preparation."""
 
 
-def decide(module: ModuleType, env: AnyEnvironment, config: Any, scale: Scale, seed: int) -> Decision | None:
+def decide(
+    module: ModuleType, env: AnyEnvironment, config: Any, scale: Scale, seed: int, num_workers: int | None = None
+) -> Decision | None:
     """Let an algorithm decide what it leaves open until it has seen the environment; None where it leaves nothing open.
 
     The experience is that of initial policies, drawn from ``seed`` alone: all seeds of a run share the decision, since
@@ -35,15 +37,17 @@ def decide(module: ModuleType, env: AnyEnvironment, config: Any, scale: Scale, s
     if preparation is None:
         return None
     key_collect, key_decide = jax.random.split(jax.random.fold_in(jax.random.key(seed), STAGE))
-    trajectory = collect(env, preparation.algorithm, -(-preparation.steps // ENVS), key_collect)
+    trajectory = collect(env, preparation.algorithm, -(-preparation.steps // ENVS), key_collect, num_workers)
     return preparation.decide(trajectory, key_decide)
 
 
-def collect(env: AnyEnvironment, algorithm: Algorithm, length: int, key: Array) -> Trajectory:
+def collect(
+    env: AnyEnvironment, algorithm: Algorithm, length: int, key: Array, num_workers: int | None = None
+) -> Trajectory:
     """``length`` steps of freshly initialised policies in each of :data:`ENVS` environments."""
     if isinstance(env, HostEnvironment):
         learner, key_reset, key_play = _stages(algorithm, key)
-        with closing(HostRollout(env, algorithm.initial_carry, Width(1, ENVS), length)) as hosted:
+        with closing(HostRollout(env, algorithm.initial_carry, Width(1, ENVS, num_workers), length)) as hosted:
             hosted.init(key_reset[None])
             many = jax.tree.map(lambda x: x[None], learner)
             return jax.tree.map(lambda x: jnp.asarray(x[0]), hosted.collect(algorithm.act, many, key_play[None])[0])

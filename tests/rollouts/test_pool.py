@@ -1,0 +1,43 @@
+"""What worker processes leave behind: nothing, whatever their games have started and however they end."""
+
+import os
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import counters
+import processes
+from shoal.errors import GameError
+from shoal.rollouts.pool import CLOSING, Pool
+
+
+def play(pool: Pool, steps: int) -> None:
+    pool.board.seed[:] = 81  # counters at 1 and 5, which never agree
+    for t in range(steps + 1):
+        for group in range(len(pool.rows)):
+            pool.step(group) if t else pool.reset(group)
+        for group in range(len(pool.rows)):
+            pool.wait(group)
+
+
+def test_what_a_game_started_goes_with_its_worker(tmp_path: Path) -> None:
+    """With one that hangs and is started again, and with all in the end."""
+    before, said = processes.descendants(os.getpid()), []
+    with closing(Pool(counters.hosted(False, "program", str(tmp_path)), 1, 2, 2, 0.5, said.append)) as pool:
+        first = processes.descendants(os.getpid()) - before
+        play(pool, 4)
+        then = processes.descendants(os.getpid()) - before
+        assert len(said) == 1 and len(first) == 4 and len(first & then) == 2 and not processes.left(first - then)
+    assert not processes.left(first | then)
+
+
+def test_games_are_closed_after_a_fault(tmp_path: Path) -> None:
+    """Those of workers that were at a step too, and at once."""
+    with closing(Pool(counters.hosted(False, "raise", str(tmp_path)), 2, 3, 2)) as pool:
+        with pytest.raises(GameError, match="the counter is stuck"):
+            play(pool, 4)
+        assert any(one.asked for one in pool.workers)
+        began = time.monotonic()
+    assert len(list(tmp_path.glob("closed *"))) == 6 and time.monotonic() - began < CLOSING
