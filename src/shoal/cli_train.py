@@ -12,7 +12,7 @@ from typing import Any
 from shoal import algorithms, api
 from shoal.cli_flags import Command, Flag, Values, first_line, number, of_environment, of_fields
 from shoal.configs import override
-from shoal.errors import InputError
+from shoal.errors import GameError, InputError
 from shoal.presets import preset
 from shoal.training.settings import Settings
 
@@ -103,6 +103,10 @@ def _watched(folder: Path, start: Callable[..., api.Run], progress: bool, flags:
         if not run.finished:
             raise KeyboardInterrupt
         pictures = {"curves": _unless_empty(run.curves), "replay": run.replay()}
+    except GameError:
+        if any((folder / "checkpoints").glob("*")):
+            print(f"What was learned is kept; continue with\n{again}\n", file=sys.stderr)
+        raise
     except KeyboardInterrupt:
         if not any((folder / "checkpoints").glob("*")):
             raise

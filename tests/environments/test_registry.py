@@ -66,7 +66,7 @@ def test_own_environments() -> None:
     ("name", "options", "words"),
     [
         ("mpe/simple_spred", {}, "no environment 'mpe/simple_spred'; did you mean 'mpe/simple_spread'"),
-        ("zzz", {}, "known: .*mpe/simple_tag"),
+        ("zzz", {}, "one of your own is .module:name"),
         ("no_such_module:game", {}, "no module 'no_such_module'"),
         ("own_broken:game", {}, "no module 'no_such_dependency', which the environment 'own_broken:game' needs"),
         ("own_games:absent", {}, "'own_games' has no attribute 'absent'"),

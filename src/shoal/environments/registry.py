@@ -1,5 +1,6 @@
 """Environments by name: those that come with Shoal, families of others', one's own as ``package.module:factory``."""
 
+import difflib
 import functools
 import importlib
 import inspect
@@ -155,7 +156,12 @@ def factory_of(name: Any) -> Callable[..., Any]:
             return _bound(_imported(path, name), name.removeprefix(prefix))
     path = _FACTORIES.get(name, name)
     if ":" not in path:
-        raise unknown("environment", name, [*_FACTORIES, *(prefix for prefix in FAMILIES)])
+        if not difflib.get_close_matches(name, _FACTORIES, cutoff=0.5):
+            raise InputError(
+                f"There is no environment {name!r}; 'shoal list environments' names them all, and one of your own is "
+                f"'module:name'."
+            )
+        raise unknown("environment", name, _FACTORIES)
     return _imported(path, name)
 
 

@@ -98,7 +98,7 @@ class Strips:
             for value, upper, lower in zip(action, parts, parts[1:], strict=False):
                 hue = _POSITIVE if value > 0 else _NEGATIVE
                 shade = mix(WHITE, hue, min(abs(float(value)) / largest, 1.0))
-                pen.rectangle((left, upper, right - 1, max(lower - 1, upper)), fill=shade)
+                pen.rectangle((left, upper, max(right - 1, left), max(lower - 1, upper)), fill=shade)
 
     def _bars(
         self, pen: ImageDraw.ImageDraw, edges: np.ndarray, top: int, height: int, start: int, moment: int, agent: int

@@ -18,6 +18,9 @@ from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Width
 from shoal.types import Algorithm, AnyEnvironment, Box, Environment, EnvSpec, Learner, PyTree, Step
 
+SHOWN = 1000
+"""Most steps of an episode that a picture shows, where worker processes would step it: few look at more."""
+
 ENVS = 32
 """Most environments side by side that worker processes play judged episodes in, for each seed."""
 
@@ -187,6 +190,8 @@ def _recorded(rollout: HostRollout, algorithm: Algorithm, learner: Learner, key:
         if action is not None:
             actions.append(action)
             rewards.append(reward)
+        if len(actions) == SHOWN:
+            break
     seen = None if any(frame is None for frame in frames) else frames
     return Episode([], seen, np.stack(actions), np.stack(rewards))
 

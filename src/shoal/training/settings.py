@@ -45,8 +45,8 @@ class Settings:
     """Wall time between checkpoints; the first and the last moment are always kept."""
     keep: int = 3
     """Newest checkpoints that stay on the disk."""
-    eval_episodes: int = 256
-    """Greedy episodes per seed that judge the finished run; 0 for none."""
+    eval_episodes: int | None = None
+    """Greedy episodes per seed that judge the finished run; 0 for none, None for 256 on the device and 32 elsewhere."""
     tensorboard: bool = True
     """Write TensorBoard events beside metrics.jsonl."""
 
@@ -70,7 +70,7 @@ class Settings:
             raise InputError(f"num_workers cannot be negative, and is {self.num_workers}.")
         if not self.worker_timeout > 0:
             raise InputError(f"worker_timeout must be positive, not {self.worker_timeout:g}.")
-        if self.eval_episodes < 0 or self.checkpoint_seconds < 0:
+        if (self.eval_episodes or 0) < 0 or self.checkpoint_seconds < 0:
             raise InputError("eval_episodes and checkpoint_seconds cannot be negative.")
 
     @property

@@ -1,13 +1,16 @@
 """Gymnasium's environments (https://gymnasium.farama.org): ``gymnasium:Id``, a team of one; and those of several agents
 whose spaces are Tuples, with lists of observations and rewards."""
 
+import contextlib
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from shoal.environments.adapters import spaces
+from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import end
 from shoal.errors import InputError
 from shoal.game import Game, HostEnvironment, Moment
@@ -44,7 +47,9 @@ def _game(task: str, time_limit: int | None, options: dict[str, Any], render: bo
         raise InputError(f"{name} needs gymnasium: pip install 'shoal[gymnasium]'.") from error
     given = {"disable_env_checker": True, **options}
     if render:
-        given["render_mode"] = "rgb_array"
+        with contextlib.suppress(Exception), warnings.catch_warnings():  # what cannot draw is made without
+            warnings.simplefilter("ignore")
+            return wrap(gymnasium.make(task, **given, render_mode="rgb_array"), name, time_limit=time_limit)
     try:
         env = gymnasium.make(task, **given)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
@@ -60,11 +65,13 @@ def wrap(made: Any, name: str, *, time_limit: int | None = None) -> Game:
     Where both its spaces are Tuples of one length, or lists, there is an agent for each entry.
 
     Raises:
-        InputError: a space cannot be flattened.
+        InputError: its spaces are functions, as PettingZoo's are, or a space cannot be flattened.
     """
     from gymnasium import spaces as theirs
 
     seen, acts = made.observation_space, made.action_space
+    if callable(seen) or callable(acts):
+        raise InputError(f"{name} has a space for each agent, as in PettingZoo, but names no possible_agents.")
     several = (theirs.Tuple, list, tuple)
     if isinstance(seen, several) and isinstance(acts, several) and len(seen) == len(acts):
         return _Team(made, name, time_limit)
@@ -79,19 +86,18 @@ class _Solo:
         action, dims, (self._send,) = spaces.actions([env.action_space], name)
         self._env = env
         self._read = observation.read
-        self._limit = spaces.limit(env, time_limit, name)
+        horizon, self._limit = limits(env, time_limit, name)
         self._mask = spaces.mask_reader(env.action_space)
         self._indices = isinstance(action, Discrete)
-        self._masked = self._masks = observation.masked and self._indices
+        self._masked = observation.masked
         self._time = 0
         self.spec: EnvSpec = spaces.describe(
-            name, ["agent_0"], [observation], [env.action_space], (action, dims), None, self._limit, "mean", True
+            name, ["agent_0"], [observation], [env.action_space], (action, dims), None, horizon, "mean", True
         )
 
     def reset(self, seed: int, out: Moment) -> None:
         seen, info = self._env.reset(seed=seed)
         self._time = 0
-        self._masks = self._indices and (self._masked or spaces.MASK in info)
         self._write(seen, info, out)
 
     def step(self, action: np.ndarray, out: Moment) -> None:
@@ -106,9 +112,12 @@ class _Solo:
             out.last[...] = True
 
     def _write(self, seen: Any, info: Any, out: Moment) -> None:
-        out.obs[0] = out.state[:] = self._read(seen)
-        if self._masks:
-            spaces.write_mask(out.legal[0], self._mask((seen if self._masked else info)[spaces.MASK]))
+        row = self._read(seen)
+        spaces.check_width("The observation", row, len(out.state))
+        out.obs[0] = out.state[:] = row
+        told = seen if self._masked else info
+        if self._indices and spaces.MASK in told:
+            spaces.write_mask(out.legal[0], self._mask(told[spaces.MASK]))
 
     def render(self) -> np.ndarray | None:
         return picture(self._env.render)
@@ -127,13 +136,14 @@ class _Team:
         action, dims, self._send = spaces.actions(acts, name)
         self._env = env
         self._reads = [observation.read for observation in observations]
+        self._widths = [observation.width for observation in observations]
         pairs = zip(acts, observations, strict=True)
         self._masks = [spaces.mask_reader(space) if seen.masked else None for space, seen in pairs]
-        self._limit = spaces.limit(env, time_limit, name)
+        horizon, self._limit = limits(env, time_limit, name)
         self._time = 0
         self._gone = np.zeros(len(acts), bool)
         self.spec: EnvSpec = spaces.describe(
-            name, agents, observations, acts, (action, dims), None, self._limit, "sum", False
+            name, agents, observations, acts, (action, dims), None, horizon, "sum", False
         )
 
     def reset(self, seed: int, out: Moment) -> None:
@@ -157,7 +167,8 @@ class _Team:
         at = 0
         for i, (read, mask) in enumerate(zip(self._reads, self._masks, strict=True)):
             row = read(seen[i])
-            width = len(row)
+            width = self._widths[i]
+            spaces.check_width(f"agent_{i}'s observation", row, width)
             out.obs[i, :width] = out.state[at : at + width] = row
             at += width
             if mask is not None:
@@ -171,6 +182,9 @@ class _Team:
 
 
 def picture(draw: Callable[[], Any]) -> np.ndarray | None:
-    """What ``draw`` gives where it is an RGB picture."""
-    drawn = draw()
+    """What ``draw`` gives where it is an RGB picture; None also where drawing fails: no run shall end by it."""
+    try:
+        drawn = draw()
+    except Exception:
+        return None
     return drawn if isinstance(drawn, np.ndarray) and drawn.ndim == 3 else None

@@ -2,13 +2,14 @@
 
 import functools
 import importlib
+import math
 import os
 from typing import Any, Literal
 
 import numpy as np
 
-from shoal.environments.adapters import spaces
 from shoal.environments.adapters.gymnasium import picture
+from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import Team, end
 from shoal.environments.adapters.turns import TurnGame
 from shoal.errors import InputError
@@ -17,9 +18,10 @@ from shoal.spec import EnvSpec
 
 _Score = Literal["sum", "mean"]
 
-# Environments whose state() is all observations side by side, each of them computed once more: there it is put together
-# from those that step() returned.
-_CONCATENATED = frozenset({"mpe2._mpe_utils.simple_env"})
+# Environments whose state() is not asked: MPE's is all observations side by side, each of them computed once more, and
+# Multiwalker's raises once a walker has been removed. The state is put together from what step() returned.
+_MULTIWALKER = "pettingzoo.sisl.multiwalker.multiwalker"
+_CONCATENATED = frozenset({"mpe2._mpe_utils.simple_env", _MULTIWALKER})
 
 
 def make(
@@ -40,6 +42,7 @@ def make(
             absent, and 10,000 where it has none that is known.
         score: whether the agents' returns are quoted as their sum or their mean.
         shared_reward: whether all agents always receive the same reward, which cannot be known from outside.
+            Multiwalker and Pursuit are told, whose own default it is that they do.
         options: keyword arguments of the module's ``parallel_env`` or ``env``.
 
     Raises:
@@ -68,7 +71,9 @@ def _game(
     factory = getattr(module, "parallel_env", None) or getattr(module, "env", None)
     if factory is None:
         raise InputError(f"The module {module.__name__} has neither 'parallel_env' nor 'env'.")
-    given = {**options, "render_mode": "rgb_array"} if render else options
+    given = {**options, "render_mode": "rgb_array"} if render else dict(options)
+    if module.__name__.startswith("pettingzoo.sisl."):
+        given["shared_reward"] = shared_reward
     try:
         made = factory(**given)
     except ImportError as error:
@@ -121,12 +126,13 @@ class _ParallelGame:
 
     def __init__(self, env: Any, name: str, time_limit: int | None, score: _Score, shared_reward: bool):
         self._env = env
-        limit = spaces.limit(env, time_limit, name)
+        horizon, self._limit = limits(env, time_limit, name)
         state = getattr(type(getattr(env, "unwrapped", env)), "state", None)
-        known = getattr(state, "__module__", "") in _CONCATENATED
-        self._team = Team(env, name, limit, score, shared_reward, ask=not known)
+        module = getattr(state, "__module__", "")
+        # Multiwalker reports its time limit as a termination.
+        self._clock = horizon if module == _MULTIWALKER else math.inf
+        self._team = Team(env, name, horizon, score, shared_reward, ask=module not in _CONCATENATED)
         self._agents = self._team.agents
-        self._limit = limit
         self._time = 0
         self._gone = np.zeros(len(self._agents), bool)
         self._all_here = True
@@ -138,7 +144,7 @@ class _ParallelGame:
         here = self._env.agents
         self._gone[:] = [agent not in here or agent not in seen for agent in self._agents]
         self._all_here = not self._gone.any()
-        self._team.write(seen, infos, out, first=True)
+        self._team.write(seen, infos, out)
         if not self._all_here:
             out.alive[self._gone] = False
 
@@ -156,9 +162,15 @@ class _ParallelGame:
         here = self._env.agents
         late = self._time >= self._limit
         if late or not self._all_here or len(here) < len(agents) or any(ended.values()) or any(cut.values()):
-            cuts = np.array([bool(cut.get(a, False)) for a in agents]) | late
-            # An agent that is no longer listed has ended, whether or not the environment said so.
-            ends = np.array([bool(ended.get(a, False)) or not (a in here or cut.get(a, False)) for a in agents])
+            # Who is not heard of any more at the time limit has been cut off.
+            cuts = (
+                np.array([bool(cut.get(a, self._time >= self.spec.horizon and a not in here)) for a in agents]) | late
+            )
+            if self._time >= self._clock:
+                ends, cuts[:] = np.zeros(len(agents), bool), True
+            else:
+                # An agent that is no longer listed has ended, whether or not the environment said so.
+                ends = np.array([bool(ended.get(a)) or not (a in here or c) for a, c in zip(agents, cuts, strict=True)])
             gone &= np.array([a not in here or a not in seen for a in agents]) | ends | cuts
             end(out, gone, ends, cuts)
             self._all_here = not gone.any()

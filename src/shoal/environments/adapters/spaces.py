@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as Shoal's: flat float32 observations, one index or one vector per action, roles, time limits."""
+"""Gymnasium's spaces as Shoal's: flat float32 observations, one index or one vector per action, roles."""
 
 import itertools
 import math
@@ -14,12 +14,7 @@ from shoal.spec import Box, Discrete, EnvSpec
 MOST_ACTIONS = 4096
 """Joint actions of a MultiDiscrete space above which flattening it is refused."""
 
-DEFAULT_LIMIT = 10_000
-"""Steps after which an episode is cut off where the environment names no limit of its own."""
-
 MASK = "action_mask"
-
-_LIMITS = ("max_cycles", "max_num_frames", "max_episode_steps", "_max_episode_steps", "max_steps", "episode_limit")
 
 Read = Callable[[Any], Any]
 """What the environment returned -> its flat row."""
@@ -130,23 +125,23 @@ def actions(spaces_of: Sequence[Any], name: str) -> tuple[Discrete | Box, tuple[
     counts = [_count(space) for space in spaces_of]
     if None not in counts:
         widths = tuple(count for count in counts if count is not None)
-        if max(widths) > MOST_ACTIONS:
-            raise InputError(
-                f"{name} has {max(widths)} joint actions per agent, which is more than the {MOST_ACTIONS} that one "
-                f"index may stand for."
-            )
-        return Discrete(max(widths)), widths, [_index(space) for space in spaces_of]
+        return Discrete(max(widths)), widths, [_index(space, name) for space in spaces_of]
     if any(count is not None for count in counts):
         raise InputError(f"{name} mixes agents with discrete and with continuous actions, which one team cannot hold.")
     return _boxes(spaces_of, name)
 
 
-def _index(space: Any) -> Send:
+def _index(space: Any, name: str) -> Send:
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return int if start == 0 else lambda action: int(action) + start
+    if (count := _count(space) or 0) > MOST_ACTIONS:
+        raise InputError(
+            f"{name} has {count} joint actions per agent, which is more than the {MOST_ACTIONS} that one index may "
+            f"stand for."
+        )
     # A copy, lest the environment write into the table.
     table = _choices(space)
     return lambda action: table[action].copy() if isinstance(table[action], np.ndarray) else table[action]
@@ -223,24 +218,18 @@ def describe(
     )
 
 
-def limit(env: Any, given: int | None, name: str, moves: int = 1) -> int:
-    """Steps after which an episode is cut off: the smaller of the one ``given`` and the environment's own (times
-    ``moves``, the moves of a round), or :data:`DEFAULT_LIMIT` where there is neither.
-
-    Raises:
-        InputError: ``given`` is not positive.
-    """
-    if given is not None and given < 1:
-        raise InputError(f"{name} needs a time_limit of at least 1 step, not {given}.")
-    inner = getattr(env, "unwrapped", env)
-    found = [getattr(getattr(env, "spec", None), "max_episode_steps", None)]
-    found += [getattr(inner, word, None) for word in _LIMITS]
-    own = next((int(x) * moves for x in found if isinstance(x, int | np.integer) and x > 0), None)
-    return min((x for x in (given, own) if x is not None), default=DEFAULT_LIMIT)
-
-
 def write_mask(legal: np.ndarray, mask: Any) -> None:
     """An agent's mask into its row of ``legal``; where it allows nothing, index 0 stays as a no-op."""
     legal[: len(mask)] = mask
     if not legal.any():
         legal[0] = True
+
+
+def check_width(what: str, row: np.ndarray, width: int) -> None:
+    """Refuse a row that NumPy would stretch, or could not place.
+
+    Raises:
+        ValueError: it has not as many numbers as its space.
+    """
+    if len(row) != width:
+        raise ValueError(f"{what} has {len(row)} numbers, but its space has {width}.")

@@ -35,10 +35,10 @@ class Team:
         self._env = env
         self._reads = [observation.read for observation in seen]
         self._widths = [observation.width for observation in seen]
+        self._absent = [np.zeros(width, np.float32) for width in self._widths]
         self._masks = [spaces.mask_reader(space) for space in acts]
         self.indices = isinstance(action, Discrete)
         self._in_observation = [observation.masked and self.indices for observation in seen]
-        self._in_info = False
         state = _state(env) if ask else None
         self._ask = state is not None
         self.spec: EnvSpec = spaces.describe(
@@ -53,21 +53,20 @@ class Team:
             shared_reward,
         )
 
-    def write(self, seen: Mapping[Any, Any], infos: Mapping[Any, Any], out: Moment, first: bool = False) -> None:
+    def write(self, seen: Mapping[Any, Any], infos: Mapping[Any, Any], out: Moment) -> None:
         """Observations, legal actions and the state; agents that ``seen`` lacks get zeros."""
-        if first:
-            self._in_info = self.indices and any(spaces.MASK in info for info in infos.values())
-        obs, state, ask, at = out.obs, out.state, self._ask, 0
+        obs, state, ask, indices, at = out.obs, out.state, self._ask, self.indices, 0
         for i, agent in enumerate(self.agents):
             width = self._widths[i]
-            row = self._reads[i](seen[agent]) if agent in seen else 0.0
+            row = self._reads[i](seen[agent]) if agent in seen else self._absent[i]
+            spaces.check_width(f"{agent}'s observation", row, width)
             obs[i, :width] = row
             if not ask:
                 state[at : at + width] = row
                 at += width
             if self._in_observation[i] and agent in seen:
                 spaces.write_mask(out.legal[i], self._masks[i](seen[agent][spaces.MASK]))
-            elif self._in_info and spaces.MASK in infos.get(agent, ()):
+            elif indices and spaces.MASK in infos.get(agent, ()):
                 spaces.write_mask(out.legal[i], self._masks[i](infos[agent][spaces.MASK]))
         if ask:
             state[:] = np.asarray(self._env.state()).reshape(-1)

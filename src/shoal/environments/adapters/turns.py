@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shoal.environments.adapters import spaces
 from shoal.environments.adapters.gymnasium import picture
+from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import Team, end
 from shoal.game import Moment
 from shoal.spec import EnvSpec
@@ -20,8 +20,8 @@ class TurnGame:
 
     def __init__(self, env: Any, name: str, time_limit: int | None, score: Literal["sum", "mean"], shared_reward: bool):
         self._env = env
-        self._limit = spaces.limit(env, time_limit, name, moves=len(env.possible_agents))
-        self._team = Team(env, name, self._limit, score, shared_reward)
+        horizon, self._limit = limits(env, time_limit, name, moves=len(env.possible_agents))
+        self._team = Team(env, name, horizon, score, shared_reward)
         self._places = {agent: i for i, agent in enumerate(self._team.agents)}
         self._time = 0
         self._gone = np.zeros(len(self._places), bool)
@@ -35,7 +35,7 @@ class TurnGame:
         self._gone[:] = [agent not in self._env.agents for agent in self._places]
         self._earned[:] = 0.0
         self._skip()
-        self._write(out, first=True)
+        self._write(out)
         if self._gone.any():
             out.alive[self._gone] = False
 
@@ -65,9 +65,9 @@ class TurnGame:
         while env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
             env.step(None)
 
-    def _write(self, out: Moment, first: bool = False) -> None:
+    def _write(self, out: Moment) -> None:
         env = self._env
-        self._team.write({agent: env.observe(agent) for agent in env.agents}, env.infos, out, first)
+        self._team.write({agent: env.observe(agent) for agent in env.agents}, env.infos, out)
         for agent, i in self._places.items():
             if agent != env.agent_selection:
                 out.legal[i] = False

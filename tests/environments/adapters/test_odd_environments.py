@@ -1,0 +1,226 @@
+import numpy as np
+import pytest
+
+pytest.importorskip("pettingzoo")
+gymnasium = pytest.importorskip("gymnasium")
+
+from gymnasium import spaces  # noqa: E402
+
+from shoal.environments import registry  # noqa: E402
+from shoal.environments.adapters.limits import DEFAULT_LIMIT, limits  # noqa: E402
+from shoal.errors import InputError  # noqa: E402
+from shoal.game import HostEnvironment, blank, own_actions, refresh  # noqa: E402
+
+
+def made(name, **options) -> HostEnvironment:
+    env = registry.make(name, **options)
+    assert isinstance(env, HostEnvironment)
+    return env
+
+
+def started(env: HostEnvironment, seed: int = 0):
+    game, moment, own = env.make(), blank(env.spec), own_actions(env.spec)
+    refresh(moment, own)
+    game.reset(seed, moment)
+
+    def step(action):
+        refresh(moment, own)
+        game.step(np.asarray(action), moment)
+
+    return moment, step, game
+
+
+class Parade:
+    """Two agents until ``ends``; nothing is odd yet."""
+
+    metadata = {"name": "parade"}  # noqa: RUF012
+    possible_agents = ("a_0", "a_1")
+
+    def __init__(self, ends: int = 3):
+        self.ends = ends
+
+    def observation_space(self, agent):
+        return spaces.Box(0, 9, (1,))
+
+    def action_space(self, agent):
+        return spaces.Discrete(3)
+
+    def reset(self, seed=None, options=None):
+        self.time, self.agents = 0, list(self.possible_agents)
+        return dict.fromkeys(self.agents, np.ones(1)), {a: {} for a in self.agents}
+
+    def step(self, actions):
+        self.time += 1
+        here, over = self.agents, self.time >= self.ends
+        self.agents = [] if over else here
+        seen = {a: np.full(1, self.time + 1.0) for a in here}
+        return seen, dict.fromkeys(here, 1.0), dict.fromkeys(here, False), dict.fromkeys(here, over), {}
+
+    def close(self):
+        pass
+
+
+class Late(Parade):
+    """Pays on the step after its ``max_cycles``, the last."""
+
+    max_cycles = 2
+
+
+def test_an_episode_is_not_cut_before_the_step_that_ends_it():
+    env = made(Late)
+    assert env.spec.horizon == 2
+    moment, step, _ = started(env)
+    for t in range(3):
+        assert not moment.last
+        step([0, 0])
+        np.testing.assert_array_equal(moment.reward, [1, 1])
+        assert moment.obs[0, 0] == t + 2
+    assert moment.last
+    assert moment.discount.all()
+
+
+def test_an_episode_that_never_ends_is_cut_off():
+    moment, step, _ = started(made(Late, ends=99))
+    for _ in range(3):
+        assert not moment.last
+        step([0, 0])
+    assert moment.last
+    assert moment.discount.all()
+
+
+class Silent(Parade):
+    """Says nothing of anybody at its end."""
+
+    def step(self, actions):
+        told = super().step(actions)
+        return told if self.agents else ({}, {}, {}, {}, {})
+
+
+class Timed(Silent):
+    max_cycles = 3
+
+
+@pytest.mark.parametrize(("kind", "discount"), [(Silent, 0.0), (Timed, 1.0)])
+def test_who_is_not_heard_of_any_more_has_ended(kind, discount):
+    moment, step, _ = started(made(kind))
+    for _ in range(3):
+        assert not moment.last
+        step([0, 0])
+    assert moment.last
+    assert (moment.discount == discount).all()
+
+
+class Leaving(Parade):
+    """``a_1`` is taken off the list on step 1, and no flag says so; rewards go on."""
+
+    def step(self, actions):
+        told = super().step(actions)
+        self.agents = [a for a in self.agents if a != "a_1"]
+        return told[0], dict.fromkeys(self.possible_agents, 1.0), *told[2:]
+
+
+def test_who_is_no_longer_listed_is_dead():
+    moment, step, _ = started(made(Leaving))
+    step([0, 0])
+    np.testing.assert_array_equal(moment.alive, [True, False])
+    np.testing.assert_array_equal(moment.discount, [1, 0])
+    assert not moment.obs[1].any()
+    moment.obs[...] = moment.state[...] = 7  # what another game has left there
+    step([0, 0])
+    np.testing.assert_array_equal(moment.obs, [[3], [0]])
+    np.testing.assert_array_equal(moment.state, [3, 0])
+    np.testing.assert_array_equal(moment.reward, [1, 0])
+
+
+class Both(Parade):
+    def step(self, actions):
+        seen, rewards, _, cut, infos = super().step(actions)
+        return seen, rewards, dict(cut), cut, infos
+
+
+def test_a_termination_at_the_time_limit_is_a_termination():
+    moment, step, _ = started(made(Both))
+    for _ in range(3):
+        step([0, 0])
+    assert moment.last
+    assert not moment.discount.any()
+
+
+class Masking(Parade):
+    """Its infos hold masks from step 1 on, of nothing legal for ``a_1``."""
+
+    def step(self, actions):
+        told = super().step(actions)
+        return *told[:4], {"a_0": {"action_mask": np.array([0, 1, 1])}, "a_1": {"action_mask": np.zeros(3)}}
+
+
+def test_masks_may_come_late_and_allow_nothing():
+    moment, step, _ = started(made(Masking))
+    assert moment.legal.all()
+    step([0, 0])
+    np.testing.assert_array_equal(moment.legal, [[False, True, True], [True, False, False]])
+
+
+class Hinting(gymnasium.Env):
+    """A mask in its info at first, and never again."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,))
+    action_space = spaces.Discrete(3, start=1)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1), {"action_mask": np.array([1, 0, 1], np.int8)}
+
+    def step(self, action):
+        assert action == 3
+        return np.ones(1), 0.0, False, False, {}
+
+
+def test_a_mask_may_be_missing_again():
+    moment, step, _ = started(made(Hinting))
+    np.testing.assert_array_equal(moment.legal, [[True, False, True]])
+    step([2])
+    assert moment.legal.all()
+
+
+class Nameless(Parade):
+    possible_agents = None
+
+
+class Unlisted(Parade):
+    def __getattribute__(self, name):
+        if name == "possible_agents":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("kind", [Nameless, Unlisted])
+def test_a_team_of_unknown_size_is_refused(kind):
+    with pytest.raises(InputError, match="names no possible_agents"):
+        registry.make(kind)
+
+
+class Wide(Parade):
+    def action_space(self, agent):
+        return spaces.Discrete(5000)
+
+
+def test_an_action_space_is_as_wide_as_it_is():
+    assert made(Wide).spec.action_dims == (5000, 5000)
+
+
+def test_limits_of_a_specification_are_kept_and_others_are_taken_with_care():
+    class Plain:
+        spec = None
+
+    class Inside(Plain):
+        env = Late()
+
+    cart = gymnasium.make("CartPole-v1")
+    assert limits(cart, None, "cart") == (500, 500)
+    assert limits(cart, 900, "cart") == (500, 500)
+    assert limits(cart, 20, "cart") == (20, 20)
+    assert limits(Late(), None, "late") == (2, 3)
+    assert limits(Late(), 2, "late") == (2, 2)
+    assert limits(Late(), 9, "late", moves=2) == (4, 6)
+    assert limits(Inside(), None, "inside") == (2, 3)
+    assert limits(Plain(), None, "plain") == (DEFAULT_LIMIT, DEFAULT_LIMIT)

@@ -1,0 +1,196 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+pettingzoo = pytest.importorskip("pettingzoo")
+gymnasium = pytest.importorskip("gymnasium")
+
+from gymnasium import spaces  # noqa: E402
+
+from shoal.environments import registry  # noqa: E402
+from shoal.game import HostEnvironment, blank, own_actions, refresh  # noqa: E402
+
+
+def started(name, **options):
+    env = registry.make(name, **options)
+    assert isinstance(env, HostEnvironment)
+    game, moment, own = env.make(), blank(env.spec), own_actions(env.spec)
+    refresh(moment, own)
+    game.reset(0, moment)
+
+    def step(action):
+        refresh(moment, own)
+        game.step(np.asarray(action), moment)
+
+    return moment, step, game
+
+
+class Rounds(pettingzoo.AECEnv):
+    """Each move pays everybody its number; ``p_1`` is out after its first move; all is cut off after ``ends``."""
+
+    metadata = {"name": "rounds", "is_parallelizable": False}  # noqa: RUF012
+
+    def __init__(self, ends: int = 6):
+        super().__init__()
+        self.possible_agents, self.ends = ["p_0", "p_1", "p_2"], ends
+
+    def observation_space(self, agent):
+        return spaces.Box(0, 99, (1,))
+
+    def action_space(self, agent):
+        return spaces.Discrete(2)
+
+    def observe(self, agent):
+        return np.full(1, self.time + 1.0)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.time, self.agent_selection = self.possible_agents[:], 0, "p_0"
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations, self.truncations = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
+        self.infos = {agent: {} for agent in self.agents}
+
+    def step(self, action):
+        mover = self.agent_selection
+        if self.terminations[mover] or self.truncations[mover]:
+            self._was_dead_step(action)
+            return
+        self.time += 1
+        self._cumulative_rewards[mover] = 0.0
+        self.rewards = dict.fromkeys(self.agents, float(self.time))
+        self.agent_selection = self.agents[(self.agents.index(mover) + 1) % len(self.agents)]
+        self._accumulate_rewards()
+        self.terminations["p_1"] = mover == "p_1"
+        if self.time >= self.ends:
+            self.truncations = dict.fromkeys(self.agents, True)
+        self._deads_step_first()
+
+
+def test_every_move_pays_once_and_the_dead_leave():
+    moment, step, _ = started(Rounds)
+    rows = []
+    for _ in range(6):
+        assert not moment.last
+        assert moment.legal.sum() == 4  # both actions of one, and index 0 of two
+        step([0, 0, 0])
+        rows.append((moment.reward.tolist(), moment.alive.tolist(), moment.discount.tolist()))
+    assert moment.last
+    assert [row[0] for row in rows] == [[1, 1, 1], [2, 2, 2], *([t, 0, t] for t in (3, 4, 5, 6))]
+    assert [row[1] for row in rows] == [[True] * 3, *([[True, False, True]] * 5)]
+    assert rows[1][2] == [1, 0, 1]
+    assert rows[5][2] == [1, 1, 1]
+
+
+def test_a_limit_in_moves():
+    moment, step, _ = started(Rounds, ends=3)
+    for _ in range(3):
+        assert not moment.last
+        step([0, 0, 0])
+    assert moment.last
+
+
+def test_a_time_limit_counts_moves():
+    pytest.importorskip("pettingzoo.classic.connect_four_v3")
+    moment, step, game = started("pettingzoo:classic.connect_four_v3", time_limit=2)
+    assert game.spec.horizon == 2
+    step([0, 0])
+    assert not moment.last
+    step([0, 0])
+    assert moment.last
+    assert moment.discount.all()
+
+
+class Pair(gymnasium.Env):
+    """Masks in observations; the first agent ends on step 2; all is cut off on step 3."""
+
+    metadata = {}  # noqa: RUF012
+    observation_space: Any = spaces.Tuple(
+        [spaces.Dict({"seen": spaces.Box(0, 9, (1,)), "action_mask": spaces.MultiBinary(2)})] * 2
+    )
+    action_space: Any = spaces.Tuple([spaces.Discrete(2)] * 2)
+
+    def _seen(self):
+        return tuple({"seen": np.full(1, 5.0), "action_mask": np.array([0, 1], np.int8)} for _ in range(2))
+
+    def reset(self, *, seed=None, options=None) -> Any:
+        self.time = 0
+        return self._seen(), {}
+
+    def step(self, action) -> Any:
+        self.time += 1
+        return self._seen(), [1.0, 1.0], [self.time == 2, False], self.time == 3, {}
+
+
+class Endless(Pair):
+    max_steps = 1
+
+    def step(self, action) -> Any:
+        return self._seen(), [1.0, 1.0], False, False, {}
+
+
+def test_a_tuple_team_that_never_ends_is_cut_off():
+    moment, step, _ = started(Endless)
+    for _ in range(2):
+        assert not moment.last
+        step([1, 1])
+    assert moment.last
+    assert moment.discount.all()
+
+
+class Alone(Pair):
+    observation_space: Any = Pair.observation_space[0]
+    action_space: Any = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None) -> Any:
+        seen, info = super().reset()
+        return seen[0], info
+
+    def step(self, action) -> Any:
+        seen, _, _, cut, info = super().step(action)
+        return seen[0], 1.0, False, cut, info
+
+
+def test_a_tuple_team_starts_anew_with_its_masks():
+    moment, step, game = started(Pair)
+    for episode in range(2):
+        game.reset(episode, moment)
+        for _ in range(3):
+            np.testing.assert_array_equal(moment.legal, [[False, True]] * 2)
+            step([1, 1])
+            assert moment.reward[1] == 1
+        assert moment.last
+        np.testing.assert_array_equal(moment.discount, [1, 1])
+        np.testing.assert_array_equal(moment.alive, [False, True])
+
+
+def test_a_mask_in_the_observation_and_a_cut_of_its_own():
+    moment, step, _ = started(Alone)
+    for _ in range(3):
+        assert not moment.last
+        np.testing.assert_array_equal(moment.legal, [[False, True]])
+        np.testing.assert_array_equal(moment.obs, [[5]])
+        step([1])
+    assert moment.last
+    assert moment.discount.all()
+
+
+class Whole(Alone):
+    action_space = spaces.Box(0, 4, (2,), np.int32)
+
+    def step(self, action) -> Any:
+        np.testing.assert_array_equal(action, [2, 4])
+        return super().step(action)
+
+
+def test_whole_numbers_are_rounded():
+    _, step, _ = started(Whole)
+    step(np.array([[1.6, 3.7]], np.float32))
+
+
+def test_an_environment_of_turns_that_can_be_played_at_once_is():
+    pytest.importorskip("mpe2")
+    moment, step, _ = started("mpe2.simple_spread_v3:raw_env")
+    assert moment.legal.all()
+    step([1, 2, 3])
+    assert moment.reward.all()

@@ -1,0 +1,48 @@
+"""What the documentation says of one's own environments is what the examples do, and its links lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import shoal
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+NAMES = ("own_environment:meeting", "own_parallel:Meeting", "own_gymnasium:Cart", "own_game:Auction")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_stands_in_the_page_as_it_is_in_its_file(name: str) -> None:
+    source = (ROOT / "examples" / f"{name.split(':')[0]}.py").read_text(encoding="utf-8")
+    body = source.split('"""', 2)[2].split("\nif __name__")[0].strip()
+    page = (ROOT / "docs" / "your-environment.md").read_text(encoding="utf-8")
+    assert f"```python\n{body}\n```" in page
+
+
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_an_example_is_sound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pettingzoo" if "parallel" in name else "gymnasium")
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    report = shoal.check(name, episodes=20)
+    assert report.ok
+    assert not [finding for finding in report.findings if finding.level != "note"], str(report)
+
+
+def heading(line: str) -> str:
+    """The anchor of a heading."""
+    return re.sub(r"[^\w\- ]", "", line.lstrip("# ").lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        if anchor and target.suffix == ".md":
+            lines = target.read_text(encoding="utf-8").splitlines()
+            assert anchor in {heading(line) for line in lines if line.startswith("#")}, link
