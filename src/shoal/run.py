@@ -135,11 +135,6 @@ class Run:
         there = not isinstance(self.env, HostEnvironment) or importable(self.env.make) is not None
         return self.settings.num_workers if there else 0
 
-    @property
-    def _judged_by(self) -> int:
-        chosen = self.settings.eval_episodes
-        return (32 if isinstance(self.env, HostEnvironment) else 256) if chosen is None else chosen
-
     def finish(self, trainer: Trainer) -> "Run":
         """Train to the end and judge what came out; returns itself."""
         trainer.progress.say(f"{self.algorithm} in {self.environment}, kept in {self.folder}")
@@ -148,21 +143,22 @@ class Run:
         if self.decision:
             trainer.progress.say(self.decision.said)
             write_text(self.folder / "preparation.json", dumps(self.decision.report, "preparation", indent=1) + "\n")
+        episodes = self.settings.judged_by(self.env)
         try:
             self.finished = trainer.run()
-            if self.finished and self._judged_by:
-                self.evaluation = self._judge(trainer)
+            if self.finished and episodes:
+                self.evaluation = self._judge(trainer, episodes)
         finally:
             trainer.close()
         if self.evaluation is not None:
             said = self.evaluation.as_json()
-            said |= {"episodes": self._judged_by, "greedy": True, "step": trainer.step}
+            said |= {"episodes": episodes, "greedy": True, "step": trainer.step}
             write_text(self.folder / "evaluation.json", dumps(said, "evaluation", indent=1) + "\n")
         return self
 
-    def _judge(self, trainer: Trainer) -> Evaluation:
+    def _judge(self, trainer: Trainer, episodes: int) -> Evaluation:
         """Evaluate what was just trained, by the worker processes that are there already."""
-        episodes, play = self._judged_by, trainer.program.play
+        play = trainer.program.play
         if play is None:
             return self.evaluate(episodes)
         trainer.progress.say(f"Judging by {episodes} greedy episodes of each seed.")

@@ -6,6 +6,8 @@ from typing import Literal
 
 from shoal.environments.wrappers import Wrapping
 from shoal.errors import InputError
+from shoal.game import HostEnvironment
+from shoal.types import AnyEnvironment
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,12 @@ class Settings:
             raise InputError(f"worker_timeout must be positive, not {self.worker_timeout:g}.")
         if (self.eval_episodes or 0) < 0 or self.checkpoint_seconds < 0:
             raise InputError("eval_episodes and checkpoint_seconds cannot be negative.")
+
+    def judged_by(self, env: AnyEnvironment) -> int:
+        """Episodes per seed that judge a run in ``env``."""
+        if self.eval_episodes is not None:
+            return self.eval_episodes
+        return 32 if isinstance(env, HostEnvironment) else 256
 
     @property
     def num_updates(self) -> int:
