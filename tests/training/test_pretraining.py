@@ -95,9 +95,9 @@ def test_one_decision_for_all_seeds_from_the_first(monkeypatch: pytest.MonkeyPat
     for seed, scale in ((3, Scale(8, 5, 2)), (3, Scale(2, 7, 90)), (4, Scale(8, 5, 2))):
         with pytest.raises(InterruptedError):
             pretraining.decide(seps, env, config, scale, seed)
-    keys = [jax.random.key_data(key).tolist() for *_, key in seen]
+    keys = [jax.random.key_data(key).tolist() for *_, key, _ in seen]
     assert keys[0] == keys[1] != keys[2]
-    assert [length for _, _, length, _ in seen] == [1, 1, 1]  # 10 steps in 64 environments
+    assert [length for _, _, length, *_ in seen] == [1, 1, 1]  # 10 steps in 64 environments
     assert keys[0] != jax.random.key_data(jax.random.key(3)).tolist()
 
 

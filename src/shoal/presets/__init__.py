@@ -13,7 +13,7 @@ _NATIVE = ON_POLICY | OFF_POLICY
 
 PRESETS: dict[str, list[tuple[str, Flags]]] = {name: ADAPTERS.get(name, []) + _NATIVE[name] for name in _NATIVE}
 
-SIZES = ("steps", "num_envs", "rollout_length")
+SIZES = ("steps", "num_envs", "rollout_length", "eval_episodes")
 """Flags of a preset that are of the run rather than of the algorithm."""
 
 
