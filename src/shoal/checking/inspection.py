@@ -24,8 +24,6 @@ from shoal.types import Environment
 
 REPEATED = 1000
 """Steps of the first episode that are played again, to see whether they go alike."""
-LEAST = 300
-"""Steps to play if there may be so many: five episodes of a game that is soon over show little of it."""
 SLOW = 2.0
 """Seconds that closing may take."""
 
@@ -38,7 +36,7 @@ def check(
     Args:
         environment: a name, ``package.module:factory``, a factory, or an environment, as for :func:`shoal.train`.
         env: options of the environment's factory.
-        episodes: episodes to play at least, each from a seed of its own; more where they are short.
+        episodes: episodes to play, each from a seed of its own.
         steps: steps to play in all at the most.
         seed: the seed of the first episode, and of the actions.
 
@@ -125,7 +123,7 @@ def _player(env: Any, findings: list[Finding]) -> Player | None:
 
 def _played(player: Player, env: Any, episodes: int, steps: int, seed: int) -> rules.Played:
     rng, done, left = np.random.default_rng(seed), [], steps
-    while left > 0 and (len(done) < episodes or steps - left < LEAST):
+    while len(done) < episodes and left > 0:
         limit = min(env.spec.horizon, left)
         episode = play(player, env.spec, len(done) + 1, (seed + len(done)) % 2**31, rng, limit)
         done.append(episode)
