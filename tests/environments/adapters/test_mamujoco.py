@@ -221,3 +221,13 @@ def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium_robotics", None)
     with pytest.raises(InputError, match=r"pip install 'shoal\[mamujoco\]'"):
         registry.make("mamujoco/Ant-4x2")
+
+
+def test_the_camera_goes_with_the_robot(monkeypatch):
+    """One that stands still shows an empty floor once the ant has learned to walk."""
+    game = registry.make("mamujoco/Ant-4x2").make()
+    renderer, model = game._body.unwrapped.mujoco_renderer, game._body.unwrapped.model
+    looks: list[int] = []
+    monkeypatch.setattr(game._body, "render", lambda: looks.append(renderer.camera_id))
+    assert renderer.camera_id == -1 and game.render() is None
+    assert [model.camera(i).name for i in looks] == ["track"]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shoal.environments.adapters import spaces
+from shoal.environments.adapters.camera import tracked
 from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import end
 from shoal.errors import InputError
@@ -120,7 +121,7 @@ class _Solo:
             spaces.write_mask(out.legal[0], self._mask(told[spaces.MASK]))
 
     def render(self) -> np.ndarray | None:
-        return picture(self._env.render)
+        return picture(lambda: tracked(self._env))
 
     def close(self) -> None:
         self._env.close()

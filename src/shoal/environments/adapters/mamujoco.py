@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.environments.adapters.camera import tracked
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment, Moment, write_rows
 from shoal.spec import Box, EnvSpec
@@ -111,8 +112,7 @@ def original(robot: str, parts: str, agent_obsk: int | None, render: bool = Fals
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the packages say, in every worker process, of tasks and model files that are not the user's: on
-    import, and, into a file in the working directory as well, when a robot is built."""
+    """Without what the packages say of tasks that are not the user's, on import and when a robot is built."""
     try:
         mujoco: Any = importlib.import_module("mujoco")
         with contextlib.redirect_stderr(io.StringIO()):
@@ -244,7 +244,7 @@ class _Robot:
             out.obs[...] = self._entries[self._where]
 
     def render(self) -> np.ndarray | None:
-        return self._body.render()
+        return tracked(self._body)
 
     def close(self) -> None:
         self._package.close()
