@@ -20,10 +20,12 @@ from jaxtyping import install_import_hook  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 2)
 
-# Programs are kept on the disk for this session and its subprocesses, which are given the folder.
-_FOLDER = tempfile.TemporaryDirectory(prefix="shoal-tests-")
-atexit.register(_FOLDER.cleanup)
-jax.config.update("jax_compilation_cache_dir", _FOLDER.name)
+# Compiled programs are kept on disk for this session and its subprocesses, which are given the folder. A folder named
+# by JAX_COMPILATION_CACHE_DIR is kept between sessions, which makes repeated runs of the same tests much faster.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    _FOLDER = tempfile.TemporaryDirectory(prefix="shoal-tests-")
+    atexit.register(_FOLDER.cleanup)
+    jax.config.update("jax_compilation_cache_dir", _FOLDER.name)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
