@@ -18,7 +18,7 @@ from shoal.training.settings import Settings
 
 _FOLDER = Flag("folder", Path | None, None, "Where the run is kept; None for a new folder under runs/.")
 _RESUME = Flag("resume", Path | None, None, "Continue the run in this folder from its newest sound checkpoint.")
-_PROGRESS = Flag("progress", bool, True, "Show the live line.")
+_PROGRESS = Flag("progress", bool, True, "Show the live line and notes; warnings are shown in any case.")
 _OWN = (_FOLDER, _RESUME, _PROGRESS)
 
 

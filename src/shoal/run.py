@@ -138,8 +138,10 @@ class Run:
     def finish(self, trainer: Trainer) -> "Run":
         """Train to the end and judge what came out; returns itself."""
         trainer.progress.say(f"{self.algorithm} in {self.environment}, kept in {self.folder}")
-        for sentence in trainer.said:
+        for sentence in trainer.notes:
             trainer.progress.say(sentence)
+        for sentence in trainer.warnings:
+            trainer.progress.warn(sentence)
         if self.decision:
             trainer.progress.say(self.decision.said)
             write_text(self.folder / "preparation.json", dumps(self.decision.report, "preparation", indent=1) + "\n")

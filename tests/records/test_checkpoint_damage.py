@@ -68,11 +68,11 @@ DAMAGE = {
 def test_a_damaged_checkpoint_is_passed_over_and_said_so(copy: Path, damage: Any):
     damage(copy / "30")
     said: list[str] = []
-    back, meta, step = Checkpoints(copy).restore(small(0), say=said.append)
+    back, meta, step = Checkpoints(copy).restore(small(0), warn=said.append)
     assert step == 20 and meta == {"at": 20} and back["n"] == 20
     assert said == ["The checkpoint of step 30 is damaged and is passed over."]
     with pytest.raises(CheckpointError, match="no checkpoint of step 30 that is not damaged"):
-        Checkpoints(copy).restore(small(0), step=30, say=said.append)
+        Checkpoints(copy).restore(small(0), step=30, warn=said.append)
     Checkpoints(copy).save(30, small(31), {"at": 31})  # and it can be replaced
     assert Checkpoints(copy).load_meta() == {"at": 31}
 
@@ -103,7 +103,7 @@ def test_none_sound_is_an_error(copy: Path, tmp_path: Path):
     for step in ("10", "20", "30"):
         emptied(copy / step)
     with pytest.raises(CheckpointError, match="no checkpoint that is not damaged"):
-        Checkpoints(copy).restore(small(0), say=said.append)
+        Checkpoints(copy).restore(small(0), warn=said.append)
     assert len(said) == 3
     with pytest.raises(CheckpointError, match="There is no checkpoint in the folder 'nowhere'"):
         Checkpoints(tmp_path / "nowhere").restore(small(0))
@@ -177,7 +177,7 @@ def test_a_crash_before_any_step_of_a_save_leaves_the_old_or_the_new(
         except Crash:
             calls["crash_at"] = -1
             for left in Checkpoints(folder).steps():
-                Checkpoints(folder).load_meta(left, say=pytest.fail)
+                Checkpoints(folder).load_meta(left, warn=pytest.fail)
             found.append(Checkpoints(folder).load_meta()["at"])
             Checkpoints(folder).save(step + 1, small(step), {"at": "next"})
             assert Checkpoints(folder).load_meta() == {"at": "next"} and not list(folder.glob(".*"))
@@ -222,7 +222,7 @@ def test_killed_in_a_tight_loop_of_saves_it_restores(tmp_path: Path):
         printed = run.communicate()[0].split("\n")[:-1]
         said: list[str] = []
         template = {"x": np.zeros((40, 50), np.float32), "n": np.array(0, np.int32)}
-        back, meta, step = Checkpoints(folder).restore(template, say=said.append)
+        back, meta, step = Checkpoints(folder).restore(template, warn=said.append)
         assert said == []
         assert meta["i"] >= int([3, *printed][-1]) and step == meta["i"] // 2
         assert back["n"] == meta["i"] and (back["x"] == meta["i"]).all()

@@ -140,7 +140,7 @@ def test_a_run_too_short_to_learn_says_so(tmp_path: Path) -> None:
     def said(learning_starts: int) -> list[str]:
         config = iql.Config(network=Body((4,)), buffer_size=2400, learning_starts=learning_starts)
         run = api.Run(tmp_path / "run", "iql", "toys:busy", {}, settings, config, toys.busy())
-        return run.trainer(False).said[1:]
+        return run.trainer(False).warnings
 
     assert said(96) == []
     assert said(97) == ["Nothing is learned in 96 steps, since learning_starts is 97."]

@@ -11,15 +11,15 @@ import logging
 import math
 import os
 import re
-import sys
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import jax
 import numpy as np
 
+from shoal import notices
 from shoal.errors import InputError
+from shoal.notices import Warn
 from shoal.records.files import dumps, from_json
 from shoal.records.leaves import Leaf, compare, describe, from_host, to_host
 from shoal.records.step_folders import commit, found, newest_sound
@@ -27,10 +27,6 @@ from shoal.types import PyTree
 
 PART = 2**28
 """Bytes of leaves that are written at once; a larger leaf is a part of its own."""
-
-
-def _to_stderr(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
 
 
 class Checkpoints:
@@ -60,9 +56,7 @@ class Checkpoints:
                 _write_arrays(work / name, to_host(flat[start:stop]))
             (work / "index.json").write_text(text, encoding="utf-8")
 
-    def restore(
-        self, template: PyTree, step: int | None = None, say: Callable[[str], None] = _to_stderr
-    ) -> tuple[PyTree, dict, int]:
+    def restore(self, template: PyTree, step: int | None = None, warn: Warn = notices.warn) -> tuple[PyTree, dict, int]:
         """The newest sound checkpoint as ``(state, meta, step)``, bit for bit as it was saved.
 
         Arrays come back whole on the default device, or as numpy where the template is numpy or JAX has no such
@@ -71,12 +65,12 @@ class Checkpoints:
         Args:
             template: a tree like the saved one, of arrays or ``jax.ShapeDtypeStruct``.
             step: restore exactly this step, or fail.
-            say: receives one sentence for each damaged checkpoint that is passed over.
+            warn: receives one sentence for each damaged checkpoint that is passed over.
 
         Raises:
             CheckpointError: none is sound, or the tree differs from the template; the first such leaf is named.
         """
-        path = newest_sound(self.folder, step, say)
+        path = newest_sound(self.folder, step, warn)
         index = _read_index(path)
         leaves = [Leaf(*leaf) for leaf in index["leaves"]]
         compare(leaves, describe(template), index["step"])
@@ -94,9 +88,9 @@ class Checkpoints:
         """The newest of :meth:`steps`."""
         return max(self.steps(), default=None)
 
-    def load_meta(self, step: int | None = None, say: Callable[[str], None] = lambda sentence: None) -> dict:
+    def load_meta(self, step: int | None = None, warn: Warn = lambda sentence: None) -> dict:
         """The ``meta`` of the checkpoint that :meth:`restore` would choose; silent about damage, which that reports."""
-        return from_json(_read_index(newest_sound(self.folder, step, say))["meta"])
+        return from_json(_read_index(newest_sound(self.folder, step, warn))["meta"])
 
 
 def _parts(leaves: list[Leaf]) -> dict[str, tuple[int, int]]:

@@ -9,11 +9,11 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
 from shoal.errors import CheckpointError
+from shoal.notices import Warn
 from shoal.records.files import digests, sync, sync_tree
 
 _NAME = re.compile(r"(\d+)(?:\.(\d+))?")
@@ -62,8 +62,8 @@ def commit(folder: Path, step: int, keep: int):
         raise CheckpointError(f"The checkpoint of step {step} cannot be written: {error.strerror or error}.") from error
 
 
-def newest_sound(folder: Path, step: int | None, say: Callable[[str], None]) -> Path:
-    """The newest step (or exactly ``step``) whose files all have their SHA-256; ``say`` hears of each damaged one.
+def newest_sound(folder: Path, step: int | None, warn: Warn) -> Path:
+    """The newest step (or exactly ``step``) whose files all have their SHA-256; ``warn`` is told of each damaged one.
 
     Raises:
         CheckpointError: there is none.
@@ -75,7 +75,7 @@ def newest_sound(folder: Path, step: int | None, say: Callable[[str], None]) -> 
                 return path
         except (OSError, ValueError):  # a missing file, or text that is not JSON
             pass
-        say(f"The checkpoint of step {other} is damaged and is passed over.")
+        warn(f"The checkpoint of step {other} is damaged and is passed over.")
     which = "There is no checkpoint" if step is None else f"There is no checkpoint of step {step}"
     why = " that is not damaged" if candidates else ""
     raise CheckpointError(f"{which}{why} in the folder {folder.name!r}.")

@@ -14,10 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from shoal import notices
 from shoal.errors import GameError
 from shoal.game import HostEnvironment, Moment, refresh
+from shoal.notices import Warn
 from shoal.rollouts.fused import SEEDS, Act
-from shoal.rollouts.pool import Pool, Say, spread
+from shoal.rollouts.pool import Pool, spread
 from shoal.rollouts.recording import Ended, Half, Recording, Width, copied
 from shoal.types import Box, EpisodeStats, PyTree, Step, Trajectory
 
@@ -34,7 +36,7 @@ class HostRollout:
         initial_carry: Callable[[int], PyTree],
         width: Width,
         length: int,
-        say: Say = print,
+        warn: Warn = notices.warn,
         render: bool = False,
     ):
         if render:
@@ -44,7 +46,7 @@ class HostRollout:
         size = width.num_envs // halves
         self.halves = [Half(i, width.seeds, size, initial_carry) for i in range(halves)]
         games = width.seeds * size
-        self.pool = Pool(env, halves, games, spread(games, width.num_workers), width.timeout, say)
+        self.pool = Pool(env, halves, games, spread(games, width.num_workers), width.timeout, warn)
         self._act: dict[tuple[Any, bool], Callable] = {}
         self._seeds = jax.jit(self._draw, static_argnums=1)
 

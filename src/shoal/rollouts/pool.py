@@ -7,13 +7,14 @@ import itertools
 import mmap
 import os
 import time
-from collections.abc import Callable
 from typing import IO
 
 import numpy as np
 
+from shoal import notices
 from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment, Moment
+from shoal.notices import Warn
 from shoal.rollouts import worker as serving
 from shoal.rollouts.process import Worker, how_it_ended, memory_file
 from shoal.rollouts.stepping import Board, Fault, Stepper, board, board_bytes, fault_of, importable
@@ -26,8 +27,6 @@ BUILDING = 300.0
 
 CLOSING = 2.0
 """Seconds that workers have to free what they hold before they are killed."""
-
-Say = Callable[[str], None]
 
 
 class Pool:
@@ -43,9 +42,9 @@ class Pool:
         size: int,
         workers: int,
         timeout: float = 60.0,
-        say: Say = print,
+        warn: Warn = notices.warn,
     ):
-        self.env, self.size, self.timeout, self.say = env, size, timeout, say
+        self.env, self.size, self.timeout, self.warn = env, size, timeout, warn
         self.rows = [slice(g * size, (g + 1) * size) for g in range(groups)]
         self.workers: list[Worker] = []
         self.here: Stepper | None = None
@@ -169,7 +168,7 @@ class Pool:
             what = f"{self.env.spec.name}: worker {one.number} {how}, {one.restarts} times in a row"
             raise GameError(what, None, "", "")
         games = sum(map(len, one.groups))
-        self.say(f"Worker {one.number} {how} and is started again; {games} episodes were cut off.")
+        self.warn(f"Worker {one.number} {how} and is started again; {games} episodes were cut off.")
         one.end()
         self._start(one)
         try:

@@ -17,7 +17,8 @@ from jaxtyping import Array, Key
 
 from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
-from shoal.rollouts.pool import BUILDING, PATIENCE, Say
+from shoal.notices import Warn
+from shoal.rollouts.pool import BUILDING, PATIENCE
 from shoal.rollouts.ray_actor import Actor, Chunk, Order
 from shoal.rollouts.ray_library import actors, cause, connect, library
 from shoal.rollouts.recording import Width
@@ -44,11 +45,11 @@ class RayRollout:
         width: Width,
         length: int,
         address: str | None,
-        say: Say,
+        warn: Warn,
     ):
         ray = library()
         self.workers = actors(width)
-        self.say, self.timeout, self.name = say, width.timeout, env.spec.name
+        self.warn, self.timeout, self.name = warn, width.timeout, env.spec.name
         self.started = not ray.is_initialized()
         if self.started:
             connect(address, self.workers)
@@ -75,7 +76,7 @@ class RayRollout:
 
     def _build_all(self, cores: float) -> None:
         if cores < self.workers:
-            self.say(
+            self.warn(
                 f"The cluster has {cores:g} CPUs, and each of {self.workers} actors takes one; some wait for more."
             )
         for slot in range(self.workers):
@@ -196,7 +197,7 @@ class RayRollout:
         return lost
 
     def _lose(self, member: Member, how: str) -> None:
-        self.say(f"A Ray actor {how}; what it was collecting is lost, and another one is started.")
+        self.warn(f"A Ray actor {how}; what it was collecting is lost, and another one is started.")
         self.members.remove(member)
         library().kill(member.actor)
         self._build(member.home)

@@ -12,7 +12,8 @@ from jaxtyping import Array
 
 from shoal.equations.reduce import DEVICES
 from shoal.game import HostEnvironment, blank
-from shoal.rollouts.pool import Say, sendable
+from shoal.notices import Warn
+from shoal.rollouts.pool import sendable
 from shoal.rollouts.ray_library import actors, library
 from shoal.rollouts.recording import Width
 from shoal.training import feed as feeds
@@ -31,7 +32,7 @@ def compile_program(
     algorithm: Algorithm,
     layout: Layout,
     settings: Settings,
-    say: Say,
+    warn: Warn,
     remake: Callable[[], Algorithm],
 ) -> Program:
     """A call is one update, so that what a fault interrupts is one roll-out.
@@ -75,9 +76,9 @@ def compile_program(
 
     def start(state: TrainState) -> Callable[[TrainState, np.int32], tuple[TrainState, Any]]:
         if settings.workers == "ray":
-            source: Processes | Cluster = Cluster(env, algorithm, settings, say, remake)
+            source: Processes | Cluster = Cluster(env, algorithm, settings, warn, remake)
         else:
-            source = Processes(env, algorithm, settings, say)
+            source = Processes(env, algorithm, settings, warn)
         held.append(source)
         shapes = trajectory_shape(env, algorithm, settings.num_envs, settings, settings.seeds)
         key = _shape(layout.named(layout.learner), state.key)

@@ -1,8 +1,8 @@
-"""The live line: steps, speed, return, time left."""
+"""What a run tells the user on standard error: the live line, notes, and warnings."""
 
-import sys
 import time
 
+from shoal import notices
 from shoal.types import Seconds
 
 
@@ -22,11 +22,14 @@ def clock(seconds: Seconds | int) -> str:
 
 
 class Progress:
-    """Rewrites one line on a terminal; elsewhere prints a line every ``quiet`` seconds."""
+    """Rewrites one line on a terminal; elsewhere prints a line every ``quiet`` seconds.
+
+    Where it is not shown (``--no-progress``), the live line and notes are hidden; warnings are printed in any case.
+    """
 
     def __init__(self, total_steps: int, seeds: int, shown: bool, quiet: Seconds = 15.0):
         self.total, self.seeds, self.shown, self.quiet = total_steps, seeds, shown, quiet
-        self.terminal = sys.stderr.isatty()
+        self.terminal = notices.on_terminal()
         self.began = self.printed = time.monotonic()
         self.score: float | None = None
 
@@ -45,17 +48,18 @@ class Progress:
             f"return {told} · {clock(left)} left"
         )
         end = "" if self.terminal else "\n"
-        sys.stderr.write(f"\r\033[K{line}{end}" if self.terminal else line + end)
-        sys.stderr.flush()
+        notices.write(f"\r\033[K{line}{end}" if self.terminal else line + end)
 
     def say(self, sentence: str) -> None:
-        """Print a sentence above the line."""
+        """Print a note above the line: something that an undisturbed run says as well."""
         if self.shown:
-            sys.stderr.write(("\r\033[K" if self.terminal else "") + sentence + "\n")
-            sys.stderr.flush()
+            self.warn(sentence)
+
+    def warn(self, sentence: str) -> None:
+        """Print a warning above the line, also where progress is hidden."""
+        notices.warn(("\r\033[K" if self.shown and self.terminal else "") + sentence)
 
     def close(self) -> None:
         """End the line."""
         if self.shown and self.terminal:
-            sys.stderr.write("\n")
-            sys.stderr.flush()
+            notices.write("\n")

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from shoal.game import HostEnvironment
+from shoal.notices import Warn
 from shoal.rollouts.host import HostRollout
-from shoal.rollouts.pool import Say
 from shoal.rollouts.ray import RayRollout
 from shoal.rollouts.ray_actor import joined
 from shoal.rollouts.recording import Width
@@ -47,10 +47,10 @@ class Source(Protocol):
 class Processes:
     """Worker processes of this machine."""
 
-    def __init__(self, env: HostEnvironment, algorithm: Algorithm, settings: Settings, say: Say):
+    def __init__(self, env: HostEnvironment, algorithm: Algorithm, settings: Settings, warn: Warn):
         width = Width(settings.seeds, settings.num_envs, settings.num_workers, settings.worker_timeout)
         self.act = algorithm.act
-        self.rollout = HostRollout(env, algorithm.initial_carry, width, settings.rollout_length, say)
+        self.rollout = HostRollout(env, algorithm.initial_carry, width, settings.rollout_length, warn)
         self.init = self.rollout.init
         self.close = self.rollout.close
 
@@ -69,11 +69,16 @@ class Cluster:
     updates their parameters were behind."""
 
     def __init__(
-        self, env: HostEnvironment, algorithm: Algorithm, settings: Settings, say: Say, remake: Callable[[], Algorithm]
+        self,
+        env: HostEnvironment,
+        algorithm: Algorithm,
+        settings: Settings,
+        warn: Warn,
+        remake: Callable[[], Algorithm],
     ):
         width = Width(settings.seeds, settings.num_envs, settings.num_workers, settings.worker_timeout)
         self.together = not jax.tree.leaves(algorithm.replay)
-        self.rollout = RayRollout(env, remake, width, settings.rollout_length, settings.address, say)
+        self.rollout = RayRollout(env, remake, width, settings.rollout_length, settings.address, warn)
         self.init = self.rollout.init
         self.close = self.rollout.close
 

@@ -53,19 +53,20 @@ class Trainer:
     ):
         self.env, self.algorithm, self.settings, self.layout = env, algorithm, settings, layout
         self.per_row = max(1, settings.num_updates // settings.rows)
+        self.progress = Progress(settings.num_updates * settings.steps_per_update, settings.seeds, shown)
         self.program: Program = self._program(remake or (lambda: algorithm))
-        self.said: list[str] = []
-        """What the user should know before the run starts."""
+        self.notes: list[str] = []
+        self.warnings: list[str] = []
+        """What the user is told before the run starts."""
         if buffers := feed.wanted(algorithm.replay):
             moments = sum(one.capacity for one in buffers)
-            self.said = [memory.check(self.program.replay_bytes, layout.mesh.devices, moments, settings.seeds)]
+            self.notes.append(memory.check(self.program.replay_bytes, layout.mesh.devices, moments, settings.seeds))
             steps, waiting = settings.num_updates * settings.steps_per_update, max(one.warm_up for one in buffers)
             if steps < waiting:
-                self.said.append(f"Nothing is learned in {steps:,} steps, since learning_starts is {waiting:,}.")
+                self.warnings.append(f"Nothing is learned in {steps:,} steps, since learning_starts is {waiting:,}.")
         self.checkpoints = Checkpoints(folder / "checkpoints", settings.keep)
         self.policies = Checkpoints(folder / "policy", 2)
         self.log = Log(folder, tensorboard=settings.tensorboard)
-        self.progress = Progress(settings.num_updates * settings.steps_per_update, settings.seeds, shown)
         self.state: TrainState | None = None
         self.update, self.elapsed = 0, 0.0
         self._saved = -1
@@ -74,12 +75,11 @@ class Trainer:
 
     def _program(self, remake: Callable[[], Algorithm]) -> Program:
         if isinstance(self.env, HostEnvironment):
-            return hosted.compile_program(self.env, self.algorithm, self.layout, self.settings, self._say, remake)
+            return hosted.compile_program(
+                self.env, self.algorithm, self.layout, self.settings, self.progress.warn, remake
+            )
         capacity = min(CAPACITY, self.settings.num_updates)
         return compile_program(self.env, self.algorithm, self.layout, self.settings.rollout_length, capacity)
-
-    def _say(self, sentence: str) -> None:
-        self.progress.say(sentence)
 
     def close(self) -> None:
         """End what roll-outs hold: worker processes, if any."""
@@ -95,9 +95,9 @@ class Trainer:
             InputError: the run began on other devices, or is longer already than it shall be.
         """
         if self.checkpoints.latest() is None:
-            self.progress.say("There is no checkpoint yet: the run begins at the beginning.")
+            self.progress.warn("There is no checkpoint yet: the run begins at the beginning.")
             return
-        state, meta, update = self.checkpoints.restore(self.program.template(), say=self.progress.say)
+        state, meta, update = self.checkpoints.restore(self.program.template(), warn=self.progress.warn)
         here, before = dict(self.layout.mesh.shape), meta["shards"]
         if before != here:
             count = math.prod(before.values())
@@ -222,7 +222,7 @@ class Trainer:
             if self._stop.is_set():
                 raise KeyboardInterrupt
             self._stop.set()
-            self.progress.say("Stopping after this call; the run is saved and --resume continues it.")
+            self.progress.warn("Stopping after this call; the run is saved and --resume continues it.")
 
         before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
         try:

@@ -1,0 +1,91 @@
+"""Warnings reach standard error where progress is hidden, and wherever environments are stepped outside of training."""
+
+import io
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import counters
+import shoal
+import toys
+import trained
+from shoal import api
+from shoal.algorithms import iql
+from shoal.networks.body import Body
+from shoal.rollouts.host import HostRollout
+from shoal.rollouts.recording import Width
+from shoal.training.progress import Progress
+from shoal.training.settings import Settings
+from shoal.training.trainer import Trainer
+
+SMALL = {"num_envs": 4, "rollout_length": 8, "hidden": (8,), "eval_episodes": 0, "tensorboard": False}
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_only_notes_are_hidden(shown: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(10, seeds=1, shown=shown)
+    progress.say("a note")
+    progress.warn("a warning")
+    assert capsys.readouterr() == ("", "a note\na warning\n" if shown else "a warning\n")
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_terminal_that_is_gone_ends_nothing(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(5, "Input/output error")
+
+        def isatty(self) -> bool:
+            return not closed or super().isatty()
+
+    stream = Gone()
+    if closed:
+        stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    progress = Progress(10, seeds=1, shown=True)
+    progress.say("a note")
+    progress.warn("a warning")
+    progress.update(10, 1.0, 1.0)
+    progress.close()
+
+
+def test_a_worker_that_dies_in_a_run_without_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    env = counters.hosted(False, "die", str(tmp_path))
+    shoal.train("ippo", env, folder=tmp_path / "run", progress=False, steps=32, num_workers=2, **SMALL)
+    out, err = capsys.readouterr()
+    assert out == "" and "died (exit code 7) and is started again" in err and err.count("\n") == 1
+
+
+def test_a_worker_that_dies_outside_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Evaluation, preparation and cross-play make their roll-outs without a place for warnings."""
+    env = counters.hosted(False, "die", str(tmp_path))
+    rollout = HostRollout(env, lambda num_envs: (), Width(1, 2, 1), 4)
+
+    def act(policy: jax.Array, carry: tuple, step: shoal.Step, key: jax.Array, greedy: bool) -> tuple:
+        return carry, jnp.zeros(step.alive.shape, jnp.int32), {}
+
+    rollout.init(jax.random.split(jax.random.key(0), 1))
+    rollout.collect(act, jnp.zeros(1), jax.random.split(jax.random.key(1), 1))
+    rollout.close()
+    out, err = capsys.readouterr()
+    assert out == "" and "Worker 0 died (exit code 7) and is started again" in err
+
+
+def test_a_damaged_checkpoint_of_a_run_without_progress(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained.damage(copy / "checkpoints" / str(trained.UPDATES))
+    shoal.open_run(copy).trainer(False).restore()
+    assert f"step {trained.UPDATES} is damaged and is passed over" in capsys.readouterr().err
+
+
+def test_a_run_too_short_to_learn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Trainer, "run", lambda self: False)
+    settings = Settings(steps=96.0, num_envs=4, rollout_length=6, devices=1, tensorboard=False)
+    config = iql.Config(network=Body((4,)), buffer_size=2400, learning_starts=97)
+    run = api.Run(tmp_path / "run", "iql", "toys:busy", {}, settings, config, toys.busy())
+    run.finish(run.trainer(False))
+    assert capsys.readouterr() == ("", "Nothing is learned in 96 steps, since learning_starts is 97.\n")
