@@ -188,7 +188,9 @@ def step(
     critic, critic_memory = adam(c, critic, jax.grad(critic_loss)(critic), memory[1], t, rate)
     number = jnp.maximum(t // delay, 1)
     after, actor_memory = adam(c, actor, jax.grad(actor_loss)(actor), memory[0], number, c.learning_rate)
-    closer = [jax.tree.map(lambda a, b: c.target_rate * a + (1 - c.target_rate) * b, new, old)
+    # Hard targets are copies at every target_interval-th step of the actors.
+    fraction = 1.0 * (number % c.target_interval == 0) if c.target_rate is None else c.target_rate
+    closer = [jax.tree.map(lambda a, b: fraction * a + (1 - fraction) * b, new, old)
               for new, old in ((after, slow[0]), (critic, slow[1]))]  # fmt: skip
     made, waited = (after, (*closer, slow[2]), actor_memory), (actor, slow, memory[0])
     actor, slow, actor_memory = jax.tree.map(lambda a, b: jnp.where(t % delay == 0, a, b), made, waited)

@@ -13,7 +13,7 @@ from shoal.types import Box
 GRU = replace(BASE, network=Body((5,), recurrent=3, orthogonal=False), sequence_length=3, burn_in=1)
 PAIR, BOX = make_spec(2), make_spec(2, action=Box(2, -2.0, 1.0))
 CASES = {
-    "discrete": (PAIR, BASE),
+    "discrete, hard targets": (PAIR, replace(BASE, target_rate=None, target_interval=2)),
     "soft, by role, one local, ensemble": (
         make_spec(), replace(BASE, relaxation="soft", temperature=0.7, sharing="role", local_roles=(1,), ensemble=2,
                              max_grad_norm=None),

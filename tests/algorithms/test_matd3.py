@@ -40,6 +40,19 @@ def test_actors_and_targets_move_at_every_second_step() -> None:
             assert metrics["actor_grad_norm"] > 0
 
 
+def test_hard_targets_count_the_actors_steps() -> None:
+    """With a delay of two and an interval of two, targets are copied at critic steps 4 and 8, and stay otherwise."""
+    prog = made(SPEC, replace(TWIN, policies="true", target_rate=None, target_interval=2))
+    traj, learner = make_trajectory(SPEC), prog.learner
+    for t in range(1, 9):
+        before = learner
+        learner, _ = prog.update(learner, traj, jax.random.key(t))
+        trained = learner.policy.actor, learner.critic[0]
+        assert distance(trained[1], before.critic[0]) > 1e-4
+        target = learner.statistics.target[:2]
+        assert_trees_equal(tuple(target), trained if t % 4 == 0 else tuple(before.statistics.target[:2]))
+
+
 def test_blurred_actions_stay_near_and_in_the_box() -> None:
     u = jnp.linspace(-1, 1, 5)[:, None]
     noise = jax.random.normal(jax.random.key(0), (5, 4000))

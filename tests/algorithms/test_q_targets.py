@@ -18,16 +18,25 @@ from shoal.types import Box, Scale, Trajectory
 
 KEY = jax.random.key(1)
 SPEC = make_spec()
+SEAM = 2
 FEED = vdn.Config(network=Body((6,), activation="relu", orthogonal=False), gamma=0.9, adam_eps=0.5, learning_rate=0.5)
 GRU = replace(FEED, network=Body((6,), recurrent=4, orthogonal=False), sequence_length=T)
 ALONE = iql.Config(**vars(replace(FEED, sharing="role")))
 
 
 def data(prog: Any, length: int = T, envs: int = E, seed: int = 0) -> Trajectory:
-    """Noise in which a third of the moments end the episode for everybody."""
+    """Noise in which a third of the moments end the episode for everybody.
+
+    In environment 0 an episode begins at moment :data:`SEAM` although the one before it has not ended: so a replay
+    buffer looks where a resumed run, or a worker that took another's place, began to play anew.
+    """
     traj = noise(SPEC, seed, carry=prog.algorithm.initial_carry(envs), length=length, envs=envs)
-    goes_on = np.random.default_rng(seed).random((length, envs, 1)) > 0.3
-    return traj._replace(outcome=traj.outcome._replace(discount=traj.outcome.discount * goes_on))
+    discount = traj.outcome.discount * (np.random.default_rng(seed).random((length, envs, 1)) > 0.3)
+    step, last = traj.step, traj.outcome.last
+    if length > SEAM:
+        discount = discount.at[SEAM - 1, 0].set(1.0)
+        last, step = last.at[SEAM - 1, 0].set(False), step._replace(first=step.first.at[SEAM, 0].set(True))
+    return traj._replace(step=step, outcome=traj.outcome._replace(discount=discount, last=last))
 
 
 def naive(config: Any, prog: Any, traj: Trajectory, shared: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -45,7 +54,7 @@ def naive(config: Any, prog: Any, traj: Trajectory, shared: bool) -> tuple[np.nd
     for e in range(E):
 
         def g(t: int, n: int, e: int = e) -> np.ndarray:
-            ends = t == T - 1 or bool(traj.outcome.last[t, e])
+            ends = t == T - 1 or bool(traj.outcome.last[t, e] | traj.step.first[t + 1, e])
             if config.lam > 0:
                 later = v[t, e] if ends else (1 - config.lam) * v[t, e] + config.lam * g(t + 1, 0)
             else:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from trajectories import distance
 
 import toys
 from shoal import algorithms
@@ -119,6 +120,19 @@ def test_nothing_of_the_other_side_is_seen(played: Played) -> None:
     one, two = (update(played.learner, x, jax.random.key(5))[0] for x in (traj, spoilt))
     jax.tree.map(np.testing.assert_array_equal, one.policy[0], two.policy[0])
     assert not all(np.isfinite(x).all() for x in jax.tree.leaves(two.policy[1]))
+
+
+def test_sides_of_one_algorithm_start_and_act_independently() -> None:
+    """Each side draws parameters and actions from a key of its own; from one key, twins would always act alike."""
+    algorithm = made("mappo+mappo", env := toys.coordination(), sides=(1, 2))
+    learner = jax.jit(algorithm.init)(jax.random.key(0))
+    assert distance(*(jax.tree.leaves(side) for side in learner.policy)) > 0.1
+    envs = 900
+    step = jax.tree.map(lambda x: jnp.broadcast_to(x, (envs, *x.shape)), env.reset(jax.random.key(1))[1])
+    carry = algorithm.initial_carry(envs)
+    action = jax.jit(lambda key: algorithm.act(learner, carry, step, key, False)[1])(jax.random.key(2))
+    table = np.histogram2d(*np.asarray(action).T, bins=3)[0]
+    assert (np.abs(table - envs / 9) < 50).all()  # five standard deviations; fresh policies are nearly uniform
 
 
 def test_continuous_actions_keep_their_own_width() -> None:
