@@ -13,7 +13,8 @@ from PIL import Image
 import shoal
 import toys
 import trained
-from shoal import api
+from shoal import api, cli
+from shoal.environments import registry
 from shoal.errors import CheckpointError, InputError
 from shoal.records import log
 from shoal.records.files import from_json
@@ -104,13 +105,35 @@ def test_pictures_and_words(own: Own, tmp_path: Path) -> None:
     assert "final return" in own.run.summary() and "ippo" in repr(own.run) and "myteam.games:walk" in repr(own.run)
 
 
+def test_what_needs_no_environment_builds_none(
+    own: Own, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Curves, summaries, comparisons, policies and help come from the folder's records alone."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("the environment was asked for")
+
+    for name in ("make", "factory_of", "options_of", "_imported"):
+        monkeypatch.setattr(registry, name, refuse)
+    run = shoal.open_run(own.folder)
+    assert run.spec.agents == ("left", "right") and run.env_options == {"width": 1.5}
+    assert run.curves(tmp_path / "curves.png").exists() and "final return" in run.summary()
+    assert shoal.compare([run, own.folder], tmp_path / "both.png").exists()
+    assert shoal.load(own.folder).agents == run.policies(seed=2).agents == ("left", "right")
+    assert cli.main(["curves", str(own.folder), "--output", str(tmp_path / "one.png")]) == 0
+    assert cli.main(["train", "--resume", str(own.folder), "--help"]) == 0
+    assert "--learning-rate NUMBER" in (said := capsys.readouterr().out) and "--env." not in said
+    with pytest.raises(AssertionError, match="the environment was asked for"):
+        run.evaluate(2)
+
+
 def test_policies_need_no_environment(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
     with_it = own.run.policies(seed=2).act({"left": [0.7], "right": [-0.2]})
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(own.package)])
     for module in [name for name in sys.modules if name.split(".")[0] == "myteam"]:
         monkeypatch.delitem(sys.modules, module)
     with pytest.raises(InputError, match="There is no module 'myteam'"):
-        shoal.open_run(own.folder)
+        shoal.open_run(own.folder).evaluate(2)
     policies = shoal.load(own.folder, seed=2)
     without = policies.act({"left": [0.7], "right": [-0.2]})
     assert {name: value.tolist() for name, value in without.items()} == {k: v.tolist() for k, v in with_it.items()}
@@ -158,10 +181,10 @@ def test_an_environment_that_is_an_object(tmp_path: Path) -> None:
     env = toys.coordination()
     run = shoal.train("mappo", env, folder=tmp_path, **trained.QUICK)
     assert run.finished and run.environment == "toys/coordination"
-    for call in (shoal.open_run, shoal.resume):
+    for call in (lambda *given, **named: shoal.open_run(*given, **named).evaluate(2), shoal.resume):
         with pytest.raises(InputError, match="trained in an Environment object"):
             call(tmp_path)
-        with pytest.raises(InputError, match="is not the environment it was"):
+        with pytest.raises(InputError, match=r"is not the environment it was .*: its name is 'toys/memory' and was"):
             call(tmp_path, environment=toys.memory())
     assert shoal.open_run(tmp_path, environment=env).evaluate(16).per_seed.tolist() == [2.0, 2.0]
     assert shoal.resume(tmp_path, environment=env, progress=False).finished

@@ -11,9 +11,11 @@ from shoal import algorithms
 from shoal.configs import check_names, options_from_json, override, spec_from_json, spec_to_json
 from shoal.environments import registry
 from shoal.errors import InputError
+from shoal.loading import load
 from shoal.presets import preset
 from shoal.records import curves, manifest
-from shoal.run import Run, load, read_configuration
+from shoal.run import Run
+from shoal.run_file import read_configuration
 from shoal.training import crossplay as playing
 from shoal.training.crossplay import CrossPlay
 from shoal.training.settings import Settings
@@ -104,21 +106,30 @@ def open_run(folder: str | Path, environment: Any = None) -> Run:
         folder: a run folder.
         environment: what a run was trained in that was not trained in a name.
 
+    The environment is built when it is first needed, by :meth:`Run.evaluate` for example, which may therefore raise
+    :class:`InputError`: it cannot be built, or is not what it was.
+
     Raises:
-        InputError: the folder holds no run, or its environment cannot be built or is not what it was.
+        InputError: the folder holds no run.
     """
-    said, settings, config = read_configuration(Path(folder))
-    if environment is None and not said.get("by_name", True):
-        raise InputError(f"{folder} was trained in an Environment object, not in a name: give that environment again.")
-    options = said["env"]
-    if environment is None:
-        options = options_from_json(options, registry.options_of(said["environment"]))
-    given = said["environment"] if environment is None else environment
-    env = given if isinstance(given, AnyEnvironment) else registry.make(given, **options)
-    run = Run(Path(folder), said["algorithm"], said["environment"], options, settings, config, env)
+    where = Path(folder)
+    said, settings, config = read_configuration(where)
+
+    def build() -> AnyEnvironment:
+        if environment is None:
+            if not said.get("by_name", True):
+                raise InputError(
+                    f"{folder} was trained in an Environment object, not in a name: give that environment again."
+                )
+            run.env_options = options_from_json(said["env"], registry.options_of(said["environment"]))
+            return registry.make(said["environment"], **run.env_options)
+        if isinstance(environment, AnyEnvironment):
+            return environment
+        return registry.make(environment, **options_from_json(said["env"], registry.options_of(environment)))
+
+    spec = spec_from_json(said["spec"])
+    run = Run(where, said["algorithm"], said["environment"], said["env"], settings, config, build, spec)
     run.by_name = said.get("by_name", True)
-    if spec_to_json(run.env.spec) != spec_to_json(spec_from_json(said["spec"])):
-        raise InputError(f"{said['environment']} is not the environment it was when {folder} was trained.")
     return run
 
 
@@ -160,7 +171,7 @@ def crossplay(
     opened = [run if isinstance(run, Run) else open_run(run, environment) for run in runs]
     for run in opened[1:]:
         _check_same_environment(opened[0], run)
-    chosen = playing.first_side(opened[0].env.spec, side)
+    chosen = playing.first_side(opened[0].spec, side)
     made: dict[Any, Algorithm] = {}  # equal configurations act by one program
     players = []
     for run in opened:
@@ -171,13 +182,16 @@ def crossplay(
 
 
 def _check_same_environment(one: Run, other: Run) -> None:
-    """Refuse two runs whose returns mean different things."""
-    said: list[dict[str, Any]] = []
-    for run in (one, other):
-        known = registry.options_of(run.environment) if run.by_name else {}
+    """Refuse two runs whose returns mean different things. Builds no environment."""
+    named = one.by_name and other.by_name
+    said = [({"environment": run.environment} if named else {}) | spec_to_json(run.spec) for run in (one, other)]
+    if named and one.environment == other.environment:
+        known = registry.options_of(one.environment)
         defaults = {name: option.default for name, option in known.items() if option.default is not option.empty}
-        name = {"environment": run.environment} if one.by_name and other.by_name else {}
-        said.append(name | spec_to_json(run.env.spec) | (defaults | run.env_options if name else {}))
+        said = [
+            spec | defaults | options_from_json(run.env_options, known)
+            for spec, run in zip(said, (one, other), strict=True)
+        ]
     for name in said[0] | said[1]:
         here, there = (x.get(name, "missing") for x in said)
         if here != there:

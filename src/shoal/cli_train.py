@@ -41,6 +41,9 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
         if words != held[: len(words)]:
             raise InputError(f"{folder} holds a run of {' in '.join(held)}, not of {' in '.join(words)}.")
         words = held
+        if option := next((word for word in rest if word.startswith("--env.")), None):
+            name = option.partition("=")[0].removeprefix("--env.").replace("-", "_")
+            raise InputError(f"{name} cannot change in a resumed run.")
     elif len(words) < 2 and not {"-h", "--help"} & set(rest):
         needed = "an environment" if words else "an algorithm and an environment"
         raise InputError(f"shoal train needs {needed} first, for example: shoal train mappo mpe/simple_spread.")
@@ -59,8 +62,6 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
         if run is None:
             where = own["folder"] or api.new_folder(words[0], words[1])
             return _watched(where, partial(api.train, *words, env=env, folder=where), own["progress"], flags)
-        if env:
-            raise InputError(f"{next(iter(env))} cannot change in a resumed run.")
         if own["folder"] is not None:
             raise InputError("A resumed run stays in its folder, so --folder and --resume exclude each other.")
         return _watched(run.folder, partial(api.resume, run.folder), own["progress"], flags)
@@ -76,8 +77,8 @@ def _groups(words: Sequence[str], run: api.Run | None, args: Sequence[str]) -> d
     if words:
         config = run.config if run else override(algorithms.get(words[0]).Config(), tuned)
         groups |= of_fields(config, words[0].replace("+", "_and_"))
-    if len(words) == 2:
-        groups["env"] = of_environment(words[1], run.env_options if run else {}, args)
+    if len(words) == 2 and run is None:
+        groups["env"] = of_environment(words[1], {}, args)
     return groups
 
 

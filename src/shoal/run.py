@@ -1,8 +1,8 @@
 """A run folder, with everything needed to look at what the team learned."""
 
 import math
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal import algorithms
-from shoal.algorithms.normalisation import normalise_rewards
 from shoal.algorithms.preparation import Decision
-from shoal.configs import flags_of, override, spec_from_json, spec_to_json
+from shoal.configs import flags_of, spec_to_json
 from shoal.deploy import Policies
 from shoal.environments import registry
 from shoal.environments.wrappers import wrap
-from shoal.errors import CheckpointError, InputError
+from shoal.errors import InputError
 from shoal.game import HostEnvironment
-from shoal.records import curves, manifest, replay, report
+from shoal.loading import acting, load, made, saved_policy, seed_index
+from shoal.records import curves, replay, report
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.files import dumps, write_text
 from shoal.rollouts.stepping import importable
@@ -27,11 +27,15 @@ from shoal.training import evaluation, pretraining, sharding
 from shoal.training.evaluation import Evaluation
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
-from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner, PyTree, Scale
+from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner, Scale
 
 
 class Run:
-    """A run folder, with everything needed to look at what the team learned."""
+    """A run folder, with everything needed to look at what the team learned.
+
+    The environment is built when it is first needed: reading a run's records, drawing its curves and loading its
+    policies neither build nor import it.
+    """
 
     def __init__(
         self,
@@ -41,11 +45,25 @@ class Run:
         env_options: dict[str, Any],
         settings: Settings,
         config: Any,
-        env: AnyEnvironment,
+        env: AnyEnvironment | Callable[[], AnyEnvironment],
+        spec: EnvSpec | None = None,
     ):
+        """A run.
+
+        Args:
+            folder: where it is kept.
+            algorithm: the algorithm's name.
+            environment: the environment's name.
+            env_options: options of the environment's factory.
+            settings: the size of the run.
+            config: the algorithm's ``Config``.
+            env: the environment without the wrappers of ``settings``, or a function that builds it.
+            spec: the description of the wrapped environment, where it is known without building it; the environment
+                must agree with it.
+        """
         self.folder, self.algorithm, self.environment = folder, algorithm, environment
         self.env_options, self.settings, self.config = env_options, settings, config
-        self.env: AnyEnvironment = wrap(env, settings.wrapping)
+        self._given, self._spec = env, spec
         self.finished, self.by_name = False, True
         self.evaluation: Evaluation | None = None
         """The judgement at the end of training, where this process trained it."""
@@ -55,6 +73,29 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({self.algorithm!r} in {self.environment!r}, folder={str(self.folder)!r})"
+
+    @cached_property
+    def env(self) -> AnyEnvironment:
+        """The environment, wrapped as it is trained in; built when it is first asked for.
+
+        Raises:
+            InputError: it cannot be built, or is not the environment that the run was trained in.
+        """
+        given = self._given
+        env = wrap(given if isinstance(given, AnyEnvironment) else given(), self.settings.wrapping)
+        if self._spec is not None and env.spec != self._spec:
+            here, there = spec_to_json(env.spec), spec_to_json(self._spec)
+            name = next(name for name in here if here[name] != there[name])
+            raise InputError(
+                f"{self.environment} is not the environment it was when {self.folder} was trained: its {name} is "
+                f"{here[name]!r} and was {there[name]!r}."
+            )
+        return env
+
+    @property
+    def spec(self) -> EnvSpec:
+        """The description of the wrapped environment, from ``run.json`` where the run was opened."""
+        return self._spec or self.env.spec
 
     def evaluate(self, episodes: int = 256, *, greedy: bool = True, seed: int = 0) -> Evaluation:
         """Play whole episodes with every seed's policy; ``seed`` draws the starts, not the policies."""
@@ -69,10 +110,10 @@ class Run:
         replay.check_format(path)  # before anything is played
         choose = seed is None and self.settings.seeds > 1
         judged = (self.evaluation or self.evaluate(64)) if choose else None
-        index = int(judged.per_seed.argmax()) if judged else _seed_index(self.settings, seed)
+        index = int(judged.per_seed.argmax()) if judged else seed_index(self.settings, seed)
         learner = jax.tree.map(lambda x: x[index], self._learner())
         played = evaluation.record(self.env, self._acting(), learner, jax.random.key(1000), episodes, greedy)
-        spec, drawn = self.env.spec, all(episode.frames for episode in played)
+        spec, drawn = self.spec, all(episode.frames for episode in played)
         frames = [frame for episode in played for frame in episode.frames or ()] if drawn else None
         rewards = [np.pad(e.rewards, ((drawn, 0), (0, 0))) for e in played]
         first = np.concatenate([np.arange(len(r)) == 0 for r in rewards])
@@ -92,7 +133,7 @@ class Run:
         return curves.plot(self.folder, path or self.folder / "curves.png", metrics)
 
     def policies(self, *, seed: int | None = None, greedy: bool = True) -> Policies:
-        """What :func:`load` gives."""
+        """What :func:`shoal.load` gives."""
         return load(self.folder, seed=seed, greedy=greedy)
 
     def summary(self) -> str:
@@ -100,10 +141,10 @@ class Run:
         return report.summary(self.folder)
 
     def _acting(self) -> Algorithm:
-        return _acting(self.algorithm, self.env.spec, self.config, self.settings)
+        return acting(self.algorithm, self.spec, self.config, self.settings)
 
     def _learner(self) -> Learner:
-        policy = _saved_policy(self.folder, self._acting(), self.settings.seeds)
+        policy = saved_policy(self.folder, self._acting(), self.settings.seeds)
         return Learner(policy, (), (), (), jnp.zeros(self.settings.seeds, jnp.int32))
 
     def trainer(self, progress: bool) -> Trainer:
@@ -127,7 +168,7 @@ class Run:
         self.decision = pretraining.decide(module, self.env, self.config, scale, self.settings.seed, self._workers())
         if self.decision:
             self.config = self.decision.config
-        make = partial(_made, self.algorithm, self.env.spec, self.config, self.settings, scale)
+        make = partial(made, self.algorithm, self.env.spec, self.config, self.settings, scale)
         return Trainer(self.env, make(), self.settings, layout, self.folder, progress, make)
 
     def _workers(self) -> int | None:
@@ -176,72 +217,8 @@ class Run:
             "by_name": self.by_name,
             "settings": flags_of(self.settings),
             "config": flags_of(self.config),
-            "spec": spec_to_json(self.env.spec),
+            "spec": spec_to_json(self.spec),
         }
-
-
-def read_configuration(folder: Path) -> tuple[dict[str, Any], Settings, Any]:
-    """What ``run.json`` says of a run: all of it, the settings, and the algorithm's ``Config``.
-
-    Raises:
-        InputError: the folder holds no run, or its ``run.json`` lacks something.
-    """
-    said = manifest.read(folder)["config"]
-    missing = [key for key in ("algorithm", "environment", "env", "settings", "config", "spec") if key not in said]
-    if missing:
-        raise InputError(f"{folder / 'run.json'} does not describe a run: it lacks {', '.join(missing)}.")
-    config = override(algorithms.get(said["algorithm"]).Config(), said["config"])
-    return said, override(Settings(), said["settings"]), config
-
-
-def load(folder: str | Path, *, seed: int | None = None, greedy: bool = True) -> Policies:
-    """The trained policies of a run, to act with; the environment itself is not needed.
-
-    Args:
-        folder: a run folder.
-        seed: which of the run's seeds; None for the first.
-        greedy: act by the mode rather than by sampling.
-
-    Raises:
-        InputError: the folder holds no run or the run has no such seed.
-        CheckpointError: no saved policy is sound.
-    """
-    said, settings, config = read_configuration(Path(folder))
-    spec = spec_from_json(said["spec"])
-    algorithm = _acting(said["algorithm"], spec, config, settings)
-    policy = _saved_policy(Path(folder), algorithm, settings.seeds)
-    one = jax.tree.map(lambda x: x[_seed_index(settings, seed)], policy)
-    return Policies(spec, algorithm, one, greedy=greedy, wrapping=settings.wrapping)
-
-
-def _made(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Algorithm:
-    """The algorithm as it trains, also in another process."""
-    algorithm = algorithms.get(name).make(spec, config, scale)
-    if not settings.normalise_rewards:
-        return algorithm
-    gamma = max(value for flag, value in flags_of(config).items() if flag.endswith("gamma"))  # of several sides
-    return normalise_rewards(algorithm, spec, gamma, settings.reward_clip)
-
-
-def _acting(name: str, spec: EnvSpec, config: Any, settings: Settings) -> Algorithm:
-    """The algorithm for acting alone: no batch will be cut, so none needs to divide."""
-    return _made(name, spec, override(config, {"minibatches": 1}), settings, Scale(1, settings.rollout_length, 1))
-
-
-def _saved_policy(folder: Path, algorithm: Any, seeds: int) -> PyTree:
-    keys = jax.random.split(jax.random.key(0), seeds)
-    template = jax.eval_shape(jax.vmap(algorithm.init), keys).policy
-    if not (folder / "policy").exists():
-        raise CheckpointError(f"{folder} holds no trained policy yet.")
-    return Checkpoints(folder / "policy").restore(template)[0]
-
-
-def _seed_index(settings: Settings, seed: int | None) -> int:
-    index = 0 if seed is None else seed - settings.seed
-    if not 0 <= index < settings.seeds:
-        last = settings.seed + settings.seeds - 1
-        raise InputError(f"The run has no seed {seed}; its seeds are {settings.seed} to {last}.")
-    return index
 
 
 def _devices_before(folder: Path) -> int | None:

@@ -60,8 +60,8 @@ def change(folder: Path, part: str, **values: Any) -> None:
 
 def test_an_environment_that_changed_is_refused(copy: Path) -> None:
     change(copy, "env", horizon=9)
-    for call in (shoal.open_run, shoal.resume):
-        with pytest.raises(InputError, match="toys:busy is not the environment it was"):
+    for call in (lambda folder: shoal.open_run(folder).evaluate(2), shoal.resume):
+        with pytest.raises(InputError, match=r"toys:busy is not the environment it was .*: its horizon is 9 and was 7"):
             call(copy)
 
 
