@@ -8,6 +8,7 @@ import warnings
 from typing import Any
 
 from shoal.errors import GameError, InputError
+from shoal.extras import install
 from shoal.rollouts.pool import spread
 from shoal.rollouts.recording import Width
 
@@ -21,7 +22,7 @@ def library() -> Any:
     try:
         import ray
     except ModuleNotFoundError:
-        raise InputError("Roll-outs on a cluster need Ray: pip install 'shoal[ray]'.") from None
+        raise InputError(f"Rollouts on a cluster need Ray: {install('ray')}.") from None
     return ray
 
 

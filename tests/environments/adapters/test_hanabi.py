@@ -179,5 +179,5 @@ def test_unknown_tasks_are_refused(task: str):
 
 def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyspiel", None)
-    with pytest.raises(InputError, match=r"pip install 'shoal\[hanabi\]'"):
+    with pytest.raises(InputError, match=r"pip install 'open-spiel>="):
         registry.make("hanabi/full-2p")

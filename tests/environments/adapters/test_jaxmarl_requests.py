@@ -47,7 +47,7 @@ def test_mixed_teams_and_ragged_bounds_are_refused():
 
 def test_missing_libraries_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "jaxmarl", None)
-    with pytest.raises(InputError, match=r"needs jaxmarl: pip install 'shoal\[jaxmarl\]'"):
+    with pytest.raises(InputError, match=r"needs jaxmarl: pip install 'jaxmarl>="):
         registry.make("jaxmarl/hanabi")
 
 

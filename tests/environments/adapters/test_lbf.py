@@ -210,7 +210,7 @@ def test_a_missing_library_names_its_extra(monkeypatch, backend, library):
     for module in [name for name in sys.modules if name.split(".")[0] == library]:
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(InputError, match=rf"needs {library}: pip install 'shoal\[lbf\]'"):
+    with pytest.raises(InputError, match=rf"needs {library}: pip install 'jumanji>="):
         registry.make(f"lbf/{SMALL}", backend=backend)
 
 

@@ -174,5 +174,5 @@ def test_a_missing_library_names_its_extra(monkeypatch, backend, library):
     for module in [name for name in sys.modules if name.split(".")[0] == library]:
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(InputError, match=rf"needs {library}: pip install 'shoal\[rware\]'"):
+    with pytest.raises(InputError, match=rf"needs {library}: pip install 'jumanji>="):
         registry.make("rware/tiny-2ag", backend=backend)

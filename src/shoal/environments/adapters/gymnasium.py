@@ -14,6 +14,7 @@ from shoal.environments.adapters.camera import tracked
 from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import end
 from shoal.errors import InputError
+from shoal.extras import install
 from shoal.game import Game, HostEnvironment, Moment
 from shoal.spec import Discrete, EnvSpec
 
@@ -45,7 +46,7 @@ def _game(task: str, time_limit: int | None, options: dict[str, Any], render: bo
     try:
         import gymnasium
     except ModuleNotFoundError as error:
-        raise InputError(f"{name} needs gymnasium: pip install 'shoal[gymnasium]'.") from error
+        raise InputError(f"{name} needs gymnasium: {install('gymnasium')}.") from error
     given = {"disable_env_checker": True, **options}
     if render:
         with contextlib.suppress(Exception), warnings.catch_warnings():  # what cannot draw is made without
@@ -54,7 +55,7 @@ def _game(task: str, time_limit: int | None, options: dict[str, Any], render: bo
     try:
         env = gymnasium.make(task, **given)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
-        raise InputError(f"{name} needs more than is installed ({error}): pip install 'shoal[gymnasium]'.") from error
+        raise InputError(f"{name} needs more than is installed ({error}): {install('gymnasium')}.") from error
     except (gymnasium.error.Error, TypeError, ValueError) as error:
         raise InputError(f"Gymnasium cannot make {task!r}: {error}") from error
     return wrap(env, name, time_limit=time_limit)

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InputError, unknown
+from shoal.extras import install
 from shoal.game import HostEnvironment, Moment
 from shoal.spec import Discrete, EnvSpec
 
@@ -61,7 +62,7 @@ def original(task: str) -> Any:
     try:
         import pyspiel
     except ImportError as error:
-        raise InputError("hanabi/… needs OpenSpiel: pip install 'shoal[hanabi]'.") from error
+        raise InputError(f"hanabi/… needs OpenSpiel: {install('hanabi')}.") from error
     variant, _, players = task.partition("-")
     return pyspiel.load_game("hanabi", {"players": int(players.removesuffix("p")), **_VARIANTS[variant]})
 

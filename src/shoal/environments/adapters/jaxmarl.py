@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from shoal.environments.adapters.jaxmarl_families import FAMILIES, Family, arguments_of
 from shoal.environments.options import check_number
 from shoal.errors import InputError, unknown
+from shoal.extras import install
 from shoal.game import own_actions
 from shoal.types import Box, Discrete, Environment, EnvSpec, Step
 
@@ -60,12 +61,12 @@ def make(task: str, *, shaping: float = 0.0, **options: Any) -> Environment:
         try:
             import jaxmarl
         except ModuleNotFoundError as error:
-            raise InputError(f"jaxmarl/{task} needs jaxmarl: pip install 'shoal[jaxmarl]'.") from error
+            raise InputError(f"jaxmarl/{task} needs jaxmarl: {install('jaxmarl')}.") from error
         arguments = arguments_of(identity, chosen) | options
         try:
             env = jaxmarl.make(identity, **arguments)
         except ImportError as error:
-            raise InputError(f"jaxmarl/{task} needs brax: pip install 'shoal[jaxmarl]'.") from error
+            raise InputError(f"jaxmarl/{task} needs brax: {install('jaxmarl')}.") from error
         except (TypeError, ValueError, KeyError, AssertionError) as error:
             raise InputError(f"jaxmarl/{task} cannot be built so: {str(error).rstrip('.')}.") from error
     return environment(f"jaxmarl/{task}", env, family, shaping)

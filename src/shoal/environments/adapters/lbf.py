@@ -12,6 +12,7 @@ import numpy as np
 
 from shoal.environments.options import check_choice, check_count
 from shoal.errors import InputError
+from shoal.extras import install
 from shoal.game import HostEnvironment, Moment
 from shoal.spec import Discrete, EnvSpec
 
@@ -124,7 +125,7 @@ def _device(spec: EnvSpec, task: Task) -> "Environment":
         from jumanji.environments.routing.lbf.generator import RandomGenerator
         from jumanji.environments.routing.lbf.viewer import LevelBasedForagingViewer
     except ModuleNotFoundError as error:
-        raise InputError(f"{spec.name} on the device needs jumanji: pip install 'shoal[lbf]'.") from error
+        raise InputError(f"{spec.name} on the device needs jumanji: {install('lbf')}.") from error
     from shoal.environments.adapters import jumanji
 
     generator = RandomGenerator(
@@ -152,7 +153,7 @@ class Foraging:
         try:
             from lbforaging.foraging import ForagingEnv
         except ModuleNotFoundError as error:
-            raise InputError(f"lbf/{parsed.name} on the host needs lbforaging: pip install 'shoal[lbf]'.") from error
+            raise InputError(f"lbf/{parsed.name} on the host needs lbforaging: {install('lbf')}.") from error
         self.spec = describe(parsed, horizon, shared)
         self._env: Any = ForagingEnv(
             players=parsed.players,

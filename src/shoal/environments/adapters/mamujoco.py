@@ -24,6 +24,7 @@ import numpy as np
 
 from shoal.environments.adapters.camera import tracked
 from shoal.errors import InputError, unknown
+from shoal.extras import install
 from shoal.game import HostEnvironment, Moment, write_rows
 from shoal.spec import Box, EnvSpec
 
@@ -118,7 +119,7 @@ def _quiet() -> Iterator[None]:
         with contextlib.redirect_stderr(io.StringIO()):
             import gymnasium_robotics  # noqa: F401
     except ImportError as error:
-        raise InputError("mamujoco/… needs gymnasium-robotics: pip install 'shoal[mamujoco]'.") from error
+        raise InputError(f"mamujoco/… needs gymnasium-robotics: {install('mamujoco')}.") from error
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda _: None)
     try:

@@ -13,6 +13,7 @@ from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import Team, end
 from shoal.environments.adapters.turns import TurnGame
 from shoal.errors import InputError
+from shoal.extras import install
 from shoal.game import Game, HostEnvironment, Moment
 from shoal.spec import EnvSpec
 
@@ -87,7 +88,7 @@ def _module(task: str, name: str) -> Any:
     try:
         importlib.import_module("pettingzoo")
     except ModuleNotFoundError as error:
-        raise InputError(f"{name} needs pettingzoo: pip install 'shoal[pettingzoo]'.") from error
+        raise InputError(f"{name} needs pettingzoo: {install('pettingzoo')}.") from error
     missing = ""
     for path in (task, f"pettingzoo.{task}"):
         try:

@@ -12,6 +12,7 @@ import numpy as np
 
 from shoal.environments.options import check_choice, check_count
 from shoal.errors import InputError
+from shoal.extras import install
 from shoal.game import HostEnvironment, Moment
 from shoal.spec import Discrete, EnvSpec
 
@@ -123,7 +124,7 @@ def _device(task: Task, horizon: int) -> "Environment":
         from jumanji.environments.routing.robot_warehouse.generator import RandomGenerator
         from jumanji.environments.routing.robot_warehouse.viewer import RobotWarehouseViewer
     except ModuleNotFoundError as error:
-        raise InputError(f"rware/{task.name} on the device needs jumanji: pip install 'shoal[rware]'.") from error
+        raise InputError(f"rware/{task.name} on the device needs jumanji: {install('rware')}.") from error
     from shoal.environments.adapters import jumanji
 
     generator = RandomGenerator(
@@ -150,7 +151,7 @@ class Warehouse:
             from rware.warehouse import RewardType
             from rware.warehouse import Warehouse as Original
         except ModuleNotFoundError as error:
-            raise InputError(f"rware/{parsed.name} on the host needs rware: pip install 'shoal[rware]'.") from error
+            raise InputError(f"rware/{parsed.name} on the host needs rware: {install('rware')}.") from error
         self._env: Any = Original(
             shelf_columns=parsed.columns,
             column_height=HEIGHT,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import InputError, unknown
+from shoal.extras import install
 
 LIMITS = {
     "10m_vs_11m": 150,
@@ -41,7 +42,7 @@ LIMITS = {
 INSTALL = {
     "smac": "SMAC (StarCraft II, and pip install git+https://github.com/oxwhirl/smac)",
     "smacv2": "SMACv2 (StarCraft II, and pip install git+https://github.com/oxwhirl/smacv2)",
-    "smaclite": "SMAClite (pip install 'shoal[smac]', and pip install --no-deps "
+    "smaclite": f"SMAClite ({install('smac')}, and pip install --no-deps "
     "git+https://github.com/uoe-agents/smaclite, whose own requirements are out of date)",
 }
 """How to come by each."""

@@ -1,0 +1,23 @@
+"""What to install for the optional parts, by the names of the packages themselves.
+
+Hints name these packages and not Shoal's own extras, since the package called ``shoal`` on the Python Package Index is
+not this one.
+"""
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "ray": ("ray>=2.40",),
+    "gymnasium": ("gymnasium[box2d,mujoco]>=1.0",),
+    "pettingzoo": ("pettingzoo>=1.25", "mpe2>=1.1"),
+    "mamujoco": ("gymnasium-robotics>=1.4.2", "gymnasium>=1.2", "mujoco>=3.0"),
+    "hanabi": ("open-spiel>=2.0.2",),
+    "lbf": ("jumanji>=1.1", "lbforaging>=2.0"),
+    "rware": ("jumanji>=1.1", "rware>=2.0"),
+    "jaxmarl": ("jaxmarl>=0.2",),
+    "smac": ("gymnasium>=1.0", "pygame>=2.6", "scikit-learn>=1.5", "rtree>=1.4"),
+}
+"""The requirements of each extra in ``pyproject.toml``."""
+
+
+def install(extra: str) -> str:
+    """The command that installs what an extra needs, for example ``pip install 'jumanji>=1.1' 'rware>=2.0'``."""
+    return " ".join(["pip install", *(f"'{requirement}'" for requirement in EXTRAS[extra])])
