@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from naive import features, forward, gradient, of_policy, policy_index, scaled, to_numpy
+from naive import features, forward, gradient, of_policy, of_the_team, policy_index, scaled, to_numpy
 from naive_update import Adam, counted, moments
 
 
@@ -74,7 +74,8 @@ def targets(spec: Any, c: Any, next_q: np.ndarray, traj: Any) -> np.ndarray:
     """y [T, E, N] from Q(outcome, u_next) [T, E, N]."""
     out = traj.outcome
     if getattr(c, "critic", "") == "independent":
-        columns = [(out.reward[..., i], out.discount[..., i], next_q[..., i]) for i in range(spec.num_agents)]
+        ahead = of_the_team(spec, next_q, out.alive)
+        columns = [(out.reward[..., i], out.discount[..., i], ahead[..., i]) for i in range(spec.num_agents)]
         return np.stack([lambda_return(c, *column, out.last) for column in columns], -1)
     shape = out.last.shape
     discount, ahead = np.zeros(shape), np.zeros(shape)

@@ -96,6 +96,7 @@ def targets(c, phi, traj):
     u = np.where(traj.outcome.last[..., None], 2, u)
     x = naive.features(SPEC, traj.outcome, c.critic_input, False)[0]
     following = q_of(c, phi, x, one_hot(u, traj.outcome.alive))
+    following = np.where(traj.outcome.alive.any(-1), following, 0.0)  # nothing is learned of a team that is dead
     y = np.zeros((T, E))
     for t, e in ((t, e) for t in reversed(range(T)) for e in range(E)):
         acted = traj.step.alive[t, e] if traj.step.alive[t, e].any() else np.ones(N, bool)

@@ -18,7 +18,7 @@ from shoal.algorithms import _batches
 from shoal.algorithms._actor_critic import Policy, init_inputs, normalised, update_inputs
 from shoal.algorithms._optimiser import optimiser
 from shoal.algorithms._replay import ReplayConfig, as_trajectory, check_replay, make_replay, warmed_up
-from shoal.algorithms._targets import count, follow, init_rewards, of_the_team, scaled, team_reward
+from shoal.algorithms._targets import count, follow, init_rewards, of_a_living_team, of_the_team, scaled, team_reward
 from shoal.algorithms._utilities import best, epsilon_greedy, following, make_utilities, utility
 from shoal.equations import normalise
 from shoal.equations.returns import n_step_returns, td_lambda
@@ -165,7 +165,9 @@ def make_with(spec: EnvSpec, config: Any, scale: Scale, mixer: Mixer) -> Algorit
         chooser = following(q, learner.policy.actor, traj) if c.double_q else frozen
         value = mixed(phi, frozen, best(chooser, traj.outcome)[0], traj.outcome)
         outcome = traj.outcome
-        if not mixer.team:
+        if mixer.team:
+            value = of_a_living_team(value, outcome.alive)
+        else:
             value = of_the_team(value, outcome.alive, spec.shared_reward)
         reward, discount = team_reward(traj) if mixer.team else (outcome.reward, outcome.discount)
         return returns(c, scaled(c.reward_norm, learner.statistics.reward, reward), discount, value, outcome.last)

@@ -26,14 +26,20 @@ def follow(c: Any, target: PyTree, critic: PyTree, steps: Array) -> PyTree:
 
 
 def of_the_team(value: Float[Array, "*b N"], alive: Bool[Array, "*b N"], shared: bool) -> Float[Array, "*b N"]:
-    """Each agent's value, and in the place of a dead one's, which nobody trains, what it can still expect.
+    """Each agent's value, where a dead agent's is replaced: no gradient step fits the value of a dead agent's input.
 
-    Where all earn the same, the team's reward goes on after its death (``discount`` stays 1): that is the mean value of
-    those who live. Where each earns its own, it is 0. Who earned what at the hour of death is in the reward.
+    With a shared reward a dead agent's return is the team's (its ``discount`` stays 1), so its value is the mean of the
+    living agents' values. With a reward of its own it is 0: what it earned by dying is in the reward of that step.
+    With no agent alive both are 0.
     """
     living = jnp.where(alive, value, 0.0)
     mean = living.sum(-1, keepdims=True) / jnp.maximum(alive.sum(-1, keepdims=True), 1)
     return jnp.where(alive, value, mean if shared else 0.0)
+
+
+def of_a_living_team(value: Float[Array, "*b"], alive: Bool[Array, "*b N"]) -> Float[Array, "*b"]:
+    """A team's value, and 0 where no agent is alive: no gradient step fits the value of such an input."""
+    return jnp.where(alive.any(-1), value, 0.0)
 
 
 def team_reward(traj: Trajectory) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:

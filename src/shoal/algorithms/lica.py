@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal.algorithms import _batches, _coefficients, _pg
 from shoal.algorithms._actor_critic import Carry, Inputs, Policy, init_inputs, make_actor, normalised, update_inputs
+from shoal.algorithms._targets import of_a_living_team
 from shoal.algorithms._values import make_value_scale
 from shoal.equations.distributions import Categorical
 from shoal.equations.reduce import mean
@@ -143,7 +144,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         """y_t, in the rewards' units."""
         u_next = _pg.next_action(actor.distribution, learner.policy, traj, after, key)
         q = critic.apply(learner.statistics.target, x_next, one_hot(u_next, traj.outcome.alive))
-        return _pg.td_targets(c, traj, values.denormalise(learner.statistics.value, q[..., None])[..., 0])
+        q = values.denormalise(learner.statistics.value, q[..., None])[..., 0]
+        return _pg.td_targets(c, traj, of_a_living_team(q, traj.outcome.alive))
 
     def critic_loss(phi: PyTree, part: CriticRows) -> tuple[Array, Metrics]:
         q = critic.apply(phi, part.x, part.action)

@@ -34,6 +34,7 @@ from shoal.algorithms._actor_critic import (
     update_inputs,
 )
 from shoal.algorithms._pg import PgConfig
+from shoal.algorithms._targets import of_the_team
 from shoal.algorithms._values import make_value_scale
 from shoal.equations import baselines
 from shoal.equations.reduce import mean_and_std
@@ -171,6 +172,7 @@ def make_with(
         next_q = critic.taken(kept.target.q, normalised(learner.policy.inputs, out), action)
         next_q = values.denormalise(kept.value, next_q)
         if not central:
+            next_q = of_the_team(next_q, out.alive, spec.shared_reward)
             return td_lambda(out.reward, out.discount, next_q, out.last, gamma=c.gamma, lam=c.lam)
         y = _pg.td_targets(c, traj, _pg.team_mean(next_q, out.alive))
         return jnp.broadcast_to(y[..., None], next_q.shape)
