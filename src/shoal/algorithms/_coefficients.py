@@ -31,15 +31,15 @@ def entropy_coef(config: Any, coefficients: Coefficients, updates: Array, scale:
 def adapt(config: Any, coefficients: Coefficients, metrics: Metrics) -> Coefficients:
     """Move σ towards its target entropy and κ towards its target KL, if any.
 
-    log σ += rate · (target − S) with the error held to ±1 nat; κ is halved or doubled outside [target/1.5, 1.5·target]
-    (Schulman et al. 2017, eq. 8).
+    log σ += rate · (target − S) with the error held to ±1 nat. κ is halved or doubled where ``kl_update``, the KL after
+    the update, is outside [target/1.5, 1.5·target] (Schulman et al. 2017, section 4).
     """
     if config.target_entropy is not None:
         error = jnp.clip(config.target_entropy - metrics["entropy"], -1.0, 1.0)
         log_entropy = coefficients.log_entropy + config.target_entropy_rate * error
         coefficients = coefficients._replace(log_entropy=log_entropy)
     if getattr(config, "kl_target", None) is not None:
-        kl, target = metrics["kl"], config.kl_target
+        kl, target = metrics["kl_update"], config.kl_target
         factor = jnp.where(kl > 1.5 * target, 2.0, jnp.where(kl < target / 1.5, 0.5, 1.0))
         coefficients = coefficients._replace(kl=coefficients.kl * factor)
     return coefficients

@@ -122,7 +122,8 @@ class PpoConfig(EpochsConfig):
     kl_coef: float = 0.0
     """Weight κ of the soft trust-region penalty KL(π_old ‖ π) (Hsu et al. 2020)."""
     kl_target: float | None = None
-    """If given, κ is doubled or halved when KL leaves [target/1.5, 1.5·target] (Schulman et al. 2017, eq. 8)."""
+    """If given, κ is doubled or halved when the KL after an update is outside [target/1.5, 1.5·target] (Schulman et al.
+    2017, section 4)."""
 
 
 _COUNTS = ("epochs", "minibatches", "chunk_length", "block")

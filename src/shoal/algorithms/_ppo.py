@@ -27,7 +27,7 @@ from shoal.algorithms._targets import of_the_team
 from shoal.algorithms._values import Stats, make_value_scale
 from shoal.equations.gae import gae
 from shoal.equations.reduce import mean_and_std
-from shoal.equations.surrogate import clipped_value_loss
+from shoal.equations.surrogate import clipped_value_loss, kl_penalty
 from shoal.types import EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
 Rows = TypeVar("Rows", bound=Any)
@@ -63,6 +63,26 @@ def standardised(c: ValueConfig, advantage: Float[Array, "T E N"], alive: Array)
         return advantage
     mean, std = mean_and_std(advantage, alive, None if c.normalise_advantage == "batch" else (0, 1))
     return (advantage - mean) / (std + 1e-5)
+
+
+def kl_of_update(c: Any, log_ratio: Callable[[Batch], Array], batch: Batch) -> Metrics:
+    """``kl_update``, the mean KL(π_old ‖ π) of an update that is done, for ``kl_target``; without one, nothing.
+
+    Args:
+        c: hyper-parameters.
+        log_ratio: time-major part of a batch -> log π(a|o) − log π_old(a|o) of its actions under the updated policy.
+        batch: what was learned from. Its actions are samples of π_old, and the estimator is the penalty's.
+
+    Source: Schulman et al. 2017, Proximal Policy Optimization Algorithms, section 4: d is computed after the epochs.
+    """
+    if c.kl_target is None:
+        return {}
+
+    def of(part: Batch) -> Array:
+        part = time_major(part)
+        return jnp.sum(part.weight * kl_penalty(log_ratio(part)))
+
+    return {"kl_update": _batches.sums(of, _batches.whole(batch), c.block)}
 
 
 class Statistics(NamedTuple):
@@ -211,7 +231,10 @@ def make_team(spec: EnvSpec, c: ValueConfig, scale: Scale, nets: ActorCritic, ac
             "entropy_coef": entropy_coef(learner),
             "explained_variance": 1 - (residual / jnp.maximum(spread, 1e-6)) ** 2,
         }
-        coefficients = _coefficients.adapt(c, learner.statistics.coefficients, metrics)
+        coefficients = learner.statistics.coefficients
+        if "kl_update" in metrics:
+            metrics["kl_coef"] = coefficients.kl
+        coefficients = _coefficients.adapt(c, coefficients, metrics)
         inputs = update_inputs(spec, learner.policy.inputs, traj.step)
         learner = learner._replace(
             policy=learner.policy._replace(inputs=inputs),

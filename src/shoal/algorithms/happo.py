@@ -13,6 +13,7 @@ are trained on; advantages are standardised over the batch. Equations, options a
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
@@ -22,7 +23,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from shoal.algorithms import _batches, _ppo
 from shoal.algorithms._actor_critic import Actor, make_nets
 from shoal.algorithms._config import PpoConfig, check_options
-from shoal.algorithms.mappo import policy_loss
+from shoal.algorithms.mappo import log_ratio, policy_loss
 from shoal.equations.distributions import Distribution
 from shoal.equations.surrogate import importance_ratio
 from shoal.networks.sharing import Sharing, policy_of
@@ -167,6 +168,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
             one_agent, actor, learner.policy.actor, learner.optimiser[0], rows, order, key_actors
         )
         learner = learner._replace(policy=learner.policy._replace(actor=theta), optimiser=(state, learner.optimiser[1]))
+        metrics |= _ppo.kl_of_update(c, partial(log_ratio, actor, theta), batch)
         learner, fitted = team.fit_critic(learner, batch, key_critic)  # line 16
         return team.finish(learner, traj, seen, metrics | fitted)
 

@@ -10,6 +10,7 @@ Equations, options and results: docs/algorithms/mappo.md.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -17,13 +18,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from shoal.algorithms import _batches, _ppo
-from shoal.algorithms._actor_critic import ActorCritic, Inputs, Policy, make_nets
+from shoal.algorithms._actor_critic import Actor, ActorCritic, Inputs, Policy, make_nets
 from shoal.algorithms._config import PpoConfig, check_options
 from shoal.algorithms._credit import Credit, make_credit
 from shoal.equations.distributions import Distribution
 from shoal.equations.surrogate import clip_fraction, clipped_surrogate, kl_penalty
 from shoal.networks.sharing import policy_of
-from shoal.types import Algorithm, EnvSpec, Learner, Metrics, Scale, Trajectory
+from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Trajectory
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,18 @@ class Config(PpoConfig):
     """K: own actions drawn per moment for those baselines where actions are continuous."""
 
 
+def log_ratio(actor: Actor, theta: PyTree, part: _ppo.Batch) -> Array:
+    """log r = log π_θ(a|o) − log π_old(a|o) [L, items, N] of a time-major part of a batch."""
+    _, dist = actor.distribution(Policy(theta, Inputs()), part.carry.actor, part.step)
+    return dist.log_prob(part.action) - part.extras["log_prob"]
+
+
 def policy_loss(
     c: PpoConfig, dist: Distribution, batch: Any, entropy_coef: Array, kl_coef: Array
 ) -> tuple[Array, Metrics]:
     """−L(θ) over one minibatch (of the team, or of one agent), and its metrics (Yu et al. 2022, appendix A)."""
-    log_ratio = dist.log_prob(batch.action) - batch.extras["log_prob"]  # log r_{θ,i}
-    return clipped_loss(c, log_ratio, dist, batch, entropy_coef, kl_coef)
+    log_r = dist.log_prob(batch.action) - batch.extras["log_prob"]
+    return clipped_loss(c, log_r, dist, batch, entropy_coef, kl_coef)
 
 
 def clipped_loss(
@@ -118,6 +125,8 @@ def make_with(
 
         turns = jnp.arange(c.epochs), jax.random.split(key, c.epochs)
         learner, metrics = jax.lax.scan(epoch, learner, turns)
-        return team.finish(learner, traj, seen, jax.tree.map(jnp.mean, metrics))
+        ratio = partial(log_ratio, nets.actor, learner.policy.actor)
+        metrics = jax.tree.map(jnp.mean, metrics) | _ppo.kl_of_update(c, ratio, batch)
+        return team.finish(learner, traj, seen, metrics)
 
     return Algorithm(team.init, nets.initial_carry, nets.act, update)

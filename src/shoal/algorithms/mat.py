@@ -59,19 +59,23 @@ class Config(PpoConfig):
     """ε of the clipped value loss, in normalised units; None for the plain loss. Paper: equal to clip."""
 
 
+def log_ratio(c: Config, dist: Distribution, batch: _ppo.Batch) -> Array:
+    """log r^{i_m}, or with ``ratio="joint"`` the living agents' sum of it in each agent's place.
+
+    Each living agent then has the same term of the loss, so moments weigh as they do with a ratio per agent.
+    """
+    log_r = dist.log_prob(batch.action) - batch.extras["log_prob"]
+    if c.ratio == "agent":
+        return log_r
+    joint = jnp.where(batch.step.alive, log_r, 0.0).sum(-1, keepdims=True)
+    return jnp.broadcast_to(joint, log_r.shape)
+
+
 def decoder_loss(
     c: Config, dist: Distribution, batch: _ppo.Batch, entropy_coef: Array, kl_coef: Array
 ) -> tuple[Array, Metrics]:
-    """L(θ) − σ S over one minibatch, and its metrics (eq. 5).
-
-    The joint ratio is the product over living agents (a sum of logarithms); each of them then has the same term, so
-    moments weigh as they do with a ratio per agent. The entropies' sum is an estimate of the joint one.
-    """
-    log_ratio = dist.log_prob(batch.action) - batch.extras["log_prob"]  # log r^{i_m}
-    if c.ratio == "joint":
-        joint = jnp.where(batch.step.alive, log_ratio, 0.0).sum(-1, keepdims=True)
-        log_ratio = jnp.broadcast_to(joint, log_ratio.shape)
-    return clipped_loss(c, log_ratio, dist, batch, entropy_coef, kl_coef)
+    """L(θ) − σ S over one minibatch, and its metrics (eq. 5). The entropies' sum is an estimate of the joint one."""
+    return clipped_loss(c, log_ratio(c, dist, batch), dist, batch, entropy_coef, kl_coef)
 
 
 def joint_advantage(advantage: Float[Array, "T E N"], alive: Bool[Array, "T E N"]) -> Float[Array, "T E N"]:
@@ -128,7 +132,13 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
             return jax.lax.scan(descend, learner, _batches.minibatches(key, batch, c.minibatches))
 
         learner, metrics = jax.lax.scan(epoch, learner, jax.random.split(key, c.epochs))
-        return team.finish(learner, traj, seen, jax.tree.map(jnp.mean, metrics))
+
+        def ratio(part: _ppo.Batch) -> Array:
+            dist, _ = evaluate_actions(learner.policy.actor, part.step, part.action, part.extras)
+            return log_ratio(c, dist, part)
+
+        metrics = jax.tree.map(jnp.mean, metrics) | _ppo.kl_of_update(c, ratio, batch)
+        return team.finish(learner, traj, seen, metrics)
 
     acts_on = "team" if c.critic_input == "local" else "state"
     return Algorithm(team.init, nets.initial_carry, nets.act, update, acts_on)
