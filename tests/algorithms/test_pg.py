@@ -62,7 +62,7 @@ def test_the_team_s_reward_and_discount():
 
 @pytest.mark.parametrize(("rate", "expected"), [(None, [0, 0, 3, 3, 3, 6]), (0.5, [0.5, 1.25, 2.125])])
 def test_the_target_network_follows(rate, expected):
-    c = replace(COMA, target_interval=3, target_rate=rate)
+    c = replace(COMA, target_interval=3) if rate is None else replace(COMA, target_interval=200, target_rate=rate)
     target, seen = {"w": jnp.zeros(())}, []
     for step in range(1, len(expected) + 1):
         target = _pg.follow(c, target, {"w": jnp.float32(step)}, jnp.int32(step))

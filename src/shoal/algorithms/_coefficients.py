@@ -17,7 +17,8 @@ class Coefficients(NamedTuple):
 
 def init(config: Any) -> Coefficients:
     """The coefficients that the configuration starts from; κ is 0 for an algorithm without a KL penalty."""
-    return Coefficients(jnp.log(jnp.float32(config.entropy_coef + 1e-8)), jnp.float32(getattr(config, "kl_coef", 0.0)))
+    entropy = config.entropy_coef if config.target_entropy is not None else 1.0
+    return Coefficients(jnp.log(jnp.float32(entropy)), jnp.float32(getattr(config, "kl_coef", 0.0)))
 
 
 def entropy_coef(config: Any, coefficients: Coefficients, updates: Array, scale: Scale) -> Float[Array, ""]:

@@ -58,9 +58,10 @@ class PolicyConfig(AgentConfig):
     entropy_coef: float = 0.01
     """Weight σ of the entropy bonus. Paper: 0.01."""
     entropy_final: float | None = None
-    """If given, σ goes linearly from entropy_coef to this over the run."""
+    """If given, σ goes linearly from entropy_coef to this over the run; not together with target_entropy."""
     target_entropy: float | None = None
-    """If given (nats per agent), σ is adapted so that the policies' entropy approaches it, starting at entropy_coef."""
+    """If given (nats per agent), σ is adapted so that the policies' entropy approaches it, starting at entropy_coef,
+    which must then be above 0."""
     target_entropy_rate: float = 0.05
     """Step of log σ per update and nat when target_entropy is given."""
 
@@ -163,5 +164,29 @@ def check_options(
             raise InputError(f"{name} must be finite and not negative, not {value:g}.")
     if getattr(config, "dual_clip", None) is not None and config.dual_clip <= 1:
         raise InputError(f"dual_clip must exceed 1, not {config.dual_clip:g}.")
-    if getattr(config, "kl_target", None) is not None and config.kl_coef <= 0:
+    _check_pairs(config)
+
+
+def _check_pairs(config: Any) -> None:
+    """Refuse two options of which one would leave the other without effect.
+
+    Raises:
+        InputError: naming both, and what to do.
+    """
+
+    def given(name: str) -> bool:
+        return getattr(config, name, None) is not None
+
+    if given("kl_target") and config.kl_coef <= 0:
         raise InputError("kl_target doubles and halves kl_coef, which must therefore start above 0.")
+    if given("target_entropy") and given("entropy_final"):
+        raise InputError(
+            "entropy_final and target_entropy both say how entropy_coef changes over the run: set one of them to None."
+        )
+    if given("target_entropy") and config.entropy_coef <= 0:
+        raise InputError("target_entropy multiplies entropy_coef by factors, so entropy_coef must start above 0.")
+    if given("target_rate") and config.target_interval != type(config).target_interval:
+        raise InputError(
+            f"target_interval {config.target_interval} is for targets that are copied, and target_rate "
+            f"{config.target_rate:g} moves them a little at each step: set target_rate to None, or leave the interval."
+        )

@@ -21,6 +21,7 @@ from shoal.algorithms._joint import per_net
 from shoal.algorithms._optimiser import Optimiser
 from shoal.algorithms._targets import follow
 from shoal.equations.distributions import Categorical, DiagGaussian
+from shoal.errors import InputError
 from shoal.networks.body import build
 from shoal.networks.inputs import actor_input
 from shoal.networks.sharing import per_agent
@@ -52,7 +53,12 @@ def make_models(spec: EnvSpec, c: DpgConfig) -> Models:
 
     A model of continuous actions is a Gaussian, whose mean stands for the action in targets, as the deterministic
     policy it models would.
+
+    Raises:
+        InputError: no critic would read what the models say.
     """
+    if c.critic_input == "local" or set(c.local_roles) >= set(spec.roles):
+        raise InputError("policies 'inferred' models the others' actions, and critics with a local input read none.")
     n, space = spec.num_agents, spec.action
     source = actor_input(spec, agent_id=False)
     log_std = -1.0 if isinstance(space, Box) else None

@@ -45,7 +45,8 @@ class PgConfig(PolicyConfig):
     huber: float | None = None
     """Width δ of a Huber loss of the critic, in the targets' units; None for ½e². Paper: None."""
     target_interval: int = 200
-    """C: the target network becomes a copy of the critic every so many critic steps. Paper: 150; code: 200."""
+    """C: the target network becomes a copy of the critic every so many critic steps, where ``target_rate`` is None.
+    Paper: 150; code: 200."""
     target_rate: float | None = None
     """If given, the target moves by this fraction τ towards the critic after each critic step instead."""
     epochs: int = 1

@@ -30,16 +30,17 @@ class ReplayConfig(AgentConfig):
     sequence_length: int = 25
     """L: steps per sequence, for recurrent nets and for targets over several steps; otherwise transitions are drawn."""
     burn_in: int = 0
-    """Steps at the start of a sequence that only warm a recurrent state up (Kapturowski et al. 2019). Needed where
-    sequences start within episodes, which they do not if roll-outs and sequences are as long as episodes."""
+    """Steps at the start of a sequence that only warm up the state of a recurrent net (Kapturowski et al. 2019). Needed
+    where sequences start within episodes, which they do not if roll-outs and sequences are as long as episodes."""
     learning_starts: int = 1000
     """Environment steps before the first gradient step."""
     gradient_steps: int = 1
     """Gradient steps after each roll-out, each on a batch of its own."""
     target_interval: int = 200
-    """C: target networks become copies every so many gradient steps."""
+    """C: target networks become copies every so many gradient steps, where ``target_rate`` is None."""
     target_rate: float | None = None
-    """If given, target networks move by this fraction τ towards the trained ones at each gradient step instead."""
+    """If given, target networks move by this fraction τ towards the trained ones at each gradient step instead of being
+    copied every ``target_interval``."""
     reward_norm: RewardNorm = "none"
     """Learn from rewards divided by their running standard deviation (``scale``), and with their mean taken off as well
     (``standardise``, which changes what is best where episodes can end early). Paper: none."""
@@ -58,6 +59,8 @@ def check_replay(config: Any, **names: tuple[str, ...]) -> None:
     check_options(config, counts=counts, fractions=fractions, weights=weights, **names)
     if config.burn_in >= config.sequence_length:
         raise InputError(f"burn_in {config.burn_in} leaves nothing of sequences of {config.sequence_length} steps.")
+    if config.burn_in > 0 and not config.network.recurrent:
+        raise InputError("burn_in warms up a recurrent state, and the network has none: leave it at 0.")
 
 
 class Moments(NamedTuple):

@@ -59,6 +59,8 @@ class Config(EpochsConfig):
     """Weight σ of the entropy bonus. Paper: none."""
     learning_rate: float = 5e-4
     """Adam's step size for the critic; actors have none. Code: 5e-4."""
+    critic_learning_rate: float | None = None
+    """If given, the critic's step size in the place of ``learning_rate``, which then changes nothing."""
     epochs: int = 5
     """The critic's passes over each batch; every agent takes one step on all of it. Code: 5."""
     minibatches: int = 1

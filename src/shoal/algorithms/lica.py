@@ -50,7 +50,7 @@ class Config(_pg.PgConfig):
     mixing_width: int = 64
     """E: width of the mixing layer and inside hypernetworks. Code: 64, and N·A·64 inside that of W₁."""
     hyper_layers: int = 2
-    """Layers of the hypernetworks. Code: 2."""
+    """Layers of the hypernetworks that ``mix`` has. Code: 2."""
     entropy_coef: float = 0.01
     """ξ, in the critic's units: the bonus's slope in a near-certain policy's logits. Paper: 0.03 to 0.11, for returns
     of up to 20."""

@@ -50,9 +50,9 @@ class Config(_dpg.DpgConfig):
     policies: Literal["true", "inferred"] = "true"
     """Whose target policies judge the next moment: the others' ``true`` ones, or ``inferred`` models of them."""
     model_learning_rate: float | None = None
-    """Adam's step size for models of the others; None for the actors'."""
+    """Adam's step size for inferred models of the others; None for the actors'."""
     model_entropy_coef: float = 1e-3
-    """λ: weight of the models' entropy. Paper: 0.001."""
+    """λ: weight of the inferred models' entropy. Paper: 0.001."""
     ensemble: int = 1
     """K: sub-policies per agent, one of which it plays in an episode. Paper: 3."""
 
