@@ -1,4 +1,4 @@
-"""Intervals have their textbook values, and a figure shows its runs, bands and reference lines."""
+"""A figure shows its runs, bands and reference lines."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from shoal.errors import InputError
-from shoal.records.curves import PALETTE, band, interval, plot, series
+from shoal.records.curves import PALETTE, plot, series
 from shoal.records.log import Log
 
 
@@ -36,41 +36,6 @@ def count(picture: np.ndarray, colour: str, share: float = 1.0) -> int:
     """Pixels of a colour laid on white with that share."""
     rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
     return int((np.abs(picture - (255 + share * (rgb - 255))).max(axis=2) <= 2).sum())
-
-
-def test_interval_is_students():
-    # t(0.975, 2) = 4.302653, s = 1, n = 3
-    np.testing.assert_allclose(interval(np.array([1.0, 2.0, 3.0])), (2.0, 2 - 2.484138, 2 + 2.484138), rtol=1e-6)
-    # t(0.95, 4) = 2.131847, s² = 2.5, n = 5
-    low, high = interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), confidence=0.9)[1:]
-    np.testing.assert_allclose((high - low) / 2, 2.131847 * np.sqrt(0.5), rtol=1e-6)
-    mean, low, high = interval(np.array([4.0]))
-    assert mean == 4.0 and np.isnan(low) and np.isnan(high)
-    with pytest.raises(InputError, match="at least one seed"):
-        interval(np.array([]))
-    with pytest.raises(InputError, match="between 0 and 1, not 95"):
-        interval(np.array([1.0]), confidence=95.0)
-
-
-def test_band_is_the_bootstrap_of_the_mean():
-    rng = np.random.default_rng(1)
-    values = rng.normal(size=(3, 400)) + np.array([[0.0], [5.0], [-2.0]])
-    mean, low, high = band(values)
-    np.testing.assert_allclose(mean, values.mean(1))
-    # For many seeds the bootstrap approaches the normal interval, 1.96 s / √n.
-    np.testing.assert_allclose((high - low) / 2, 1.96 * values.std(1) / 20, rtol=0.1)
-    np.testing.assert_allclose((high + low) / 2, mean, atol=0.02)
-    narrow = band(values, confidence=0.5)
-    assert (narrow[1] > low).all() and (narrow[2] < high).all()
-    equal = band(np.full((2, 4), 3.0))
-    np.testing.assert_allclose(equal, 3.0)
-
-
-def test_band_leaves_missing_seeds_out():
-    values = np.array([[1.0, 3.0, np.nan], [np.nan, np.nan, np.nan]])
-    mean, low, high = band(values)
-    assert mean[0] == 2.0 and low[0] == 1.0 and high[0] == 3.0
-    assert np.isnan([mean[1], low[1], high[1]]).all()
 
 
 def test_series_reads_one_metric(runs: dict[str, Path], tmp_path: Path):

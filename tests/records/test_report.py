@@ -23,21 +23,21 @@ def test_numbers():
         math.inf: "inf",
     }
     assert {value: number_text(value) for value in numbers} == numbers
-    estimates = {(-16.43, -17.1, -15.76): "−16.43 ± 0.67", (1234.5, 1111.0, 1358.0): "1,234 ± 124"}
+    estimates = {(-16.43, -17.1, -15.66): "−16.43 [−17.10, −15.66]", (1234.5, 1111.0, 1358.0): "1,234 [1,111, 1,358]"}
     assert {value: estimate_text(value) for value in estimates} == estimates
     assert estimate_text((2.0, math.nan, math.nan)) == "2"
-    assert estimate_text((2.0, 2.0, 2.0)) == "2.00 ± 0.00"
+    assert estimate_text((2.0, 2.0, 2.0)) == "2.00 [2.00, 2.00]"
     durations = {41.23: "41.2 s", 133: "2 min 13 s", 3600: "1 h 00 min", 11_100: "3 h 05 min"}
     assert {value: duration_text(value) for value in durations} == durations
 
 
 def test_a_table_is_markdown():
-    rows = [{"algorithm": "MAPPO", "return": (-16.43, -17.1, -15.76)}, {"algorithm": "A|B", "seeds": 8}]
+    rows = [{"algorithm": "MAPPO", "return": (-16.43, -17.1, -15.66)}, {"algorithm": "A|B", "seeds": 8}]
     assert markdown_table(rows).splitlines() == [
-        "| algorithm |        return | seeds |",
-        "| --------- | ------------: | ----: |",
-        "| MAPPO     | −16.43 ± 0.67 |     – |",
-        "| A\\|B      |             – |     8 |",
+        "| algorithm |                  return | seeds |",
+        "| --------- | ----------------------: | ----: |",
+        "| MAPPO     | −16.43 [−17.10, −15.66] |     – |",
+        "| A\\|B      |                       – |     8 |",
     ]
     assert markdown_table(rows, ["seeds"]).splitlines()[0] == "| seeds |"
     with pytest.raises(InputError, match="at least one row"):
@@ -52,7 +52,7 @@ def test_a_summary_tells_what_was_reached(tmp_path: Path):
     manifest.write(tmp_path, {})
     lines = dict(line.split("  ", 1) for line in summary(tmp_path).splitlines())
     text = {name.strip(): value.strip() for name, value in lines.items()}
-    assert text["final return"] == "2.0 ± 2.5  (95% interval over 3 seeds; mean of the last 2 rows)"
+    assert text["final return"] == "2.0 [1.0, 3.0]  (range over 3 seeds; mean of the last 2 rows)"
     assert text["steps"] == "40,000 per seed, 120,000 in all"
     assert text["speed"] == "2,000 environment steps per second"
     assert text["time"] == "1 min 00 s"

@@ -12,6 +12,7 @@ import toys
 from shoal.algorithms import mappo
 from shoal.configs import override
 from shoal.errors import InputError
+from shoal.records.intervals import interval
 from shoal.training import evaluation
 from shoal.types import Algorithm, Environment, Learner, Scale
 
@@ -103,12 +104,18 @@ def test_the_score_names_its_convention(busy: Case, score: Any, factor: float) -
 
 
 def test_one_seed_has_an_interval_over_episodes() -> None:
-    scores = np.array([[1.0, 2.0, 4.0]])
-    result = evaluation.Evaluation(scores[..., None], np.ones((1, 3)), scores)
-    low, high = result.interval
-    half = 4.302653 * scores.std(ddof=1) / np.sqrt(3)  # Student's t with 2 degrees of freedom
-    np.testing.assert_allclose((low, high), (7 / 3 - half, 7 / 3 + half), rtol=1e-5)
-    assert "(95 % interval" in str(result) and "3 episodes" in str(result)
+    scores = np.arange(12.0)[None]
+    result = evaluation.Evaluation(scores[..., None], np.ones((1, 12)), scores)
+    assert result.interval == interval(scores[0])[1:]
+    assert "(95% interval" in str(result) and "12 episodes" in str(result)
+
+
+def test_few_seeds_have_a_range() -> None:
+    """And not an interval beyond what can be scored."""
+    scores = np.repeat([[0.0], [37.0], [40.0]], 5, 1)
+    result = evaluation.Evaluation(scores[..., None], np.ones((3, 5)), scores)
+    assert result.interval == (0.0, 40.0) and result.as_json()["high"] == 40.0
+    assert str(result) == "25.67 (range 0.00 … 40.00, 3 seeds × 5 episodes)"
 
 
 @pytest.mark.parametrize("episodes", [0, -1])

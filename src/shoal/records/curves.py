@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from shoal.errors import InputError, unknown
+from shoal.records.intervals import band, interval_text
 from shoal.records.log import read
 
 # Okabe and Ito's palette: its hues stay apart under the common forms of colour blindness.
@@ -15,51 +16,6 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 _DASHES = ("-", "--", "-.", ":")
 _INK, _FAINT, _GRID = "#262626", "#707070", "#E6E6E6"
 _UNITS = ((1e9, "billions"), (1e6, "millions"), (1e3, "thousands"))
-
-
-def interval(values: Float[np.ndarray, " seeds"], confidence: float = 0.95) -> tuple[float, float, float]:
-    """(mean, low, high): Student's t interval of the mean over seeds, which assumes a roughly normal score.
-
-    mean ± t_{(1 + c) / 2, n - 1} · s / √n, with s the sample standard deviation (n - 1 in its denominator). With one
-    seed there is no interval and its ends are NaN.
-
-    Raises:
-        InputError: no values, or ``confidence`` is not between 0 and 1.
-    """
-    from scipy.special import stdtrit  # JAX itself needs SciPy
-
-    values = np.asarray(values, np.float64).ravel()
-    _check_confidence(confidence)
-    if values.size == 0:
-        raise InputError("An interval needs the values of at least one seed.")
-    mean = float(values.mean())
-    if values.size == 1:
-        return mean, float("nan"), float("nan")
-    half = float(stdtrit(values.size - 1, (1 + confidence) / 2) * values.std(ddof=1) / np.sqrt(values.size))
-    return mean, mean - half, mean + half
-
-
-def band(
-    values: Float[np.ndarray, "X seeds"], confidence: float = 0.95, resamples: int = 2000
-) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, " X"], Float[np.ndarray, " X"]]:
-    """(mean, low, high) at each of X points: the percentile bootstrap of the mean over seeds.
-
-    Every point uses the same resampled seeds (a seed is one run, so its whole curve is drawn at once), and the draw is
-    fixed, so that a figure is reproducible. Seeds that are NaN at a point are left out there. With few seeds the
-    percentile bootstrap is narrower than its nominal confidence.
-    """
-    _check_confidence(confidence)
-    seeds = values.shape[1]
-    weights = np.random.default_rng(0).multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples).astype(np.float64)
-    there = np.isfinite(values)
-    filled = np.where(there, values, 0.0)
-    with np.errstate(invalid="ignore", divide="ignore"):  # a point without any seed is NaN
-        mean = filled.sum(1) / there.sum(1)
-        means = (weights @ filled.T) / (weights @ there.T)
-    low, high = np.full_like(mean, np.nan), np.full_like(mean, np.nan)
-    some = there.any(1)
-    low[some], high[some] = np.nanquantile(means[:, some], [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
-    return mean, low, high
 
 
 def series(folder: Path, metric: str) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, "X seeds"]]:
@@ -94,8 +50,8 @@ def plot(
 ) -> Path:
     """Draw learning curves: one panel per metric, one line per run, against environment steps per seed.
 
-    With several seeds a line is their mean and the band its :func:`band`. With one seed the thin line is the raw
-    log and the bold one a centred moving average, whose width the legend states.
+    With several seeds a line is their mean and the band its :func:`~shoal.records.intervals.band`. With one seed the
+    thin line is the raw log and the bold one a centred moving average, whose width the legend states.
 
     Args:
         folders: one run's folder or several.
@@ -152,7 +108,7 @@ def _curve(axes: Any, steps: np.ndarray, values: np.ndarray, name: str, style: d
     if seeds > 1:
         mean, low, high = band(values, confidence)
         axes.fill_between(steps, low, high, color=style["color"], alpha=0.18, linewidth=0)
-        label = f"{name}mean of {seeds} seeds, {confidence:.0%} interval"
+        label = f"{name}mean of {seeds} seeds, {interval_text(seeds, confidence)}"
     else:
         width = 1 + 2 * (len(steps) // 80)
         mean = _moving_average(values[:, 0], width)
@@ -206,8 +162,3 @@ def _numeric(row: dict[str, Any], name: str) -> bool:
     value = row.get(name)
     given = [x for x in (value if isinstance(value, list) else [value]) if x is not None]
     return bool(given) and all(isinstance(x, (int, float)) for x in given)
-
-
-def _check_confidence(confidence: float) -> None:
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence is a probability between 0 and 1, not {confidence}.")

@@ -13,21 +13,19 @@ import numpy as np
 
 from shoal.errors import InputError
 from shoal.records import manifest
-from shoal.records.curves import interval, series
+from shoal.records.curves import series
+from shoal.records.intervals import Estimate, interval, interval_text
 from shoal.records.log import read
-
-Estimate = tuple[float, float, float]
-"""(mean, low, high), as :func:`~shoal.records.curves.interval` gives it."""
 
 
 def estimate_text(estimate: Estimate) -> str:
-    """``mean ± half-width``, rounded to the half-width's second digit; the mean alone where there is no interval."""
+    """``mean [low, high]``, rounded to the half-width's second digit; the mean alone where there is no interval."""
     mean, low, high = estimate
     half = (high - low) / 2
     if not math.isfinite(half):
         return number_text(mean)
     digits = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 2
-    return f"{mean:,.{digits}f} ± {half:,.{digits}f}".replace("-", "−")
+    return f"{mean:,.{digits}f} [{low:,.{digits}f}, {high:,.{digits}f}]".replace("-", "−")
 
 
 def number_text(value: float | int) -> str:
@@ -42,7 +40,7 @@ def number_text(value: float | int) -> str:
 
 
 def markdown_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
-    """A Markdown table. Numbers stand at the right; an :data:`Estimate` reads mean ± half-width; missing ones are –.
+    """A Markdown table. Numbers stand at the right; an :data:`Estimate` reads mean [low, high]; missing ones are –.
 
     Args:
         rows: one mapping per line, from column to value.
@@ -70,7 +68,7 @@ def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95
     """A few lines on what the run in ``folder`` reached: the final metric over seeds, steps, speed and wall time.
 
     The final value of a seed is its mean over the last twentieth of the rows that have the metric (at least one, NaN
-    left out); the interval over seeds is Student's.
+    left out); the interval over seeds is that of :func:`~shoal.records.intervals.interval`.
 
     Raises:
         InputError: the run has no log, or no row has the metric.
@@ -80,9 +78,10 @@ def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95
     seeds, window = values.shape[1], max(1, len(values) // 20)
     there = np.isfinite(values[-window:])
     with np.errstate(invalid="ignore"):  # a seed without any finite value there is NaN, and so is the result
-        final = interval(np.where(there, values[-window:], 0.0).sum(axis=0) / there.sum(axis=0), confidence)
+        scores = np.where(there, values[-window:], 0.0).sum(axis=0) / there.sum(axis=0)
+        final = interval(scores, confidence=confidence)
     rows = f"mean of the last {window} rows" if window > 1 else "last row"
-    over = f"{confidence:.0%} interval over {seeds} seeds" if seeds > 1 else "1 seed"
+    over = f"{interval_text(seeds, confidence)} over {seeds} seeds" if seeds > 1 else "1 seed"
     last = max(read(folder), key=lambda row: row["step"])
     lines = [("final " + metric.replace("_", " "), f"{estimate_text(final)}  ({over}; {rows})")]
     total = f", {number_text(last['step'] * seeds)} in all" if seeds > 1 else ""

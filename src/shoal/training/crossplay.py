@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from shoal.errors import InputError, unknown
-from shoal.records.curves import interval
+from shoal.records.intervals import interval
 from shoal.training.evaluation import check_episodes
 from shoal.training.meetings import meeting
 from shoal.types import Algorithm, AnyEnvironment, EnvSpec, Learner
@@ -59,7 +59,7 @@ class CrossPlay(NamedTuple):
     def together(self) -> Float[np.ndarray, "R 2 3"]:
         """(mean, low, high) of each run with itself where both sides are of the same seed: they were trained together.
 
-        The interval is Student's t over seeds, or over episodes where there is one seed.
+        The interval is over seeds, or over episodes where there is one seed.
         """
 
         def own(pairs: np.ndarray) -> tuple[float, float, float]:
@@ -112,29 +112,22 @@ def pairs_interval(values: Float[np.ndarray, "A B episodes"], same: bool) -> tup
     """(mean, low, high): 95 % interval of the mean over all pairs of A seeds and B other seeds.
 
     A seed meets every seed of the other run, so pairs are not independent and A · B is not the sample size: what varies
-    is the seeds. With the row means r_i, the column means c_j and their sample variances s², the mean's variance is
+    is the seeds. With the row means r_i, the column means c_j and the mean m of all pairs, the mean of other seeds
+    would be, to first order in 1 / A and 1 / B (the projection of a two-sample U-statistic; Hoeffding 1948),
 
-        s²(r) / A + s²(c) / B                different runs; Student's t with Welch's degrees of freedom
-        s²(r + c) / S                        a run with itself (``same``): seed i is row i and column i; t with S - 1
+        mean of the r_i + mean of the c_j − m       different runs, whose seeds are resampled apart
+        mean of the (r_i + c_i − m)                 a run with itself (``same``): seed i is row i and column i
 
-    to first order in 1 / A and 1 / B (the projection of a two-sample U-statistic; Hoeffding 1948). A run of one seed
-    says nothing of its spread, so the interval is over the other's seeds then; with a single pair, over episodes.
+    of which :func:`shoal.records.intervals.interval` gives the interval, cut at the lowest and highest pair. A run of
+    one seed says nothing of its spread, so the interval is over the other's seeds then; with a single pair, over
+    episodes.
     """
-    rows, columns = values.mean((1, 2)), values.mean((0, 2))
     if values.shape[:2] == (1, 1):
         return interval(values[0, 0])
-    if same:
-        middle, low, high = interval(rows + columns)
-        half = (high - low) / 2
-        return middle / 2, middle / 2 - half, middle / 2 + half
-    from scipy.special import stdtrit  # JAX itself needs SciPy
-
-    means = [x for x in (rows, columns) if len(x) > 1]
-    parts = np.array([x.var(ddof=1) / len(x) for x in means])
-    freedom = parts.sum() ** 2 / sum(part**2 / (len(x) - 1) for part, x in zip(parts, means, strict=True) if part)
-    half = float(stdtrit(freedom, 0.975) * np.sqrt(parts.sum())) if parts.any() else 0.0
-    middle = float(values.mean())
-    return middle, middle - half, middle + half
+    pairs = values.mean(-1)
+    rows, columns, middle = pairs.mean(1), pairs.mean(0), pairs.mean()
+    _, low, high = interval(rows + columns - middle) if same else interval(rows, columns - middle)
+    return float(middle), max(low, float(pairs.min())), min(high, float(pairs.max()))
 
 
 def first_side(spec: EnvSpec, chosen: Sequence[str | int] = ()) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 
 from shoal.errors import InputError
 from shoal.game import HostEnvironment
-from shoal.records.curves import interval
+from shoal.records.intervals import interval, interval_text
 from shoal.records.picture import Frame
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
@@ -54,9 +54,15 @@ class Evaluation(NamedTuple):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % Student-t interval of the mean over seeds; over episodes where there is one seed."""
-        _, low, high = interval(self.per_seed if len(self.scores) > 1 else self.scores[0])
+        """95 % interval of the mean over seeds; over episodes where there is one seed. See
+        :func:`shoal.records.intervals.interval`: with fewer than five values it is their range."""
+        _, low, high = interval(self._judged)
         return low, high
+
+    @property
+    def _judged(self) -> np.ndarray:
+        """What the interval is over."""
+        return self.per_seed if len(self.scores) > 1 else self.scores[0]
 
     def as_json(self) -> dict[str, Any]:
         """The numbers, as ``evaluation.json`` keeps them."""
@@ -69,7 +75,7 @@ class Evaluation(NamedTuple):
         low, high = self.interval
         over = f"{seeds} seeds × {episodes} episodes" if seeds > 1 else f"{episodes} episodes"
         won = "" if self.success_rate is None else f"; {100 * self.success_rate:.1f} % won"
-        return f"{self.mean:.2f} (95 % interval {low:.2f} … {high:.2f}, {over}){won}"
+        return f"{self.mean:.2f} ({interval_text(self._judged.size)} {low:.2f} … {high:.2f}, {over}){won}"
 
 
 def evaluate(

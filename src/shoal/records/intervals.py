@@ -1,0 +1,145 @@
+"""How far a mean over a few seeds can be trusted: bootstrap intervals that never leave the range of the data."""
+
+import itertools
+from functools import cache, lru_cache
+
+import numpy as np
+from jaxtyping import Float, Int, UInt16
+
+from shoal.errors import InputError
+
+EXACT = 8
+"""Samples of up to this size have their resamples enumerated: 6,435 that differ, with their probabilities."""
+DRAWN = 10_000
+"""Resamples drawn for larger samples; the draw is fixed, so that a number or a figure is reproducible."""
+MOST = 1000
+"""Samples larger than this are averaged in so many groups first, whose means are resampled."""
+Estimate = tuple[float, float, float]
+"""(mean, low, high)."""
+
+
+def interval(*samples: Float[np.ndarray, " _"], confidence: float = 0.95) -> Estimate:
+    """The mean and its expanded percentile bootstrap interval.
+
+    The interval holds the quantiles a and 1 − a of the mean over resamples of the values, with
+
+        Φ⁻¹(a) = −c · t_{(1 + confidence) / 2, n − 1},    c = √(n / (n − 1))
+
+    The plain percentile interval, a = (1 − confidence) / 2, is too narrow for few values; this one is as wide as
+    Student's for data that are nearly normal, follows their skew, and lies within [min, max] of the values, so it never
+    claims a score that is impossible. With several samples it is the interval of the sum of their means, with c from
+    their variances and Welch's degrees of freedom for n − 1.
+
+    Coverage of a 95 % interval, 2000 simulated samples each (standard error 1 %):
+
+        values                                3      4      5      6      8      10
+        normal                               75 %   88 %   93 %   93 %   95 %   96 %
+        exponential                          68 %   82 %   87 %   89 %   90 %   90 %
+        beta(4, 0.7), close to its bound     72 %   83 %   88 %   90 %   90 %   92 %
+        2 in 10 fail by far                  49 %   59 %   68 %   74 %   82 %   88 %
+
+    With 2 to 4 values it is their range. Where a minority of seeds fails, few seeds often show none of them: publish
+    the seeds beside the interval.
+
+    Args:
+        samples: finite values, usually one array with the score of each seed.
+        confidence: between 0 and 1.
+
+    Returns:
+        (mean, low, high). With one value there is no interval and its ends are NaN.
+
+    Raises:
+        InputError: no values, or ``confidence`` is not between 0 and 1.
+
+    Source: Hesterberg 2015, What Teachers Should Know About the Bootstrap, The American Statistician 69(4).
+    """
+    check_confidence(confidence)
+    parts = [np.asarray(sample, np.float64).ravel() for sample in samples]
+    if not parts or any(part.size == 0 for part in parts):
+        raise InputError("An interval needs the values of at least one seed.")
+    middle = float(sum(part.mean() for part in parts))
+    known = sum(float(part[0]) for part in parts if part.size == 1)
+    parts = [_grouped(part) for part in parts if part.size > 1]
+    if not parts or not np.isfinite(middle):
+        return middle, float("nan"), float("nan")
+    spread = np.array([part.var(ddof=1) / part.size for part in parts])
+    if not spread.any():
+        return middle, middle, middle
+    freedom = spread.sum() ** 2 / sum(x**2 / (part.size - 1) for x, part in zip(spread, parts, strict=True))
+    shrunk = sum(x * (part.size - 1) / part.size for x, part in zip(spread, parts, strict=True))
+    tail = _tail(float(freedom), float(spread.sum() / shrunk) ** 0.5, confidence)
+    means, weight = _resampled(parts)
+    order = np.argsort(means)
+    means, weight = means[order] + known, weight[order]
+    low = means[np.searchsorted(np.cumsum(weight), tail)]
+    high = means[::-1][np.searchsorted(np.cumsum(weight[::-1]), tail)]
+    return middle, float(low), float(high)
+
+
+def band(
+    values: Float[np.ndarray, "X seeds"], confidence: float = 0.95
+) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, " X"], Float[np.ndarray, " X"]]:
+    """(mean, low, high) at each of X points; see :func:`interval`.
+
+    Every point with as many seeds uses the same resamples of them. Seeds that are NaN at a point are left out there; a
+    point with none is NaN, and with one it has a band without width.
+    """
+    check_confidence(confidence)
+    rows = np.full((len(values), 3), np.nan)
+    for row, point in zip(rows, values, strict=True):
+        there = point[np.isfinite(point)]
+        if there.size:
+            row[:] = interval(there, confidence=confidence) if there.size > 1 else there[0]
+    return rows[:, 0], rows[:, 1], rows[:, 2]
+
+
+def interval_text(values: int, confidence: float = 0.95) -> str:
+    """What to call the interval of so many values: "range" where it reaches from the lowest to the highest."""
+    reaches = values > 1 and _tail(values - 1.0, (values / (values - 1)) ** 0.5, confidence) < float(values) ** -values
+    return "range" if reaches else f"{confidence:.0%} interval"
+
+
+def check_confidence(confidence: float) -> None:
+    """Refuse a confidence that is no probability.
+
+    Raises:
+        InputError: it does not lie between 0 and 1.
+    """
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence is a probability between 0 and 1, not {confidence}.")
+
+
+def _tail(freedom: float, wider: float, confidence: float) -> float:
+    """a, the share of resamples beyond each end."""
+    from scipy.special import ndtr, stdtrit  # JAX itself needs SciPy
+
+    return float(ndtr(-wider * stdtrit(freedom, (1 + confidence) / 2)))
+
+
+def _grouped(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " m"]:
+    return np.array([part.mean() for part in np.array_split(values, MOST)]) if values.size > MOST else values
+
+
+def _resampled(parts: list[np.ndarray]) -> tuple[Float[np.ndarray, " R"], Float[np.ndarray, " R"]]:
+    """Sums of the samples' means over resamples, and the probability of each."""
+    if len(parts) == 1 and parts[0].size <= EXACT:
+        counts, weight = _multisets(parts[0].size)
+        return counts @ parts[0] / parts[0].size, weight
+    means = sum(part[_drawn(part.size, k)].mean(1) for k, part in enumerate(parts))
+    return np.asarray(means), np.full(DRAWN, 1 / DRAWN)
+
+
+@lru_cache(maxsize=2)
+def _drawn(n: int, sample: int) -> UInt16[np.ndarray, "R n"]:
+    """Which of n values each resample holds; other samples of the same size are drawn independently."""
+    return np.random.default_rng(sample).integers(n, size=(DRAWN, n), dtype=np.uint16)
+
+
+@cache
+def _multisets(n: int) -> tuple[Int[np.ndarray, "R n"], Float[np.ndarray, " R"]]:
+    """How often each of n values is in a resample, for all that differ, and their probabilities: n! / (∏ k_i! nⁿ)."""
+    from scipy.special import gammaln
+
+    chosen = np.array(list(itertools.combinations_with_replacement(range(n), n)))
+    counts = (chosen[:, :, None] == np.arange(n)).sum(1)
+    return counts, np.exp(gammaln(n + 1) - gammaln(counts + 1).sum(1) - n * np.log(n))
