@@ -58,8 +58,11 @@ class EnvSpec:
     """How N agents' returns become the one number people quote: their sum, or one copy (the mean)."""
     success: float | None = None
     """An episode is won exactly if its score exceeds this; None where nothing is won."""
-    novel: tuple[int, ...] = ()
-    """Indices of observation features that the global state does not hold (for the ``pruned`` critic input)."""
+    novel: tuple[int, ...] | None = None
+    """Indices of the observation features that the global state does not hold for every agent, which the ``pruned``
+    critic input appends to the state. The state holds a feature that is constant, or that one entry of the state gives
+    up to shift, scale and clipping, wherever the agent sees it (each agent may have its own entry). ``()``: the state
+    holds all of them; None: unknown, so that ``pruned`` is refused."""
 
     def scores(self, returns: Any) -> Any:
         """The number people quote of agents' returns [*b, N]: [*b]."""

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from held import fresh, gather
 from shoal.environments.mpe.core import State
 from shoal.environments.registry import make, names
 from shoal.types import Environment, EnvSpec, Scene, Step
@@ -102,14 +103,9 @@ def test_padding_and_legal(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_novel_features_are_those_the_state_does_not_hold(name: str) -> None:
-    """A feature counts as held where it is constant, or one entry of the state up to shift and scale (a colour)."""
     env, _, _, step = batch(name)
-    obs, state = np.asarray(step.obs, float), np.asarray(step.state, float)
-    with np.errstate(invalid="ignore"):
-        unit = lambda x: (x - x.mean(0)) / x.std(0)  # noqa: E731
-        held = np.abs(np.nan_to_num(np.einsum("kno,ks->nos", unit(obs), unit(state)) / len(obs))) > 1 - 1e-4
-    fresh = ~held.any(-1) & (obs.std(0) > 1e-6)
-    assert tuple(np.flatnonzero(fresh.any(0))) == env.spec.novel
+    moments = (jax.tree.map(lambda x, k=k: x[k], step) for k in range(len(step.obs)))
+    assert tuple(np.flatnonzero(fresh(gather(moments)).any(0))) == env.spec.novel
 
 
 def test_the_speaker_has_three_words_of_five() -> None:

@@ -125,7 +125,7 @@ def broken_step(**changes: Any) -> Environment:
         (broken_spec(action_dims=(2, 3)), "spec.action_dims must lie between 1 and the padded width 2"),
         (broken_spec(agents=()), "spec.agents is empty"),
         (broken_spec(horizon=0), "spec.horizon"),
-        (broken_spec(novel=(3,)), "spec.novel must hold indices below 3"),
+        (broken_spec(novel=(3,)), "spec.novel must hold distinct indices below 3"),
         (broken_outcome("reward", jnp.zeros(())), r"step gives reward of shape \(\), but the spec says \(2,\)"),
         (broken_outcome("last", jnp.zeros(())), "step gives last of type float32, but it must be bool"),
         (broken_outcome("discount", 1.0), "step gives discount"),

@@ -190,7 +190,7 @@ def test_specs() -> None:
     # Older observations of widths 2, 4 and 3, and features 1 and 2 of the newest ones after them.
     assert stacked.novel == tuple(sorted({0, 1, 2, 3} | {2 + 1} | {4 + 1, 4 + 2} | {3 + 1, 3 + 2}))
     assert wrap(device(SPEC), Wrapping(agent_ids=True)).spec.novel == SPEC.novel
-    assert unwrapped(stacked, Wrapping(frame_stack=2, agent_ids=True)) == replace(SPEC, novel=())
+    assert unwrapped(stacked, Wrapping(frame_stack=2, agent_ids=True)) == replace(SPEC, novel=None)
 
 
 def test_pictures_are_of_the_environment_inside() -> None:

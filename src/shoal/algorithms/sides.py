@@ -99,7 +99,7 @@ def narrowed(spec: EnvSpec, who: tuple[int, ...]) -> EnvSpec:
         action_dims=action_dims,
         roles=tuple(roles.index(spec.roles[i]) for i in who),
         shared_reward=spec.shared_reward or len(who) == 1,
-        novel=tuple(i for i in spec.novel if i < max(obs_dims)),
+        novel=None if spec.novel is None else tuple(i for i in spec.novel if i < max(obs_dims)),
     )
 
 

@@ -91,10 +91,11 @@ def frame_stack(spec: EnvSpec, count: int) -> Change:
         return frames, show(frames, step)
 
     # The state holds the newest observation's features as before, and none of the older ones'.
-    old = {i for d in spec.obs_dims for i in range((count - 1) * d)}
-    novel = old | {(count - 1) * d + i for d in spec.obs_dims for i in spec.novel if i < d}
-    wider = replace(spec, obs_dims=tuple(count * d for d in spec.obs_dims), novel=tuple(sorted(novel)))
-    return Change(wider, begin, follow)
+    novel = spec.novel
+    if novel is not None:
+        old = {i for d in spec.obs_dims for i in range((count - 1) * d)}
+        novel = tuple(sorted(old | {(count - 1) * d + i for d in spec.obs_dims for i in novel if i < d}))
+    return Change(replace(spec, obs_dims=tuple(count * d for d in spec.obs_dims), novel=novel), begin, follow)
 
 
 def agent_ids(spec: EnvSpec) -> Change:

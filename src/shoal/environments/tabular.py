@@ -95,6 +95,7 @@ def game(
         horizon=horizon,
         shared_reward=True,
         score="mean",
+        novel=(),
     )
     legal = np.arange(spec.action.width) < np.array(actions)[:, None]
 

@@ -73,8 +73,9 @@ def check_spec(spec: EnvSpec) -> None:
         )
     if set(spec.roles) != set(range(max(spec.roles) + 1)):
         raise InputError(f"{spec.name}: spec.roles must be numbered 0, 1, 2 … without a gap, not {spec.roles}.")
-    if any(index not in range(spec.obs_dim) for index in spec.novel):
-        raise InputError(f"{spec.name}: spec.novel must hold indices below {spec.obs_dim}, not {spec.novel}.")
+    novel = spec.novel or ()
+    if len(set(novel)) != len(novel) or any(index not in range(spec.obs_dim) for index in novel):
+        raise InputError(f"{spec.name}: spec.novel must hold distinct indices below {spec.obs_dim}, not {novel}.")
 
 
 def _check_step(spec: EnvSpec, function: str, step: Step) -> None:

@@ -95,12 +95,12 @@ def change_of(spec: EnvSpec, wrapping: Wrapping) -> Change:
 def unwrapped(spec: EnvSpec, wrapping: Wrapping) -> EnvSpec:
     """The spec with observations as the environment itself gives them, from that of the wrapped environment.
 
-    ``horizon`` stays as it is, and ``novel`` is empty: neither matters to who hands over observations.
+    ``horizon`` stays as it is, and ``novel`` is None: neither matters to who hands over observations.
     """
     if wrapping.observing == Wrapping():
         return spec
     ids = spec.num_agents if wrapping.agent_ids else 0
-    return replace(spec, obs_dims=tuple((d - ids) // wrapping.frame_stack for d in spec.obs_dims), novel=())
+    return replace(spec, obs_dims=tuple((d - ids) // wrapping.frame_stack for d in spec.obs_dims), novel=None)
 
 
 class Wrapped(NamedTuple):

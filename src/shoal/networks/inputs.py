@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from shoal.errors import InputError, unknown
@@ -48,10 +49,11 @@ def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
 
     ``local``: own observation (IPPO). ``concat`` (CL): all observations. ``state`` (EP): the environment's state.
     ``agent`` (AS): state, own observation and id. ``pruned`` (FP): AS without observation features that the state
-    already holds (``spec.novel`` lists those it does not).
+    already holds (``spec.novel`` lists those it does not; where there are none, it is state and id).
 
     Raises:
-        InputError: ``kind`` reads a state that the environment does not have, or there is no such input.
+        InputError: ``kind`` reads a state that the environment does not have, it is ``pruned`` and nobody knows what
+            the state holds, or there is no such input.
     """
     if kind not in get_args(CriticInput):
         raise unknown("critic input", kind, get_args(CriticInput))
@@ -66,9 +68,12 @@ def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
         return Input(s, lambda step: step.state, False)
     if kind == "agent":
         return Input(s + o + n, lambda step: _with_state(step, step.obs), True)
-    novel = jnp.array(spec.novel, int)
-    return Input(
-        s + len(spec.novel) + n,
-        lambda step: _with_state(step, step.obs[..., novel] if spec.novel else None),
-        True,
-    )
+    if spec.novel is None:
+        raise InputError(
+            f"{spec.name} does not say which observation features its state lacks (EnvSpec.novel), so critic_input "
+            f"'pruned' cannot leave out the others: use 'agent', which reads the state and the whole observation."
+        )
+    if not spec.novel:
+        return Input(s + n, lambda step: _with_state(step, None), True)
+    novel = np.array(spec.novel)
+    return Input(s + len(novel) + n, lambda step: _with_state(step, step.obs[..., novel]), True)

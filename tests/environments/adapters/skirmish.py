@@ -139,6 +139,77 @@ class Skirmish(Uncounted):
         return result
 
 
+class Typed(Skirmish):
+    """Observations and states with the features of SMAC's own, in its order; each episode draws everyone's type."""
+
+    __module__ = "smac.env.starcraft2.starcraft2"
+    obs_instead_of_state = obs_last_action = False
+    state_last_action = True
+
+    def __init__(self, map_name: str = "3m", last_action: tuple[bool, bool] = (False, True), **options: Any):
+        super().__init__(**options)
+        self.map_name = map_name
+        self.obs_last_action, self.state_last_action = last_action
+        allies = 8 + self.n_actions * self.obs_last_action
+        self.obs_size = 4 + 8 * self.n_enemies + allies * (self.n_agents - 1) + 4
+        self.state_size = 7 * self.n_agents + 6 * self.n_enemies + self.n_agents * self.n_actions * last_action[1]
+
+    def begin(self) -> None:
+        super().begin()
+        count = self.n_agents + self.n_enemies
+        self.types, self.shields = np.eye(2)[self.rng.integers(2, size=count)], self.rng.random(count)
+        self.said = np.zeros((self.n_agents, self.n_actions))
+
+    def play(self, actions: list[int]) -> tuple[float, bool]:
+        self.said = np.eye(self.n_actions)[actions]
+        return super().play(actions)
+
+    def get_obs(self) -> Any:
+        n = self.n_agents
+        places = np.concatenate([self.allies + 0.25, self.enemies])  # nobody stands in another's place
+        health = np.concatenate([self.health, self.strength])
+        own = np.concatenate([health[:, None] / 3, self.shields[:, None], self.types], axis=1)
+        rows = []
+        for i, can in enumerate(self.get_avail_actions()):
+            offsets = (places - places[i]) / 2.5
+            distance = np.hypot(*offsets.T)
+            first = np.concatenate([np.ones(n), can[ATTACK:]])
+            others = np.concatenate([first[:, None], distance[:, None], offsets, own], axis=1)
+            others *= ((distance < 1) & (health > 0))[:, None]
+            friends = others[:n]
+            if self.obs_last_action:
+                friends = np.concatenate([friends, self.said * friends[:, :1]], axis=1)
+            parts = [can[NORTH:ATTACK], others[n:].ravel(), np.delete(friends, i, axis=0).ravel(), own[i]]
+            rows.append(np.concatenate(parts) * (health[i] > 0))
+        return rows
+
+    def get_state(self) -> np.ndarray:
+        def rows(places: Any, health: Any, shields: Any, types: Any, *more: Any) -> np.ndarray:
+            middle = (places - SIDE / 2) / SIDE
+            parts = [health[:, None] / 3, *more, middle, shields[:, None], types]
+            return (np.concatenate(parts, axis=1) * (health > 0)[:, None]).ravel()
+
+        n = self.n_agents
+        allies = rows(
+            self.allies + 0.25, self.health, self.shields[:n], self.types[:n], self.steps % 3 * np.ones((n, 1))
+        )
+        enemies = rows(self.enemies, self.strength, self.shields[n:], self.types[n:])
+        acted = self.said.ravel() if self.state_last_action else []
+        return np.concatenate([allies, enemies, acted]).astype(np.float32)
+
+    def get_obs_move_feats_size(self) -> int:
+        return 4
+
+    def get_obs_enemy_feats_size(self) -> tuple[int, int]:
+        return self.n_enemies, 8
+
+    def get_obs_ally_feats_size(self) -> tuple[int, int]:
+        return self.n_agents - 1, 8 + self.n_actions * self.obs_last_action
+
+    def get_obs_own_feats_size(self) -> int:
+        return 4
+
+
 class LiteSkirmish(Battlefield):
     """SMAClite's interface: Gymnasium's five values, sizes as attributes, no time limit, Python's integers alone."""
 

@@ -55,6 +55,8 @@ def check(spec, out, state, seen: int, turn: int) -> None:
         distance = np.zeros(players)
         distance[(turn - i) % players] = 1
         np.testing.assert_array_equal(out.obs[i, seen:], distance)
+        same = [f for f in range(seen) if f not in spec.novel]
+        np.testing.assert_array_equal(out.obs[i, same], out.state[-players - seen : -players][same])
         legal = state.legal_actions(i) if i == turn and not state.is_terminal() else [spec.action.n - 1]
         np.testing.assert_array_equal(np.flatnonzero(out.legal[i]), legal)
     np.testing.assert_array_equal(out.state[-players - seen : -players], out.obs[turn, :seen])

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from held import check_novel, gather
+
 pytest.importorskip("jaxmarl")
 
 from shoal.environments import registry
@@ -157,6 +159,17 @@ def test_a_battle_is_jaxmarls_and_the_dead_stay_in_the_team(battle):
         assert seen.legal.any(1).all()
 
 
+def test_the_state_of_a_battle_holds_what_is_not_relative(battle):
+    """Health, cooldown and type of others, and all of oneself: cooldowns are clipped, and positions scaled."""
+    raw, env = battle
+    moments = [moment for seed in range(2, 8) for moment in play(raw, env, seed)]
+    spec, own = env.spec, 4 + 6
+    assert spec.novel is not None and len(spec.novel) == 3 * 5 and max(spec.novel) < spec.obs_dim - own
+    check_novel(spec, gather(moments), hidden=True)
+    conic = registry.make("jaxmarl/smax/3m", observation_type="conic").spec
+    assert conic.novel == tuple(range(conic.obs_dim - own))  # where a unit stands depends on where it is
+
+
 def weaken(state, side: slice):
     """A state in which one side falls at the first blow."""
     inner = state.state
@@ -186,7 +199,9 @@ def test_the_usual_names_of_smax_are_understood():
     spec = registry.make("jaxmarl/smax/3m").spec
     assert spec.name == "jaxmarl/smax/3m" and spec.horizon == 101 and spec.num_agents == 3
     assert spec.action_dims == (8, 8, 8) and spec.shared_reward and spec.score == "mean"
-    assert len(spec.novel) == spec.obs_dim  # the world state holds none of the relative features
+    assert spec.roles == (0, 0, 0) and registry.make("jaxmarl/smax/2s3z").spec.roles == (0, 0, 1, 1, 1)
+    assert registry.make("jaxmarl/SMAX/2s3z").spec.roles == (0,) * 5 + (1,) * 5  # rivals, so that each army is a side
+    assert registry.make("jaxmarl/smax/smacv2_5_units").spec.roles == (0,) * 5  # drawn for every episode
     sides = registry.make("jaxmarl/SMAX/3m").spec
     assert sides.roles == (0, 0, 0, 1, 1, 1) and not sides.shared_reward
     assert registry.make("jaxmarl/HeuristicEnemySMAX/3m", action_type="continuous").spec.action == Box(4, 0.0, 1.0)
@@ -214,5 +229,6 @@ def test_bodies_of_brax_keep_their_promises():
         registry.validate(env)
         assert env.spec.horizon == 1000 and env.spec.shared_reward
         assert env.spec.obs_dims == widths and env.spec.action_dims == dims
+        assert env.spec.roles == tuple(range(len(dims))) and env.spec.novel == ()
     short = registry.make("jaxmarl/ant_4x2", episode_length=9, action_repeat=2)
     assert short.spec.horizon == 5 and short.spec.state_dim == 27

@@ -3,16 +3,19 @@
 Random legal play in the stand-in, which raises on an illegal action, proves that the masks arrive as they are.
 """
 
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from skirmish import LiteSkirmish, Skirmish, Uncounted, Wrapped
+from skirmish import LiteSkirmish, Skirmish, Typed, Uncounted, Wrapped
 
+from held import check_novel, random_play
 from shoal.environments import registry
-from shoal.environments.adapters import foreign, smac, smac_packages
+from shoal.environments.adapters import foreign, smac, smac_layout, smac_packages
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, Moment, blank, own_actions, refresh
 
@@ -93,6 +96,65 @@ def test_smaclites_interface_is_played_step_by_step_with_smacs_time_limit_of_its
     out, _ = begun(game, 3)
     again, _ = begun(game, 3)
     np.testing.assert_array_equal(out.obs, again.obs)
+
+
+@pytest.mark.parametrize("last_action", [(False, True), (True, True), (True, False)])
+def test_the_state_of_smac_holds_what_is_not_relative(last_action: tuple[bool, bool]):
+    """``last_action``: whether observations, and whether the state hold the last actions."""
+    game = smac.wrap(Typed(last_action=last_action, limit=60, hit=0.05), "mine:typed")
+    relative = 4 + 4 * 3 + (4 + game.spec.action.width * (last_action == (True, False))) * 2
+    assert game.spec.novel is not None and len(game.spec.novel) == relative
+    seen = random_play(game, 500)
+    check_novel(game.spec, seen, hidden=True, least=0.9)  # an ally that is seen lives, and has not done nothing
+    if last_action != (False, True):
+        return
+    for wrong in (game.spec.novel[1:], game.spec.novel[:-1], (*game.spec.novel, game.spec.obs_dim - 1)):
+        with pytest.raises(AssertionError, match="state"):
+            check_novel(replace(game.spec, novel=wrong), seen, hidden=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"conic_fov": True}, {"prob_obs_enemy": 0.5}, {"obs_timestep_number": True}, {"stochastic_attack": True}],
+)
+def test_options_that_change_what_is_seen_leave_the_state_unknown(changes: dict[str, Any]):
+    made = Typed()
+    vars(made).update(changes)
+    assert smac.wrap(made, "mine:typed").spec.novel is None
+
+
+def test_what_other_packages_states_hold_is_unknown():
+    for made in (Skirmish(), LiteSkirmish(), Wrapped(LiteSkirmish())):
+        assert smac.wrap(made, "mine:battle").spec.novel is None
+    whole = Typed()
+    whole.obs_instead_of_state = True
+    assert smac_layout.novel(whole, whole.obs_size) == ()
+    assert smac_layout.novel(Typed(), Typed().obs_size + 1) is None  # a feature that is not accounted for
+
+
+@pytest.mark.parametrize(
+    ("map_name", "soldiers", "roles"),
+    [
+        ("2s3z", 5, (0, 0, 1, 1, 1)),
+        ("MMM2", 10, (0, 0, *(1,) * 7, 2)),
+        ("bane_vs_bane", 24, (0,) * 4 + (1,) * 20),
+        ("8m", 3, (0, 0, 0)),
+        ("2s3z", 3, (0, 0, 0)),  # another map of that name
+    ],
+)
+def test_roles_are_types_of_units(map_name: str, soldiers: int, roles: tuple[int, ...]):
+    made = Typed(map_name)
+    assert smac_layout.roles(made, soldiers) == roles
+    made.replace_teammates = True  # SMACv2 draws types for every episode
+    assert smac_layout.roles(made, soldiers) == (0,) * soldiers
+
+
+def test_every_map_with_unlike_allies_is_known():
+    """SMAC's names of maps say who fights: ``3s5z`` are stalkers and zealots, ``2s_vs_1sc`` stalkers alone."""
+    mixed = {name for name in smac_packages.LIMITS if len(re.findall(r"\d+[a-z]", name.split("_vs_")[0])) > 1}
+    assert set(smac_layout._ARMIES) == mixed | {"MMM", "MMM2", "bane_vs_bane"}
+    for name in mixed:
+        assert smac_layout._ARMIES[name] == tuple(map(int, re.findall(r"\d+", name.split("_vs_")[0])))
 
 
 def test_what_a_wrapper_changes_is_seen():

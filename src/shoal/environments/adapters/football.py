@@ -173,6 +173,7 @@ class Match:
             horizon=time_limit or limit,
             shared_reward=shared_reward,
             score="mean" if shared_reward else "sum",
+            novel=(),
         )
 
     def reset(self, seed: int, out: Moment) -> None:

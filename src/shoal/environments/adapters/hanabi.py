@@ -74,6 +74,21 @@ def deal(state: Any, rng: random.Random) -> None:
         state.apply_action(rng.choices(cards, odds)[0])
 
 
+def _relative(players: int, width: int, size: dict[str, int]) -> tuple[int, ...]:
+    """The features of an observation that depend on who sees them; ``width`` is that of OpenSpiel's tensor.
+
+    The state holds the tensor of the player on turn, in which all others stand at the same places. The tensor is, in
+    this order: the others' hands; the board and the discards; the last move; what everyone knows of their hands.
+    """
+    colors, ranks = size.get("colors", 5), size.get("ranks", 5)
+    hand, kinds = size.get("hand_size", 5 if players < 4 else 4), colors * ranks
+    knowledge = width - players * hand * (kinds + colors + ranks)
+    move = knowledge - (players + 4 + players + colors + ranks + 2 * hand + kinds + 2)
+    mover, target = range(move, move + players), range(move + players + 4, move + 2 * players + 4)
+    hands = range((players - 1) * hand * kinds + players)
+    return (*hands, *mover, *target, *range(knowledge, width + players))
+
+
 class _Hanabi:
     def __init__(self, task: str, render: bool = False):
         self._rules = rules = original(task)
@@ -99,6 +114,7 @@ class _Hanabi:
             horizon=rules.max_game_length(),
             shared_reward=True,
             score="mean",
+            novel=_relative(players, self._seen, size),
         )
         # Whose turn it is as each seat counts, for every seat on turn.
         distance = (np.arange(players)[:, None] - np.arange(players)) % players

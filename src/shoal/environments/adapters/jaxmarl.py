@@ -142,7 +142,9 @@ def _describe(name: str, env: Any, family: Family, shaping: float) -> EnvSpec:
     widths = tuple(int(np.prod(seen[agent].shape)) for agent in agents)
     whole = sum(widths) if family.world is None else jax.eval_shape(family.world, seen, state).shape[0]
     action, action_dims = _actions(name, [env.action_space(agent) for agent in agents])
-    kinds = [(agent.rstrip("0123456789"), *sizes) for agent, *sizes in zip(agents, widths, action_dims, strict=True)]
+    known = family.kinds(env) if family.kinds else (0,) * len(agents)
+    named = [agent.rstrip("0123456789") for agent in agents]
+    kinds = list(zip(named, known, widths, action_dims, strict=True))
     numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
     shared = len(agents) == 1 or (family.shared_reward and not shaping)
     return EnvSpec(
@@ -157,7 +159,7 @@ def _describe(name: str, env: Any, family: Family, shaping: float) -> EnvSpec:
         shared_reward=shared,
         score="mean" if family.shared_reward else "sum",
         success=family.success(env) if family.success and shared else None,
-        novel=tuple(range(max(widths))) if family.relative else (),
+        novel=() if family.novel is None else family.novel(env),
     )
 
 

@@ -1,6 +1,6 @@
 """What must be known of JaxMARL's environments beyond their common interface."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -25,8 +25,10 @@ class Family(NamedTuple):
     """(env, state) -> each agent's legal actions; None: all."""
     mortal: bool = False
     """``done`` of an agent says that it died, while the team's reward goes on."""
-    relative: bool = False
-    """Observations hold features (relative positions, last actions) that the global state does not."""
+    novel: Callable[[Any], tuple[int, ...]] | None = None
+    """env -> the features of an observation that ``world`` does not hold; None: it holds all of them."""
+    kinds: Callable[[Any], Sequence[Any]] | None = None
+    """env -> a kind of each agent; agents of different kinds have different roles. None: names and spaces tell."""
     shaped: bool = False
     """``info`` holds shaped rewards."""
     draw: Callable[[Any, Any], Scene] | None = None
@@ -57,6 +59,25 @@ def _fallen(env: Any, state: Any, done: Bool[Array, ""]) -> Bool[Array, ""]:
 def _battle(state: Any) -> Any:
     """SMAX's own state: those with an enemy of their own wrap it."""
     return getattr(state, "state", state)
+
+
+def _relative(env: Any) -> tuple[int, ...]:
+    """In SMAX: all that is seen of others but health, cooldown and type, which the state holds of every unit.
+
+    With ``observation_type`` ``conic`` the units seen stand at places that depend on where they are, so that the state
+    holds an agent's own features alone.
+    """
+    own, others = len(env.own_features), env.unit_features
+    if env.observation_type != "unit_list":
+        return tuple(range(env.obs_size - own))
+    held = [name in ("health", "weapon_cooldown") or name.startswith("unit_type") for name in others]
+    return tuple(i for i in range(env.obs_size - own) if not held[i % len(others)])
+
+
+def _unit_types(env: Any) -> list[int]:
+    """In SMAX: each agent's type of unit; all alike where types are drawn for every episode."""
+    fixed = env.scenario is not None and not env.smacv2_unit_type_generation
+    return np.asarray(env.scenario)[: len(env.agents)].tolist() if fixed else [0] * len(env.agents)
 
 
 def _hanabi_turns(env: Any) -> int:
@@ -95,7 +116,8 @@ _BATTLE = Family(
     world=lambda seen, state: seen["world_state"],
     legal=lambda env, state: env.get_avail_actions(state),
     mortal=True,
-    relative=True,
+    novel=lambda env: _relative(env),
+    kinds=lambda env: _unit_types(env),
     draw=_draw_battle,
     success=lambda env: 1.0 + env.won_battle_bonus / 2,  # damage adds up to 1 at most
 )
@@ -106,6 +128,7 @@ _BODY = Family(
     terminated=_fallen,
     shared_reward=True,
     world=lambda seen, state: state.obs,
+    kinds=lambda env: range(len(env.agents)),  # as in MA-MuJoCo: no two joints pull the same way
 )
 _CARDS = Family(
     horizon=_hanabi_turns,
@@ -117,7 +140,7 @@ _CARDS = Family(
 FAMILIES: dict[str, Family] = {
     "HeuristicEnemySMAX": _BATTLE,
     "LearnedPolicyEnemySMAX": _BATTLE,
-    "SMAX": _BATTLE._replace(shared_reward=False),  # both armies are played
+    "SMAX": _BATTLE._replace(shared_reward=False, kinds=None),  # both armies are played, and each is one role
     "hanabi": _CARDS,
     "overcooked": _KITCHEN,
     "overcooked_v2": _KITCHEN,

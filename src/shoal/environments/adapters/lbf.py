@@ -116,6 +116,7 @@ def describe(task: Task, horizon: int, shared: bool) -> EnvSpec:
         horizon=horizon,
         shared_reward=shared,
         score="mean" if shared else "sum",
+        novel=(),
     )
 
 

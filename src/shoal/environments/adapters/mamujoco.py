@@ -13,34 +13,21 @@ import contextlib
 import functools
 import importlib
 import io
-import itertools
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from shoal.environments.adapters.camera import tracked
-from shoal.errors import InputError, unknown
+from shoal.environments.adapters.mamujoco_parts import ROBOTS, SEGMENTED, factorisation, parsed, size_of
+from shoal.errors import InputError
 from shoal.extras import install
 from shoal.game import HostEnvironment, Moment, write_rows
 from shoal.spec import Box, EnvSpec
-
-# Robot -> its number of joints, and the ways of sharing them out that the package has a name for.
-_ROBOTS: dict[str, tuple[int, tuple[str, ...]]] = {
-    "Ant": (8, ("2x4", "2x4d", "4x2")),
-    "HalfCheetah": (6, ("2x3", "6x1")),
-    "Hopper": (3, ("3x1",)),
-    "Humanoid": (17, ("9|8",)),
-    "HumanoidStandup": (17, ("9|8",)),
-    "Pusher": (7, ("3p",)),
-    "Reacher": (2, ("2x1",)),
-    "Swimmer": (2, ("2x1",)),
-    "Walker2d": (6, ("2x3",)),
-}
-_SEGMENTED = ("ManySegmentAnt", "ManySegmentSwimmer")
 
 
 def make(task: str, *, agent_obsk: int | None = 1) -> HostEnvironment:
@@ -59,37 +46,11 @@ def make(task: str, *, agent_obsk: int | None = 1) -> HostEnvironment:
     Raises:
         InputError: there is no such robot or sharing, ``agent_obsk`` is negative, or the package is missing.
     """
-    robot, parts = _parsed(task)
+    robot, parts = parsed(task)
     if agent_obsk is not None and agent_obsk < 0:
         raise InputError(f"agent_obsk counts joints, so it cannot be {agent_obsk}.")
     maker = functools.partial(_Robot, task, robot, parts, agent_obsk)
     return HostEnvironment(maker().spec, maker)
-
-
-def _parsed(task: str) -> tuple[str, str]:
-    """The package's name of the robot, and how its joints are shared out."""
-    robot, _, parts = task.partition("-")
-    robot = "Walker2d" if robot == "Walker" else robot
-    if robot not in _ROBOTS and robot not in _SEGMENTED:
-        raise unknown("robot", robot, [*_ROBOTS, *_SEGMENTED])
-    size = _size(parts)
-    if robot == "Swimmer" and size > 2:
-        robot = "ManySegmentSwimmer"
-    if robot in _SEGMENTED:
-        if size < 2:
-            raise InputError(f"{robot} is shared out as NxM, N agents of M segments each, not {parts!r}.")
-        return robot, parts
-    joints, named = _ROBOTS[robot]
-    if parts not in named and size != joints:
-        known = dict.fromkeys((*named, *(f"{n}x{joints // n}" for n in range(2, joints + 1) if joints % n == 0)))
-        raise InputError(f"{robot} has {joints} joints and is shared out as {', '.join(known)}, not {parts!r}.")
-    return robot, parts
-
-
-def _size(parts: str) -> int:
-    """N·M of ``NxM``; 0 of anything else."""
-    agents, _, each = parts.partition("x")
-    return int(agents) * int(each) if agents.isdecimal() and each.isdecimal() else 0
 
 
 def original(robot: str, parts: str, agent_obsk: int | None, render: bool = False) -> Any:
@@ -104,10 +65,12 @@ def original(robot: str, parts: str, agent_obsk: int | None, render: bool = Fals
         from gymnasium_robotics import mamujoco_v1
 
         options: dict[str, Any] = {"render_mode": "rgb_array" if render else None, "disable_env_checker": True}
-        if robot in _SEGMENTED:
-            return mamujoco_v1.parallel_env(robot, parts, agent_obsk, gym_env=_segmented(robot, _size(parts), options))
-        if parts not in _ROBOTS[robot][1] or robot == "Pusher":
-            options["agent_factorization"] = _factorisation(robot, parts)
+        if robot in SEGMENTED:
+            return mamujoco_v1.parallel_env(
+                robot, parts, agent_obsk, gym_env=_segmented(robot, size_of(parts), options)
+            )
+        if parts not in ROBOTS[robot][1] or robot == "Pusher":
+            options["agent_factorization"] = factorisation(robot, parts)
         return mamujoco_v1.parallel_env(robot, parts, agent_obsk, **options)
 
 
@@ -126,22 +89,6 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         mujoco.set_mju_user_warning(before)
-
-
-def _factorisation(robot: str, parts: str) -> dict[str, Any]:
-    """The package's own of that name, or N agents that take the next M joints each, in the order of their actuators."""
-    from gymnasium_robotics.envs.multiagent_mujoco.obsk import get_parts_and_edges
-
-    named = _ROBOTS[robot][1]
-    groups, edges, shared = get_parts_and_edges(robot, parts if parts in named else named[0])
-    joints = sorted(itertools.chain(*groups), key=lambda joint: joint.act_ids or 0)
-    if robot == "Pusher":  # Two joints have the label that the package sorts by: agents would see either one first.
-        for joint in joints:
-            joint.label = f"joint{joint.act_ids}"
-    if parts not in named:
-        each = int(parts.partition("x")[2])
-        groups = [tuple(joints[i : i + each]) for i in range(0, len(joints), each)]
-    return {"partition": groups, "edges": edges, "globals": shared}
 
 
 def _segmented(robot: str, segments: int, options: dict[str, Any]) -> Any:
@@ -189,6 +136,7 @@ class _Robot:
         self._entries = np.zeros(self.spec.state_dim + 1, np.float32)
         self._speeds: slice | None = None
         self._where = self._gathered()
+        self.spec = replace(self.spec, novel=self._unclipped())
         self._clock = 0
 
     def _gathered(self) -> np.ndarray | None:
@@ -206,6 +154,15 @@ class _Robot:
                 write_rows(padded, list(where.values()))
                 return padded
         return None
+
+    def _unclipped(self) -> tuple[int, ...] | None:
+        """The features observed that the state holds only clipped; None where observations are no entries of it."""
+        if self._where is None:
+            return None
+        clipped = np.zeros(self.spec.state_dim + 1, bool)
+        if self._speeds is not None:
+            clipped[self._speeds] = True
+        return tuple(np.flatnonzero(clipped[self._where].any(0)).tolist())
 
     def _agrees(self, where: dict[str, np.ndarray]) -> bool:
         """Whether what is gathered is what the package lists, of numbers that nothing clips and of large ones."""

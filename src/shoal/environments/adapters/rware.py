@@ -115,6 +115,7 @@ def describe(task: Task, horizon: int, shared: bool, width: int) -> EnvSpec:
         horizon=horizon,
         shared_reward=shared,
         score="mean" if shared else "sum",
+        novel=(),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shoal.environments.adapters import smac_packages
+from shoal.environments.adapters import smac_layout, smac_packages
 from shoal.environments.options import check_count
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, Moment
@@ -103,10 +103,11 @@ class Battle:
             state_dim=state,
             action=Discrete(actions),
             action_dims=(actions,) * n,
-            roles=(0,) * n,
+            roles=smac_layout.roles(core, n),
             horizon=int(limit),
             shared_reward=True,
             score="mean",
+            novel=smac_layout.novel(core, width) if made is core else None,  # a wrapper may change what is seen
         )
         self._seeded_reset = "seed" in inspect.signature(made.reset).parameters
         self._seed = getattr(core, "seed", None)

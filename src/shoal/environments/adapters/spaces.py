@@ -195,7 +195,8 @@ def describe(
     shared_reward: bool,
 ) -> EnvSpec:
     """The specification; agents with the same :func:`kind` of name and the same spaces have one role. Without a
-    ``state_dim``, the state is all observations side by side."""
+    ``state_dim``, the state is all observations side by side, which hold everything; what the environment's own state
+    holds is not known."""
     groups: list[tuple[Any, ...]] = []
     roles = []
     for agent, seen, acts in zip(agents, observations, action_spaces, strict=True):
@@ -215,6 +216,7 @@ def describe(
         horizon=horizon,
         shared_reward=shared_reward,
         score=score,
+        novel=() if state_dim is None else None,
     )
 
 

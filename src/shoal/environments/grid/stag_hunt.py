@@ -89,11 +89,12 @@ def stag_hunt(
     field = Field(rows, columns, max(view, 1))
     is_stag = np.arange(m) < stags
     planes = 2 + (num_hares > 0)
+    width, own = len(field.window(view)) * planes, len(field.window(view)) // 2 * planes
 
     spec = EnvSpec(
         name="grid/stag_hunt",
         agents=tuple(f"agent_{i}" for i in range(n)),
-        obs_dims=(len(field.window(view)) * planes,) * n,
+        obs_dims=(width,) * n,
         state_dim=rows * columns * planes,
         action=Discrete(6),
         action_dims=(6,) * n,
@@ -101,7 +102,8 @@ def stag_hunt(
         horizon=horizon,
         shared_reward=True,
         score="mean",
-        novel=tuple(range(len(field.window(view)) * planes)),  # a state does not say which of the agents one is
+        # The state does not say which of the agents one is; one's own cell always holds just oneself.
+        novel=tuple(i for i in range(width) if i not in range(own, own + planes)),
     )
 
     def look(state: State, earned: Float[Array, ""], first: bool) -> Step:

@@ -141,5 +141,5 @@ def _build(name: str, sizes: tuple[int, ...], scrambled: bool, horizon: int, con
         reward=reward,
         features=features,
         horizon=check_count("horizon", horizon),
-        novel=range(width) if scrambled else range(4, width),
+        novel=np.flatnonzero((orders >= 4).any(0)).tolist() if scrambled else range(4, width),
     )

@@ -24,7 +24,7 @@ def environment(
     horizon: int,
     shared_reward: bool = False,
     score: Literal["sum", "mean"] = "sum",
-    novel: Sequence[int] = (),
+    novel: Sequence[int],
     colours: Callable[[State], np.ndarray] | None = None,
 ) -> Environment:
     """Assemble a scenario.

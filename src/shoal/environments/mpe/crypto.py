@@ -61,5 +61,6 @@ def simple_crypto(*, horizon: int = 25, continuous_actions: bool = False) -> Env
         reward=reward,
         features=features,
         horizon=check_count("horizon", horizon),
+        novel=(),
         colours=lambda s: highlighted(world, s.goal[:1]),
     )

@@ -1,0 +1,50 @@
+"""``critic_input="pruned"`` where nobody knows what the state holds: refused as the algorithm is made."""
+
+import dataclasses
+import typing
+from dataclasses import replace
+
+import pytest
+from trajectories import make_spec
+
+from shoal import algorithms
+from shoal.configs import override
+from shoal.errors import InputError
+from shoal.networks.inputs import CriticInput
+from shoal.types import Scale
+
+SCALE = Scale(4, 8, 2)
+SPEC = make_spec(shared_reward=True)
+
+
+def reads_critic_input(name: str) -> bool:
+    hints = typing.get_type_hints(algorithms.get(name).Config)
+    return hints.get("critic_input") == CriticInput
+
+
+@pytest.mark.parametrize("name", [name for name in algorithms.NAMES if reads_critic_input(name)])
+def test_pruned_is_refused_where_nobody_knows_what_the_state_holds(name: str):
+    module = algorithms.get(name)
+    config = override(module.Config(), {"critic_input": "pruned", "minibatches": 1, "sharing": "shared"})
+    unknown = replace(SPEC, novel=None)
+    if name == "lica":  # reads the team as one
+        with pytest.raises(InputError, match="critic_input is 'concat' or 'state'"):
+            module.make(SPEC, config, SCALE)
+        return
+    with pytest.raises(InputError, match=r"toy does not say .* \(EnvSpec.novel\).*: use 'agent', which reads"):
+        module.make(unknown, config, SCALE)
+    module.make(SPEC, config, SCALE)
+    module.make(replace(SPEC, novel=()), config, SCALE)
+    module.make(unknown, override(config, {"critic_input": "agent"}), SCALE)
+
+
+def test_sides_keep_what_is_not_known():
+    from shoal.algorithms.sides import narrowed
+
+    assert narrowed(replace(SPEC, novel=None), (0, 1)).novel is None
+    assert narrowed(replace(SPEC, novel=(1, 4)), (2,)).novel == (1,)
+
+
+def test_a_spec_without_novel_does_not_know():
+    fields = {f.name: getattr(SPEC, f.name) for f in dataclasses.fields(SPEC) if f.name != "novel"}
+    assert type(SPEC)(**fields).novel is None
