@@ -8,7 +8,8 @@ In a random order i_1 … i_n, agent i_m maximises PPO's clipped objective with 
 and the critic is fitted last. By the multi-agent advantage decomposition (Lemma 1) E[r M − M] is agent i_m's advantage
 given what the agents before it have become, so the joint policy improves although all learn from one batch. Deviations
 from the authors' code: only living agents enter M; recurrent log-probabilities are recomputed from the same chunks that
-are trained on; advantages are standardised over the batch. Equations, options and results: docs/algorithms/happo.md.
+are trained on; advantages are standardised over the batch; V of a dead agent is :mod:`shoal.algorithms.mappo`'s.
+Equations, options and results: docs/algorithms/happo.md.
 """
 
 from collections.abc import Callable

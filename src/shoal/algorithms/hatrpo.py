@@ -10,7 +10,8 @@ In a random order i_1 … i_n, agent i_m maximises its part of the team's advant
 with r = π_θ / π_old of the agent's own action; where no j will do, θ stays. M and the order of turns are HAPPO's, and
 the critic is fitted last. Every mean is taken over the agent's living moments of the whole batch. Deviations from the
 authors' code: the KL is the true one of the distribution, and counts what the objective counts; only living agents
-enter M; advantages are standardised over the batch. Equations, options and results: docs/algorithms/hatrpo.md.
+enter M; advantages are standardised over the batch; V of a dead agent is :mod:`shoal.algorithms.mappo`'s. Equations,
+options and results: docs/algorithms/hatrpo.md.
 """
 
 from dataclasses import dataclass

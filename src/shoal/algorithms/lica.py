@@ -8,8 +8,9 @@ with u one-hot joint actions and ⟨·⟩ a constant to differentiation, so that
 nearly certain as on one that is not. No policy gradient theorem and no explicit credit: credit is ∂Q/∂π, and the
 hypernetworks make it depend on the state. The gradient passes through the online critic and changes only the actors.
 Deviations from the authors' code: H is each policy's own, as in the paper, where the code divides by the batch's mean;
-the hypernetwork of W₁ is E wide inside, not N·A·E; a time limit bootstraps. Equations, options and results:
-docs/algorithms/lica.md.
+H is taken over legal actions, as the code's is (the paper's has no masks), and averaged over living agents, where the
+code counts the entropy 0 of the dead too; the hypernetwork of W₁ is E wide inside, not N·A·E; a time limit bootstraps.
+Equations, options and results: docs/algorithms/lica.md.
 """
 
 from dataclasses import dataclass

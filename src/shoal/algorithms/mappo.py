@@ -5,8 +5,11 @@
 
 with r = π_θ(a|o) / π_old(a|o), A from GAE (Schulman et al. 2016, eq. 16) and R = A + V, every mean taken over alive
 agents. Values are learned on normalised targets. Deviations from the authors' code: a time limit bootstraps; value
-statistics change once per update, before the losses that read them; V(s) is one output per agent where rewards differ.
-Equations, options and results: docs/algorithms/mappo.md.
+statistics change once per update, before the losses that read them; V(s) is one output per agent where rewards differ;
+V of a dead agent is the mean of the living agents' where the reward is shared and 0 where it is not, while the code
+bootstraps on its critic's output for the dead agent's input. With Gaussian actions the code sums the surrogate over
+action dimensions although each ratio is that of the whole action, and averages the entropy over them: its objective is
+act_dim times this one, its entropy 1 / act_dim of this one. Equations, options and results: docs/algorithms/mappo.md.
 """
 
 from dataclasses import dataclass

@@ -8,7 +8,8 @@ The encoder turns observations into representations ô and values, the decoder g
 of ô and the actions of the agents before it; L(φ) + L(θ) − σ S is minimised by one optimiser. Acting keeps keys and
 values, one row per agent; training decodes all agents at once. Deviations from the authors' code: time limits
 bootstrap, the global state can be read, the order can be random, continuous actions begin with a start flag and have
-one ratio per agent. All of them, with equations, options and results: docs/algorithms/mat.md.
+one ratio per agent, V of a dead agent is :mod:`shoal.algorithms.mappo`'s. All of them, with equations, options and
+results: docs/algorithms/mat.md.
 """
 
 from dataclasses import dataclass, field

@@ -6,7 +6,8 @@
 where ô are the encoder's representations of all agents and each actor is an MLP on its own raw observation. It is MAPPO
 whose critic attends over agents. Deviations from the authors' code: a time limit bootstraps, actor and encoder, which
 share nothing, are clipped and stepped each by its own optimiser, the encoder can read the global state, actors can be
-shared by role or not at all, and can be recurrent. Equations, options and results: docs/algorithms/mat.md.
+shared by role or not at all, and can be recurrent, V of a dead agent is :mod:`shoal.algorithms.mappo`'s. Equations,
+options and results: docs/algorithms/mat.md.
 """
 
 from dataclasses import dataclass
