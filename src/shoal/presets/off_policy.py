@@ -7,7 +7,7 @@ from shoal.presets.on_policy import Flags
 _ANYWHERE: Flags = {"num_envs": 8, "rollout_length": 32, "gradient_steps": 4}
 
 # The paper's settings (Lowe et al. 2017: one gradient step on 1024 transitions per 100 environment steps) with a third
-# of its step size, at which every speaker is understood (docs/algorithms/maddpg.md).
+# of its step size; docs/algorithms/maddpg.md has results with it.
 _MADDPG: list[tuple[str, Flags]] = [
     ("mpe/*", {"learning_rate": 3e-3, "num_envs": 4, "rollout_length": 25, "steps": 1.5e6}),
     ("*", _ANYWHERE | {"learning_rate": 1e-3}),
@@ -29,7 +29,7 @@ _MPE: Flags = {
     "hidden": (128, 128),
     "steps": 2e6,
 }
-# λ and the step size are those of the published run (pymarl2); feed-forward nets learn as well as its GRU here.
+# λ and the step size are those of the published run (pymarl2), which has a GRU; results: docs/algorithms/qmix.md.
 _HUNT: Flags = {
     "num_envs": 8,
     "rollout_length": 25,

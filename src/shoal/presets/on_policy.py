@@ -4,9 +4,9 @@ from typing import Any
 
 Flags = dict[str, Any]
 
-# Tuned for Shoal on two cores (docs/algorithms/mappo.md has the runs). MPE's episodes last 25 steps and pay at once, so
-# a short horizon learns several times faster than the paper's γ = 0.99; small batches with a large, annealed step beat
-# the paper's 128 × 25 with 10 epochs in steps and in time.
+# Chosen for Shoal on two cores by short runs that were not kept; docs/algorithms/mappo.md has results with them.
+# MPE's episodes last 25 steps and their rewards are immediate, so γ is below the paper's 0.99; batches are smaller than
+# the paper's 128 × 25 steps with 10 epochs, and the step size is larger and annealed.
 _MPE: Flags = {
     "gamma": 0.95,
     "learning_rate": 2e-3,
@@ -51,22 +51,22 @@ _TURNS: list[tuple[str, Flags]] = [
     (pattern, {name: value for name, value in flags.items() if name != "sharing"}) for pattern, flags in _PPO
 ]
 
-# At 0.01 one speaker in five keeps to two of its three words.
+# Twice the default. One of five seeds with it still tells only two of three landmarks apart (docs/results.md).
 _HAPPO: list[tuple[str, Flags]] = [
     (pattern, flags | {"entropy_coef": 0.02} if pattern == "mpe/simple_speaker_listener" else flags)
     for pattern, flags in _TURNS
 ]
 
-# The code's damping of 0.1 turns steps towards the plain gradient and shortens them, and teams learn to talk later;
-# without a bonus words lose their entropy before they have a meaning.
+# Chosen by short runs that were not kept: less damping than the code's 0.1, which turns steps towards the plain
+# gradient and shortens them, and an entropy bonus.
 _TRUST: Flags = {"max_kl": 0.05, "damping": 1e-3, "entropy_coef": 0.02, "epochs": 4}
 _HATRPO: list[tuple[str, Flags]] = [
     ("mpe/simple_spread", _SPREAD | _TRUST | {"max_kl": 0.03, "entropy_coef": 0.005, "num_envs": 32}),
     *((pattern, flags | _TRUST) for pattern, flags in _TURNS[1:]),
 ]
 
-# Found in short runs on two cores: the same for learned, independent and shared parameters. A
-# particle's push shows in its distance at once, so a short horizon and short roll-outs learn fastest.
+# Chosen by short runs on two cores that were not kept; the same for learned, independent and shared parameters. An
+# action changes the distance that is rewarded at once, hence a short horizon and short rollouts.
 _BPS: Flags = {
     "gamma": 0.9,
     "lam": 0.95,
@@ -78,7 +78,7 @@ _BPS: Flags = {
 }
 _SEPS: list[tuple[str, Flags]] = [("bps/*", _BPS)]
 
-# Found in single short runs: a transformer takes smaller steps than an MLP; GELU and norms are its defaults.
+# Chosen by single short runs that were not kept: smaller steps than for an MLP.
 _MAT_MPE: Flags = {
     "gamma": 0.95,
     "learning_rate": 1e-3,
@@ -98,8 +98,8 @@ _MAT: list[tuple[str, Flags]] = [
 ]
 _MAT_DEC: list[tuple[str, Flags]] = [(pattern, flags | {"clip": 0.2, "value_clip": 0.2}) for pattern, flags in _PPO]
 
-# One actor step per update, so updates are short and many; the target follows within a few of them, and ξ is small
-# beside what an action is worth in standard deviations of the return (docs/algorithms/lica.md).
+# Chosen by short runs that were not kept (results: docs/algorithms/lica.md). There is one actor step per update, so
+# rollouts are short and updates many; ξ is in standard deviations of the critic's targets.
 _LICA: Flags = {
     "gamma": 0.95,
     "learning_rate": 3e-3,
@@ -118,13 +118,13 @@ _LICA: Flags = {
 _LICA_TASKS: list[tuple[str, Flags]] = [
     ("mpe/simple_spread", _LICA | {"gamma": 0.9, "activation": "tanh"}),
     ("mpe/simple_speaker_listener", _LICA | {"sharing": "independent", "steps": 2e6}),
-    # 50 actions for each of two agents: a wide mixing layer costs much and shows nothing.
+    # With 50 actions for each of two agents a wide mixing layer is expensive.
     ("mpe/simple_reference", _LICA | {"mixing_width": 16, "rollout_length": 16, "steps": 3e6}),
     ("mpe/*", _LICA),
 ]
 
-# One step on each batch wants small batches; the message needs a larger entropy bonus than PPO's, or it falls silent
-# (docs/algorithms/a2c.md).
+# Chosen by short runs that were not kept (results: docs/algorithms/a2c.md): one gradient step per batch, so batches are
+# small; the entropy bonus is larger than PPO's.
 _A2C: Flags = {
     "gamma": 0.95,
     "lam": 0.95,
@@ -142,8 +142,9 @@ _A2C_TASKS: list[tuple[str, Flags]] = [
     ("mpe/*", _A2C | {"sharing": "role", "normalise_advantage": "agent"}),
 ]
 
-# Q must tell what one action of one agent is worth, a hundredth of the return's variance: it takes several passes over
-# each batch, and an entropy bonus in units of the advantage holds the policy open meanwhile (docs/algorithms/coma.md).
+# Chosen by short runs that were not kept (results: docs/algorithms/coma.md). The worth of one agent's action is a small
+# part of the return's variance: Q takes several passes over each batch, and the entropy bonus, in units of the
+# advantage, keeps the policy from becoming certain meanwhile.
 _COMA: Flags = {
     "gamma": 0.95,
     "learning_rate": 1e-3,
