@@ -19,7 +19,7 @@ from shoal.run_file import read_configuration
 from shoal.training import crossplay as playing
 from shoal.training.crossplay import CrossPlay
 from shoal.training.settings import Settings
-from shoal.types import Algorithm, AnyEnvironment
+from shoal.types import Algorithm
 
 __all__ = ["CrossPlay", "Run", "compare", "crossplay", "load", "new_folder", "open_run", "resume", "train"]
 
@@ -124,7 +124,7 @@ def open_run(folder: str | Path, environment: Any = None) -> Run:
             run.env_options = options_from_json(said["env"], registry.options_of(said["environment"]))
             return registry.make(said["environment"], **run.env_options)
         if isinstance(environment, AnyEnvironment):
-            return environment
+            return registry.make(environment, **said["env"])
         return registry.make(environment, **options_from_json(said["env"], registry.options_of(environment)))
 
     spec = spec_from_json(said["spec"])

@@ -88,7 +88,7 @@ def parse(prog: str, about: str, groups: dict[str, list[Flag]], args: Sequence[s
                 dataclasses.make_dataclass("Flags", fields),
                 prog=prog,
                 description=about,
-                args=args,
+                args=_booleans(flags, args),
                 return_unknown_args=True,
                 registry=_REGISTRY,
             )
@@ -99,6 +99,30 @@ def parse(prog: str, about: str, groups: dict[str, list[Flag]], args: Sequence[s
     if rest:
         raise InputError(_stranger(prog, flags, rest[0]))
     return {title: vars(getattr(found, title)) for title in groups}
+
+
+def _booleans(flags: Sequence[Flag], args: Sequence[str]) -> list[str]:
+    """The words with every true-or-false flag as the library takes it, whether ``--x``, ``--no-x``, ``--x True`` or
+    ``--x=False`` was said. A flag that may also be None takes a value there; any other takes none."""
+    said = {spelt: (flag, spelt == flag.spelt) for flag in flags for spelt in flag.booleans}
+    words, left = [], list(args)
+    while left:
+        word = left.pop(0)
+        name, equals, value = word.partition("=")
+        flag, yes = said.get(name.replace("_", "-"), (None, True))
+        if flag is None:
+            words.append(word)
+            continue
+        if not equals and yes and left and left[0].capitalize() in ("True", "False", "None"):
+            equals, value = "=", left.pop(0)
+        value = value.capitalize() if equals else str(yes)
+        if flag.hint is not bool:
+            words += [flag.spelt, value]
+        elif value in ("True", "False") and yes | (not equals):
+            words.append(flag.booleans[value == "False"])
+        else:
+            words.append(f"{name}={value}")
+    return words
 
 
 def _field(flag: Flag) -> tuple[str, Any, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from shoal.environments import registry
+from shoal.environments import common_options, registry
 from shoal.errors import InputError
 
 REQUIRED = dataclasses.MISSING
@@ -52,6 +52,13 @@ class Flag:
     def spelt(self) -> str:
         """As the command line calls it, for example ``--learning-rate``."""
         return self.name.upper() if self.positional else f"--{self.prefix}{self.name.replace('_', '-')}"
+
+    @property
+    def booleans(self) -> tuple[str, ...]:
+        """``--progress`` and ``--no-progress`` for a flag that is True or False; nothing for any other."""
+        if self.hint is not bool and set(typing.get_args(self.hint)) != {bool, types.NoneType}:
+            return ()
+        return self.spelt, f"--{self.prefix}no-{self.name.replace('_', '-')}"
 
     @property
     def takes(self) -> str | None:
@@ -130,7 +137,7 @@ def of_environment(name: str, given: dict[str, Any], args: Sequence[str] = ()) -
     Raises:
         InputError: there is no such environment, or an ``--env.NAME`` cannot be an option's name.
     """
-    docs = argument_docs(inspect.getdoc(registry.factory_of(name)) or "")
+    docs = common_options.DOCS | argument_docs(inspect.getdoc(registry.factory_of(name)) or "")
     options = registry.options_of(name)
     flags = []
     for option in options.values():
@@ -144,7 +151,8 @@ def of_environment(name: str, given: dict[str, Any], args: Sequence[str] = ()) -
         if flag.takes is not None:
             flags.append(flag)
     if any(option.kind is option.VAR_KEYWORD for option in options.values()):
-        free = dict.fromkeys(x for x in [*given, *_env_names(args)] if x not in options)
+        known = {*options, *(x.partition(".")[2].replace("-", "_") for flag in flags for x in flag.booleans)}
+        free = dict.fromkeys(x for x in [*given, *_env_names(args)] if x not in known)
         help = "An option that the environment's own code takes; read as a Python value, else as text."
         flags += [Flag(x, Anything, given.get(x, REQUIRED), help, prefix="env.") for x in free]
     return flags

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from shoal.environments.registry import validate
-from shoal.environments.wrappers import Wrapped, WrappedGame, Wrapping, unwrapped, wrap
+from shoal.environments.wrappers import Wrapped, WrappedGame, Wrapping, change_of, unwrapped, wrap
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, Moment, blank, own_actions, refresh
 from shoal.rollouts import fused
@@ -90,6 +90,10 @@ class Odd:
         self.closed = True
 
 
+def wrapped(game: Any, wrapping: Wrapping) -> WrappedGame:
+    return WrappedGame(game, functools.partial(change_of, wrapping=wrapping))
+
+
 def played_on_device(env: Environment, steps: int, seed: int) -> list[Step]:
     state, first = env.reset(jax.random.wrap_key_data(jnp.array([0, seed], jnp.uint32)))
     seen, advance = [first], jax.jit(env.step)
@@ -147,7 +151,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_device_and_host_show_what_the_definition_says(name: str) -> None:
     spec, wrapping = CASES[name]
-    env, game = wrap(device(spec), wrapping), WrappedGame(Odd(spec), wrapping)
+    env, game = wrap(device(spec), wrapping), wrapped(Odd(spec), wrapping)
     assert env.spec == game.spec
     validate(env)
     for seed in (3, 5):  # the second episode remembers nothing of the first
@@ -161,10 +165,10 @@ def test_device_and_host_show_what_the_definition_says(name: str) -> None:
 
 
 def test_a_time_limit_is_a_truncation_and_an_end_stays_an_end() -> None:
-    cut = played_on_host(WrappedGame(Odd(SPEC), Wrapping(time_limit=4)), 4, 0)
+    cut = played_on_host(wrapped(Odd(SPEC), Wrapping(time_limit=4)), 4, 0)
     assert [bool(m.last) for m in cut] == [False] * 4 + [True]
     assert cut[-1].discount.all()
-    ended = played_on_host(WrappedGame(Odd(SPEC), Wrapping(time_limit=END)), END, 0)[-1]
+    ended = played_on_host(wrapped(Odd(SPEC), Wrapping(time_limit=END)), END, 0)[-1]
     assert ended.last and not ended.discount.any()
     assert wrap(device(SPEC), Wrapping(time_limit=4)).spec.horizon == 4
     assert wrap(device(SPEC), Wrapping(time_limit=40)).spec.horizon == SPEC.horizon
@@ -216,7 +220,7 @@ def test_a_wrapped_game_travels_to_its_worker() -> None:
     host = wrap(HostEnvironment(SPEC, functools.partial(Odd, SPEC)), wrapping)
     made = pickle.loads(pickle.dumps(host.make))()
     assert made.spec == host.spec
-    one, two = played_on_host(made, 4, 1), played_on_host(WrappedGame(Odd(SPEC), wrapping), 4, 1)
+    one, two = played_on_host(made, 4, 1), played_on_host(wrapped(Odd(SPEC), wrapping), 4, 1)
     np.testing.assert_array_equal(one[-1].obs, two[-1].obs)
 
 

@@ -9,7 +9,7 @@ are of. :mod:`shoal.environments.wrappers` puts environments behind them.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -125,3 +125,43 @@ def reward_scale(spec: EnvSpec, scale: float) -> Change:
         return memory, step._replace(reward=step.reward * scale)
 
     return Change(spec, lambda step: ((), step), follow)
+
+
+def shared_reward(spec: EnvSpec) -> Change:
+    """Every agent, a dead one too, is given the mean of all agents' rewards, and the largest discount of those that
+    acted: the team's episode goes on while any of them goes on. Rewards that are equal already keep every bit.
+
+    Methods with one value for the team learn from the same number (``team_reward`` in ``algorithms/_targets.py``).
+    """
+
+    def begin(step: Any) -> tuple[Any, Any]:
+        return step.alive | False, step  # a copy, since a game writes its arrays in place
+
+    def follow(acted: Any, step: Any) -> tuple[Any, Any]:
+        xp, reward = step.reward.__array_namespace__(), step.reward
+        team = xp.where((reward == reward[0]).all(), reward[0], reward.mean())
+        acted = acted | ~acted.any()
+        discount = xp.where(acted, step.discount, 0.0).max()
+        shared = step._replace(
+            reward=xp.broadcast_to(team, reward.shape), discount=xp.broadcast_to(discount, reward.shape)
+        )
+        return step.alive | False, shared
+
+    return Change(replace(spec, shared_reward=True), begin, follow)
+
+
+def own_rewards(spec: EnvSpec) -> Change:
+    """Each agent's reward counts as its own, also where all are equal."""
+    return _described(replace(spec, shared_reward=spec.num_agents == 1))
+
+
+def score(spec: EnvSpec, kind: Literal["sum", "mean"]) -> Change:
+    """The score is the sum or the mean over agents; the threshold of success is converted."""
+    factor = 1.0 if kind == spec.score else spec.num_agents if kind == "sum" else 1 / spec.num_agents
+    success = None if spec.success is None else spec.success * factor
+    return _described(replace(spec, score=kind, success=success))
+
+
+def _described(spec: EnvSpec) -> Change:
+    """Nothing changes but the description."""
+    return Change(spec, lambda step: ((), step), lambda memory, step: (memory, step))

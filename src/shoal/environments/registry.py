@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from shoal.environments import common_options
 from shoal.environments.adapters import foreign
 from shoal.environments.validation import validate
 from shoal.errors import InputError, unknown
@@ -80,29 +81,32 @@ def make(name: Any, **options: Any) -> Environment | HostEnvironment:
         name: a built-in name (see :func:`names`), one of a family (:data:`FAMILIES`), ``package.module:factory`` for
             one's own, that factory itself (a PettingZoo class, for example), or an environment already built, which is
             returned as it is.
-        options: keyword arguments of its factory (see :func:`options_of`).
+        options: keyword arguments of its factory, and the options that every environment takes
+            (:mod:`shoal.environments.common_options`, see :func:`options_of`).
 
     Raises:
         InputError: there is no such name or factory, an option is unknown or out of range, the library it comes from is
             not installed, or the factory returns something that no adapter knows.
     """
     if isinstance(name, Environment | HostEnvironment):
-        if options:
-            raise InputError(f"{name.spec.name} is already built, so it takes no option {_list(options)}.")
-        return name
+        own, common = common_options.split(options, {})
+        if own:
+            raise InputError(f"{name.spec.name} is already built, so it takes no option {_list(own)}.")
+        return common_options.apply(name, common)
     factory = factory_of(name)
     accepted = _parameters(factory)
+    own, common = common_options.split(options, accepted)
     flexible = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
-    for option in options:
+    for option in own:
         if option not in accepted and not flexible:
-            raise InputError(f"{name} takes no option {option!r}; it accepts {_list(accepted) or 'none'}.")
-    missing = [p.name for p in accepted.values() if p.default is p.empty and p.kind in _NAMED and p.name not in options]
+            raise InputError(f"{name} takes no option {option!r}; it accepts {_list(options_of(name))}.")
+    missing = [p.name for p in accepted.values() if p.default is p.empty and p.kind in _NAMED and p.name not in own]
     if missing:
         raise InputError(f"{name} needs the option {_list(missing)}.")
-    made = factory(**options)
-    if isinstance(made, Environment | HostEnvironment):
-        return made
-    return foreign.adapt(made, functools.partial(factory, **options), called(name))
+    made = factory(**own)
+    if not isinstance(made, Environment | HostEnvironment):
+        made = foreign.adapt(made, functools.partial(factory, **own), called(name))
+    return common_options.apply(made, common)
 
 
 def called(name: Any) -> str:
@@ -123,12 +127,14 @@ def can_be_named(factory: Any) -> bool:
 
 
 def options_of(name: Any) -> dict[str, inspect.Parameter]:
-    """The keyword arguments of a factory, with their defaults and annotations.
+    """What an environment takes: the keyword arguments of its factory, with their defaults and annotations, and the
+    options that every environment takes.
 
     Raises:
         InputError: there is no such environment.
     """
-    return _parameters(factory_of(name))
+    own = _parameters(factory_of(name))
+    return own | {name: option for name, option in common_options.OPTIONS.items() if name not in own}
 
 
 _NAMED = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -21,6 +21,8 @@ from shoal.game import Game, HostEnvironment, Moment, blank
 from shoal.spec import EnvSpec
 
 Env = TypeVar("Env")
+Maker = Callable[[EnvSpec], Change]
+"""The spec of what is wrapped -> the change."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,18 @@ def wrap(env: Env, wrapping: Wrapping) -> Env:
         InputError: a field of ``wrapping`` is out of its range.
     """
     wrapping.check()
-    if wrapping == Wrapping():
-        return env
+    return env if wrapping == Wrapping() else changed(env, functools.partial(change_of, wrapping=wrapping))
+
+
+def changed(env: Env, maker: Maker) -> Env:
+    """An environment, on the device or on the host, behind the change that ``maker`` makes of its spec.
+
+    Worker processes unpickle ``maker``, so it is a function of an importable module, or a ``functools.partial`` of one.
+    """
+    change = maker(cast(Any, env).spec)
     if isinstance(env, HostEnvironment):
-        change = change_of(env.spec, wrapping)
-        return cast(Env, HostEnvironment(change.spec, functools.partial(wrapped_game, env.make, wrapping)))
-    return _on_device(env, change_of(cast(Any, env).spec, wrapping))
+        return cast(Env, HostEnvironment(change.spec, functools.partial(wrapped_game, env.make, maker)))
+    return _on_device(env, change)
 
 
 def change_of(spec: EnvSpec, wrapping: Wrapping) -> Change:
@@ -128,8 +136,8 @@ def _on_device(env: Any, change: Change) -> Any:
 class WrappedGame:
     """A game behind wrappers. What they leave alone, the inner game writes straight to where it belongs."""
 
-    def __init__(self, inner: Game, wrapping: Wrapping):
-        self._inner, self._change = inner, change_of(inner.spec, wrapping)
+    def __init__(self, inner: Game, maker: Maker):
+        self._inner, self._change = inner, maker(inner.spec)
         self._memory: Any = None
         own = self._change.spec.obs_dims == inner.spec.obs_dims
         self._obs = None if own else blank(inner.spec).obs
@@ -169,6 +177,6 @@ def _write(shown: Moment, seen: Moment, out: Moment) -> None:
             to[...] = new
 
 
-def wrapped_game(make: Callable[..., Game], wrapping: Wrapping, **options: Any) -> Game:
-    """What worker processes call: a game of ``make(**options)`` behind wrappers."""
-    return WrappedGame(make(**options), wrapping)
+def wrapped_game(make: Callable[..., Game], maker: Maker, **options: Any) -> Game:
+    """What worker processes call: a game of ``make(**options)`` behind the change that ``maker`` makes."""
+    return WrappedGame(make(**options), maker)

@@ -53,3 +53,20 @@ def test_the_clock_is_no_termination():
         assert moment.discount.all()
         said.append((bool(moment.last), any(ended.values())))
     assert said == [(False, False)] * 5 + [(True, True)]  # the package calls it a termination
+
+
+def test_a_shared_reward_is_the_packages_own():
+    raw = multiwalker.parallel_env(shared_reward=True)
+    env = registry.make("pettingzoo:sisl.multiwalker_v9", shared_reward=True)
+    assert isinstance(env, HostEnvironment) and env.spec.shared_reward
+    game, moment, own = env.make(), blank(env.spec), own_actions(env.spec)
+    refresh(moment, own)
+    game.reset(0, moment)
+    raw.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        action = rng.uniform(-1, 1, (3, 4)).astype(np.float32)
+        refresh(moment, own)
+        game.step(action, moment)
+        _, rewards, *_ = raw.step(dict(zip(raw.possible_agents, action, strict=True)))
+        np.testing.assert_allclose(moment.reward, list(rewards.values()), rtol=1e-6, atol=1e-7)

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,9 +94,8 @@ class _Solo:
         self._indices = isinstance(action, Discrete)
         self._masked = observation.masked
         self._time = 0
-        self.spec: EnvSpec = spaces.describe(
-            name, ["agent_0"], [observation], [env.action_space], (action, dims), None, horizon, "mean", True
-        )
+        spec = spaces.describe(name, ["agent_0"], [observation], [env.action_space], (action, dims), None, horizon)
+        self.spec: EnvSpec = replace(spec, shared_reward=True, score="mean")
 
     def reset(self, seed: int, out: Moment) -> None:
         seen, info = self._env.reset(seed=seed)
@@ -144,9 +144,7 @@ class _Team:
         horizon, self._limit = limits(env, time_limit, name)
         self._time = 0
         self._gone = np.zeros(len(acts), bool)
-        self.spec: EnvSpec = spaces.describe(
-            name, agents, observations, acts, (action, dims), None, horizon, "sum", False
-        )
+        self.spec: EnvSpec = spaces.describe(name, agents, observations, acts, (action, dims), None, horizon)
 
     def reset(self, seed: int, out: Moment) -> None:
         seen, _ = self._env.reset(seed=seed)

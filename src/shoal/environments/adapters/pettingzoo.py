@@ -4,7 +4,7 @@ import functools
 import importlib
 import math
 import os
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +17,15 @@ from shoal.extras import install
 from shoal.game import Game, HostEnvironment, Moment
 from shoal.spec import EnvSpec
 
-_Score = Literal["sum", "mean"]
-
 # Environments whose state() is not asked: MPE's is all observations side by side, each of them computed once more, and
 # Multiwalker's raises once a walker has been removed. The state is put together from what step() returned.
 _MULTIWALKER = "pettingzoo.sisl.multiwalker.multiwalker"
+# Environments that share rewards by default.
+_SHARING = ("pettingzoo.sisl.multiwalker", "pettingzoo.sisl.pursuit")
 _CONCATENATED = frozenset({"mpe2._mpe_utils.simple_env", _MULTIWALKER})
 
 
-def make(
-    task: str, *, time_limit: int | None = None, score: _Score = "sum", shared_reward: bool = False, **options: Any
-) -> HostEnvironment:
+def make(task: str, *, time_limit: int | None = None, **options: Any) -> HostEnvironment:
     """A PettingZoo environment: all agents act at once, or, where they take turns, whoever is not on turn has the one
     legal action 0.
 
@@ -41,31 +39,19 @@ def make(
             may be left out).
         time_limit: steps after which an episode is cut off; the environment's own limit where it is smaller or this is
             absent, and 10,000 where it has none that is known.
-        score: whether the agents' returns are quoted as their sum or their mean.
-        shared_reward: whether all agents always receive the same reward, which cannot be known from outside.
-            Multiwalker and Pursuit are told, whose own default it is that they do.
         options: keyword arguments of the module's ``parallel_env`` or ``env``.
 
     Raises:
         InputError: there is no such module, it takes no such option, what it needs is not installed, or its spaces
             cannot be those of one team.
     """
-    if score not in ("sum", "mean"):
-        raise InputError(f"pettingzoo:{task} needs score 'sum' or 'mean', not {score!r}.")
-    maker = functools.partial(_game, task, time_limit, score, shared_reward, options)
+    maker = functools.partial(_game, task, time_limit, options)
     game = maker()
     game.close()
     return HostEnvironment(game.spec, maker)
 
 
-def _game(
-    task: str,
-    time_limit: int | None,
-    score: _Score,
-    shared_reward: bool,
-    options: dict[str, Any],
-    render: bool = False,
-) -> Game:
+def _game(task: str, time_limit: int | None, options: dict[str, Any], render: bool = False) -> Game:
     name = f"pettingzoo:{task}"
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     module = _module(task, name)
@@ -73,15 +59,15 @@ def _game(
     if factory is None:
         raise InputError(f"The module {module.__name__} has neither 'parallel_env' nor 'env'.")
     given = {**options, "render_mode": "rgb_array"} if render else dict(options)
-    if module.__name__.startswith("pettingzoo.sisl."):
-        given["shared_reward"] = shared_reward
+    if module.__name__.startswith(_SHARING):
+        given["shared_reward"] = False  # where they shall be shared, the option of every environment does it
     try:
         made = factory(**given)
     except ImportError as error:
         raise InputError(f"{name} needs more than is installed: {error}") from error
     except (TypeError, ValueError, AssertionError) as error:
         raise InputError(f"{name} cannot be made with the options {given}: {error}") from error
-    return wrap(made, name, time_limit=time_limit, score=score, shared_reward=shared_reward)
+    return wrap(made, name, time_limit=time_limit)
 
 
 def _module(task: str, name: str) -> Any:
@@ -103,9 +89,7 @@ def _module(task: str, name: str) -> Any:
     raise InputError(f"There is no module {missing!r}, which {name} needs.")
 
 
-def wrap(
-    made: Any, name: str, *, time_limit: int | None = None, score: _Score = "sum", shared_reward: bool = False
-) -> Game:
+def wrap(made: Any, name: str, *, time_limit: int | None = None) -> Game:
     """An object with PettingZoo's parallel or AEC interface behind Shoal's.
 
     Raises:
@@ -115,24 +99,24 @@ def wrap(
         raise InputError(f"{name} names no possible_agents, so the size of its team is unknown.")
     if hasattr(made, "agent_iter"):
         if not getattr(made, "metadata", {}).get("is_parallelizable", False):
-            return TurnGame(made, name, time_limit, score, shared_reward)
+            return TurnGame(made, name, time_limit)
         from pettingzoo.utils.conversions import aec_to_parallel
 
         made = aec_to_parallel(made)
-    return _ParallelGame(made, name, time_limit, score, shared_reward)
+    return _ParallelGame(made, name, time_limit)
 
 
 class _ParallelGame:
     """All agents act at once."""
 
-    def __init__(self, env: Any, name: str, time_limit: int | None, score: _Score, shared_reward: bool):
+    def __init__(self, env: Any, name: str, time_limit: int | None):
         self._env = env
         horizon, self._limit = limits(env, time_limit, name)
         state = getattr(type(getattr(env, "unwrapped", env)), "state", None)
         module = getattr(state, "__module__", "")
         # Multiwalker reports its time limit as a termination.
         self._clock = horizon if module == _MULTIWALKER else math.inf
-        self._team = Team(env, name, horizon, score, shared_reward, ask=module not in _CONCATENATED)
+        self._team = Team(env, name, horizon, ask=module not in _CONCATENATED)
         self._agents = self._team.agents
         self._time = 0
         self._gone = np.zeros(len(self._agents), bool)

@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -191,12 +191,11 @@ def describe(
     action: tuple[Discrete | Box, tuple[int, ...]],
     state_dim: int | None,
     horizon: int,
-    score: Literal["sum", "mean"],
-    shared_reward: bool,
 ) -> EnvSpec:
     """The specification; agents with the same :func:`kind` of name and the same spaces have one role. Without a
     ``state_dim``, the state is all observations side by side, which hold everything; what the environment's own state
-    holds is not known."""
+    holds is not known. Each agent has its own reward, and the score is the sum; the options that every environment
+    takes change that."""
     groups: list[tuple[Any, ...]] = []
     roles = []
     for agent, seen, acts in zip(agents, observations, action_spaces, strict=True):
@@ -214,8 +213,7 @@ def describe(
         action_dims=action[1],
         roles=tuple(roles),
         horizon=horizon,
-        shared_reward=shared_reward,
-        score=score,
+        shared_reward=False,
         novel=() if state_dim is None else None,
     )
 

@@ -1,7 +1,7 @@
 """Teams whose observations come in a dict, and agents that end one by one."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +17,13 @@ class Team:
         env: with PettingZoo's interface.
         name: how the environment is called.
         horizon: steps of the longest episode.
-        score: as in :class:`shoal.types.EnvSpec`.
-        shared_reward: likewise.
         ask: whether to use the environment's ``state()``, where it has one.
 
     Raises:
         InputError: the spaces cannot be those of one team.
     """
 
-    def __init__(
-        self, env: Any, name: str, horizon: int, score: Literal["sum", "mean"], shared_reward: bool, ask: bool = True
-    ):
+    def __init__(self, env: Any, name: str, horizon: int, ask: bool = True):
         self.agents: list[Any] = list(env.possible_agents)
         acts = [env.action_space(agent) for agent in self.agents]
         seen = [spaces.Observation(env.observation_space(agent), name) for agent in self.agents]
@@ -49,8 +45,6 @@ class Team:
             (action, dims),
             None if state is None else state.size,
             horizon,
-            score,
-            shared_reward,
         )
 
     def write(self, seen: Mapping[Any, Any], infos: Mapping[Any, Any], out: Moment) -> None:

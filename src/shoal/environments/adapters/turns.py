@@ -1,6 +1,6 @@
 """PettingZoo's games of turns (AEC): one step is one move, and everybody else has one legal action."""
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +18,10 @@ class TurnGame:
     to what ``last()`` gives it. The environment's own limit in rounds becomes one in moves.
     """
 
-    def __init__(self, env: Any, name: str, time_limit: int | None, score: Literal["sum", "mean"], shared_reward: bool):
+    def __init__(self, env: Any, name: str, time_limit: int | None):
         self._env = env
         horizon, self._limit = limits(env, time_limit, name, moves=len(env.possible_agents))
-        self._team = Team(env, name, horizon, score, shared_reward)
+        self._team = Team(env, name, horizon)
         self._places = {agent: i for i, agent in enumerate(self._team.agents)}
         self._time = 0
         self._gone = np.zeros(len(self._places), bool)
