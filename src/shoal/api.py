@@ -19,7 +19,7 @@ from shoal.run_file import read_configuration
 from shoal.training import crossplay as playing
 from shoal.training.crossplay import CrossPlay
 from shoal.training.settings import Settings
-from shoal.types import Algorithm
+from shoal.types import Algorithm, AnyEnvironment
 
 __all__ = ["CrossPlay", "Run", "compare", "crossplay", "load", "new_folder", "open_run", "resume", "train"]
 

@@ -151,6 +151,9 @@ class Algorithm(NamedTuple):
     """What an agent's action depends on: its own observation, all agents' observations, or the global state as well."""
     replay: PyTree = ()
     """A :class:`Replay`, or a tuple of them; an empty tuple where each trajectory is used once and forgotten."""
+    unequal_rewards: str = ""
+    """What is learned from, in words, where agents may earn different rewards and do not each learn from their own; an
+    empty text otherwise."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from shoal.configs import override
 from shoal.equations.reduce import DEVICES
 from shoal.errors import InputError
 from shoal.training import sharding
-from shoal.types import Box, EnvSpec, Scale, Trajectory
+from shoal.types import Box, Discrete, EnvSpec, Scale, Trajectory
 
 KEY = jax.random.key(1)
 SPECS = {
@@ -107,6 +107,38 @@ def test_an_update_learns_and_keeps_its_types(name: str, kind: str) -> None:
     assert "entropy" in metrics or prog.algorithm.replay
     assert distance(learner.policy.actor, prog.learner.policy.actor) > 1e-5
     assert int(learner.updates) == 1
+
+
+@pytest.mark.parametrize("name", algorithms.NAMES)
+def test_what_is_said_of_unequal_rewards_is_done(name: str) -> None:
+    prog, traj = played(name, "discrete")
+    mean = jnp.broadcast_to(traj.outcome.reward.mean(-1, keepdims=True), traj.outcome.reward.shape)
+    learners = [
+        prog.update(prog.learner, traj._replace(outcome=traj.outcome._replace(reward=reward)), KEY)[0]
+        for reward in (traj.outcome.reward, mean)
+    ]
+    said = prog.algorithm.unequal_rewards
+    assert bool(said) == (name in algorithms.ONE_REWARD)
+    if said == "the mean of all agents' rewards at each step":
+        assert_trees_close(*learners, atol=1e-5)
+    else:
+        assert said == ("the mean of the living agents' advantages" if name == "mat" else "")
+        assert distance(*learners) > 1e-5
+
+
+def test_nothing_is_said_of_shared_rewards() -> None:
+    scale = Scale(E, T, 10)
+    for name in algorithms.ONE_REWARD:
+        for spec in (make_spec(shared_reward=True), make_spec(1, action=Discrete(3), action_dims=(3,))):
+            assert not algorithms.get(name).make(spec, config_of(name, "discrete"), scale).unequal_rewards
+    assert algorithms.get("mapg").make(make_spec(), config_of("mapg", "discrete"), scale).unequal_rewards
+    own = config_of("mapg", "discrete", critic="independent")
+    assert not algorithms.get("mapg").make(make_spec(), own, scale).unequal_rewards
+    own = config_of("mat", "discrete", advantage="agent")
+    assert not algorithms.get("mat").make(make_spec(), own, scale).unequal_rewards
+    sides = algorithms.get("qmix+iql+lica")
+    made = sides.make(make_spec(4, roles=(0, 0, 1, 2)), sides.Config(), Scale(16, 16, 10))
+    assert made.unequal_rewards == "the mean of all agents' rewards at each step (side 1)"
 
 
 @every_case

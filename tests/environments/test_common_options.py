@@ -260,3 +260,16 @@ def test_a_run_keeps_them(tmp_path: Path) -> None:
     assert run.evaluation is not None and run.evaluation.mean == pytest.approx(TEAM.sum())
     spec = shoal.open_run(folder).env.spec
     assert spec.shared_reward and spec.score == "mean"
+
+
+@pytest.mark.parametrize(("algorithm", "shared"), [("vdn", False), ("vdn", True), ("ippo", False)])
+def test_training_says_first_what_a_team_learns_from(
+    algorithm: str, shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("shoal.training.trainer.Trainer.run", lambda _: bool(said.append(capsys.readouterr().err)))
+    sizes = {"steps": 8, "num_envs": 2, "rollout_length": 4, "num_workers": 0}
+    env = {"shared_reward": True} if shared else {}
+    shoal.train(algorithm, Script, env=env, folder=tmp_path / "run", progress=False, tensorboard=False, **sizes)
+    sentence = "Agents of script may earn different rewards; the team learns from the mean of all agents' rewards"
+    assert (sentence in said[0]) == (algorithm == "vdn" and not shared)

@@ -28,6 +28,9 @@ NAMES = (
     "vdn",
 )
 
+ONE_REWARD = ("coma", "lica", "mapg", "mat", "qmix", "qplex", "qtran", "vdn")
+"""Those that by default learn from the mean over the team where agents earn different rewards."""
+
 
 def get(name: str) -> Any:
     """The algorithm's module, which has a ``Config`` and a ``make(spec, config, scale)``.

@@ -18,7 +18,16 @@ from shoal.algorithms import _batches
 from shoal.algorithms._actor_critic import Policy, init_inputs, normalised, update_inputs
 from shoal.algorithms._optimiser import optimiser
 from shoal.algorithms._replay import ReplayConfig, as_trajectory, check_replay, make_replay, warmed_up
-from shoal.algorithms._targets import count, follow, init_rewards, of_a_living_team, of_the_team, scaled, team_reward
+from shoal.algorithms._targets import (
+    count,
+    follow,
+    init_rewards,
+    of_a_living_team,
+    of_the_team,
+    on_unequal_rewards,
+    scaled,
+    team_reward,
+)
 from shoal.algorithms._utilities import best, epsilon_greedy, following, make_utilities, utility
 from shoal.equations import normalise
 from shoal.equations.returns import n_step_returns, td_lambda
@@ -219,4 +228,6 @@ def make_with(spec: EnvSpec, config: Any, scale: Scale, mixer: Mixer) -> Algorit
         return learner, jax.tree.map(jnp.mean, metrics) | {"epsilon": explored}
 
     replay = make_replay(c, sequences=c.sequences, state=mixer.reads_state or c.normalise_inputs)
-    return Algorithm(init, lambda num_envs: net.initial_carry((num_envs,)), epsilon_greedy(q), update, replay=replay)
+    unequal = on_unequal_rewards(spec) if mixer.team else ""
+    carry = lambda num_envs: net.initial_carry((num_envs,))  # noqa: E731
+    return Algorithm(init, carry, epsilon_greedy(q), update, replay=replay, unequal_rewards=unequal)

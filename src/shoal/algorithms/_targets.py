@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from shoal.equations import normalise
-from shoal.types import PyTree, Trajectory
+from shoal.types import EnvSpec, PyTree, Trajectory
 
 RewardNorm = Literal["none", "scale", "standardise"]
 
@@ -53,6 +53,11 @@ def team_reward(traj: Trajectory) -> tuple[Float[Array, "T E"], Float[Array, "T 
     discount, acted = traj.outcome.discount, traj.step.alive
     acted = acted | ~acted.any(-1, keepdims=True)
     return traj.outcome.reward.mean(-1), jnp.where(acted, discount, 0.0).max(-1)
+
+
+def on_unequal_rewards(spec: EnvSpec, what: str = "the mean of all agents' rewards at each step") -> str:
+    """``Algorithm.unequal_rewards`` of a method with one value for the team; by default what :func:`team_reward` is."""
+    return "" if spec.shared_reward or spec.num_agents == 1 else what
 
 
 def init_rewards(kind: RewardNorm, shape: tuple[int, ...]) -> normalise.Running | tuple[()]:

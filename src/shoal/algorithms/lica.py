@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal.algorithms import _batches, _coefficients, _pg
 from shoal.algorithms._actor_critic import Carry, Inputs, Policy, init_inputs, make_actor, normalised, update_inputs
-from shoal.algorithms._targets import of_a_living_team
+from shoal.algorithms._targets import of_a_living_team, on_unequal_rewards
 from shoal.algorithms._values import make_value_scale
 from shoal.equations.distributions import Categorical
 from shoal.equations.reduce import mean
@@ -198,4 +198,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         )
         return learner, metrics
 
-    return Algorithm(init, lambda num_envs: Carry(actor.initial_carry(num_envs), ()), act, update)
+    unequal = on_unequal_rewards(spec)
+    return Algorithm(
+        init, lambda num_envs: Carry(actor.initial_carry(num_envs), ()), act, update, unequal_rewards=unequal
+    )

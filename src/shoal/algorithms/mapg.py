@@ -34,7 +34,7 @@ from shoal.algorithms._actor_critic import (
     update_inputs,
 )
 from shoal.algorithms._pg import PgConfig
-from shoal.algorithms._targets import of_the_team
+from shoal.algorithms._targets import of_the_team, on_unequal_rewards
 from shoal.algorithms._values import make_value_scale
 from shoal.equations import baselines
 from shoal.equations.reduce import mean_and_std
@@ -237,4 +237,5 @@ def make_with(
             updates=updates,
         ), metrics
 
-    return Algorithm(init, nets.initial_carry, nets.act, update)
+    unequal = on_unequal_rewards(spec) if central else ""
+    return Algorithm(init, nets.initial_carry, nets.act, update, unequal_rewards=unequal)

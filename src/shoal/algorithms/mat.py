@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from shoal.algorithms import _batches, _ppo
 from shoal.algorithms._config import PpoConfig, check_options
 from shoal.algorithms._sequence import make_sequence_team
+from shoal.algorithms._targets import on_unequal_rewards
 from shoal.algorithms.mappo import clipped_loss
 from shoal.equations.distributions import Distribution
 from shoal.equations.surrogate import clipped_value_loss
@@ -142,4 +143,5 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         return team.finish(learner, traj, seen, metrics)
 
     acts_on = "team" if c.critic_input == "local" else "state"
-    return Algorithm(team.init, nets.initial_carry, nets.act, update, acts_on)
+    unequal = on_unequal_rewards(spec, "the mean of the living agents' advantages") if c.advantage == "joint" else ""
+    return Algorithm(team.init, nets.initial_carry, nets.act, update, acts_on, unequal_rewards=unequal)

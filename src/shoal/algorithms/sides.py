@@ -215,7 +215,8 @@ def make(names: tuple[str, ...], spec: EnvSpec, config: Any, scale: Scale) -> Al
 
     replay = tuple(side.stored() for side in sides)
     widest: Any = max((side.algorithm.acts_on for side in sides), key=("own", "team", "state").index)
-    return Algorithm(init, initial_carry, act, update, widest, replay if any(replay) else ())
+    unequal = [f"{one} (side {side.number})" for side in sides if (one := side.algorithm.unequal_rewards)]
+    return Algorithm(init, initial_carry, act, update, widest, replay if any(replay) else (), " and ".join(unequal))
 
 
 def _side(number: int, name: str, spec: EnvSpec, who: tuple[int, ...], config: Any, scale: Scale) -> Side:

@@ -4,6 +4,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Literal
 
+from shoal.algorithms import ONE_REWARD
 from shoal.spec import Box, EnvSpec
 
 Level = Literal["error", "warning", "note"]
@@ -89,6 +90,8 @@ def describe(spec: EnvSpec) -> list[tuple[str, str]]:
     shared = "one for the whole team" if spec.shared_reward else "each agent its own"
     if spec.num_agents == 1:
         shared = "of the one agent"
+    *most, one = ONE_REWARD
+    unequal = [("", f"{', '.join(most)} and {one} learn from its mean over agents")]
     return [
         ("agents", f"{spec.num_agents}: {_listed(spec.agents)}"),
         ("roles", _roles(spec)),
@@ -97,6 +100,7 @@ def describe(spec: EnvSpec) -> list[tuple[str, str]]:
         ("actions", f"{kind}{bounds}, {unit}: {_runs(spec.action_dims)}"),
         ("horizon", f"{spec.horizon} steps"),
         ("reward", f"{shared}; the score is the {spec.score} over agents"),
+        *(unequal if spec.num_agents > 1 and not spec.shared_reward else []),
     ]
 
 

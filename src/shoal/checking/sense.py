@@ -43,8 +43,8 @@ def rewards(played: Played) -> Iterator[Finding]:
         yield Finding(
             "note",
             "shared reward",
-            f"all agents earned the same at each of {steps} steps; if that is always so, set shared_reward to True "
-            f"(in its spec or as its option), which algorithms with one value of the team need (QMIX, COMA, others).",
+            f"all agents earned the same at each of {steps} steps; if that is always so, set shared_reward to True (in "
+            f"its spec or by its option), so that critics predict one value for the team.",
         )
 
 

@@ -58,6 +58,8 @@ class Trainer:
         self.notes: list[str] = []
         self.warnings: list[str] = []
         """What the user is told before the run starts."""
+        if what := algorithm.unequal_rewards:
+            self.warnings.append(f"Agents of {env.spec.name} may earn different rewards; the team learns from {what}.")
         if buffers := feed.wanted(algorithm.replay):
             moments = sum(one.capacity for one in buffers)
             self.notes.append(memory.check(self.program.replay_bytes, layout.mesh.devices, moments, settings.seeds))
