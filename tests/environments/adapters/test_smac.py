@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -147,6 +148,30 @@ def test_roles_are_types_of_units(map_name: str, soldiers: int, roles: tuple[int
     assert smac_layout.roles(made, soldiers) == roles
     made.replace_teammates = True  # SMACv2 draws types for every episode
     assert smac_layout.roles(made, soldiers) == (0,) * soldiers
+
+
+def group(side: str, **units: int) -> Any:
+    return SimpleNamespace(faction=SimpleNamespace(name=side), units=list(units.items()))
+
+
+class Lite:
+    """What SMAClite tells of its map, and the widths of its blocks of features: four allies, two enemies."""
+
+    __module__ = "smaclite.env.smaclite"
+    n_agents, n_enemies, ally_feat_size, enemy_feat_size = 4, 2, 7, 8
+    map_info = SimpleNamespace(
+        groups=[group("ALLY", MEDIVAC=1, MARINE=2), group("ENEMY", MARINE=2), group("ALLY", MEDIVAC=1)],
+        ally_has_shields=False,
+        num_unit_types=2,
+    )
+
+
+def test_smaclites_groups_say_who_is_who_and_its_sizes_where_features_stand():
+    """Beside the original, where it is installed: test_smaclite.py."""
+    assert smac_layout.roles(Lite(), 4) == (0, 1, 1, 0)
+    blocks = [4 + 8 * i for i in range(2)] + [20 + 7 * i for i in range(3)]
+    relative = (0, 1, 2, 3, *(at + i for at in blocks for i in range(4)))
+    assert smac_layout.novel(Lite(), 4 + 2 * 8 + 3 * 7 + 3) == relative
 
 
 def test_every_map_with_unlike_allies_is_known():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from held import check_novel, random_play
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, blank, own_actions, refresh
@@ -46,6 +47,13 @@ def test_battles_are_smaclites_step_by_step(task: str, steps: int):
     picture = game.render()
     assert picture is not None and picture.ndim == 3 and picture.dtype == np.uint8
     game.close()
+
+
+@pytest.mark.parametrize(("task", "roles"), [("2s3z", (0, 0, 1, 1, 1)), ("MMM2", (0, *(1,) * 7, 2, 2))])
+def test_the_state_holds_what_is_not_relative_and_roles_are_types(task: str, roles: tuple[int, ...]):
+    game = registry.make(f"smac/{task}", package="smaclite").make()
+    assert game.spec.roles == roles
+    check_novel(game.spec, random_play(game, 60), hidden=True, least=0.7)
 
 
 def test_maps_that_it_lacks_are_named():
