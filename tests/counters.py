@@ -2,7 +2,8 @@
 half knows no JAX: worker processes import it.
 
 Two counters with ragged rows; agent i adds its action + 1 to its own, modulo 16. Termination when both agree, a time
-limit, an agent that dies while the other plays on, an action that is illegal for a while. All numbers are exact.
+limit, an agent that dies while the other plays on, an action that is illegal for a while. An episode is won where both
+agree, and the gap between the counters is a metric that is known while both agents live. All numbers are exact.
 """
 
 import os
@@ -31,6 +32,7 @@ def spec_of(continuous: bool = False) -> EnvSpec:
         roles=(0, 1),
         horizon=HORIZON,
         shared_reward=False,
+        metrics=("won", "gap"),
     )
 
 
@@ -67,6 +69,9 @@ class Counters:
         out.last[...] = ended or self.t >= HORIZON
         if self.trouble == "endless":
             out.discount[...], out.last[...] = 1.0, False
+        out.metrics[0] = ended
+        if self.alive:
+            out.metrics[1] = abs(self.x[0] - self.x[1])
         self.look(out)
 
     def look(self, out: Moment) -> None:
@@ -154,6 +159,7 @@ def device(continuous: bool = False) -> Any:
             discount=jnp.full(2, jnp.where(ended, 0.0, 1.0)),
             first=jnp.array(first),
             last=ended | (t >= HORIZON),
+            metrics=jnp.stack([jnp.float32(ended), jnp.where(alive, jnp.abs(x[0] - x[1]), jnp.nan)]),
         )
 
     def reset(key: Any) -> Any:

@@ -51,7 +51,8 @@ def busy(horizon: int = 7, end: float = 0.15, death: float = 0.3) -> Environment
     """Everything at once: ragged rows, chance, a mortal agent, masks that move, termination and a time limit.
 
     Agent i may not play (t + i) mod A_i, which costs it 1000. Playing t mod A_i earns 1. The last agent dies at random
-    while the others play on; at random the whole episode terminates; after ``horizon`` steps it is cut off.
+    while the others play on; at random the whole episode terminates; after ``horizon`` steps it is cut off. An episode
+    that terminates is won; its steps are a metric, and so is its luck, which is known while the last agent lives.
     """
     spec = spec_of(
         "toys/busy",
@@ -62,6 +63,7 @@ def busy(horizon: int = 7, end: float = 0.15, death: float = 0.3) -> Environment
         roles=(0, 1, 2),
         state_dim=3,
         shared_reward=False,
+        metrics=("won", "steps", "luck"),
     )
     widths, who = jnp.array(spec.action_dims), jnp.arange(3)
 
@@ -79,6 +81,7 @@ def busy(horizon: int = 7, end: float = 0.15, death: float = 0.3) -> Environment
             state=jnp.stack([state.t / horizon, state.luck, 1.0 * state.alive[2]]),
             legal=(action < widths[:, None]) & (action != ((state.t + who) % widths)[:, None]),
             alive=state.alive,
+            metrics=jnp.stack([1.0 * ended, 1.0 * state.t, jnp.where(state.alive[2], state.luck, jnp.nan)]),
         )
 
     def luck(key: Array, t: Array | int) -> Array:

@@ -16,9 +16,9 @@ from shoal.spec import Box, EnvSpec
 class Moment(NamedTuple):
     """What the team sees at one moment: the host's :class:`shoal.types.Step`, to be written in place.
 
-    A game is handed it with everybody alive, each agent's own actions legal, reward 0, discount 1 and ``last`` False,
-    and writes what differs. ``obs`` and ``state`` hold what was there before; padding beyond an agent's own observation
-    is zero and stays so, unless the game writes there.
+    A game is handed it with everybody alive, each agent's own actions legal, reward 0, discount 1, ``last`` False and
+    metrics NaN, and writes what differs. ``obs`` and ``state`` hold what was there before; padding beyond an agent's
+    own observation is zero and stays so, unless the game writes there.
     """
 
     obs: np.ndarray
@@ -37,6 +37,9 @@ class Moment(NamedTuple):
     """bool [], an episode starts here; the roll-out's to write."""
     last: np.ndarray
     """bool [], the episode ends here, by termination or by time limit."""
+    metrics: np.ndarray = np.zeros(0, np.float32)
+    """float32 [M], the values of ``EnvSpec.metrics``, should the episode end here; NaN where one is not known. A game
+    that writes them at every step has them right wherever a wrapper cuts the episode off."""
 
 
 @runtime_checkable
@@ -87,6 +90,7 @@ def blank(spec: EnvSpec, *batch: int) -> Moment:
         discount=np.zeros((*batch, n), np.float32),
         first=np.zeros(batch, bool),
         last=np.zeros(batch, bool),
+        metrics=np.zeros((*batch, len(spec.metrics)), np.float32),
     )
 
 
@@ -103,6 +107,7 @@ def refresh(out: Moment, own: np.ndarray) -> None:
     out.discount[...] = 1.0
     out.first[...] = False
     out.last[...] = False
+    out.metrics[...] = np.nan
 
 
 def write_rows(out: np.ndarray, rows: Sequence[np.ndarray | None]) -> None:

@@ -24,6 +24,7 @@ from shoal.records.checkpoint import Checkpoints
 from shoal.records.files import dumps, write_text
 from shoal.rollouts.stepping import importable
 from shoal.training import evaluation, pretraining, sharding
+from shoal.training.episodes import record
 from shoal.training.evaluation import Evaluation
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
@@ -112,7 +113,7 @@ class Run:
         judged = (self.evaluation or self.evaluate(64)) if choose else None
         index = int(judged.per_seed.argmax()) if judged else seed_index(self.settings, seed)
         learner = jax.tree.map(lambda x: x[index], self._learner())
-        played = evaluation.record(self.env, self._acting(), learner, jax.random.key(1000), episodes, greedy)
+        played = record(self.env, self._acting(), learner, jax.random.key(1000), episodes, greedy)
         spec, drawn = self.spec, all(episode.frames for episode in played)
         frames = [frame for episode in played for frame in episode.frames or ()] if drawn else None
         rewards = [np.pad(e.rewards, ((drawn, 0), (0, 0))) for e in played]
@@ -124,6 +125,7 @@ class Run:
             title=f"{self.algorithm} · {self.environment}",
             actions=np.concatenate([e.actions for e in played]),
             first=first,
+            results=[report.result_text(e.metrics) for e in played],
             score=spec.score,
             names=spec.agents,
         )
@@ -163,6 +165,8 @@ class Run:
         layout = sharding.plan(self.settings.seeds, self.settings.num_envs, devices)
         if isinstance(self.env, Environment):
             registry.validate(self.env)
+        else:
+            registry.check_spec(self.env.spec)
         scale = Scale(layout.num_envs, self.settings.rollout_length, self.settings.num_updates)
         module = algorithms.get(self.algorithm)
         self.decision = pretraining.decide(module, self.env, self.config, scale, self.settings.seed, self._workers())

@@ -56,8 +56,9 @@ class EnvSpec:
     """True where all agents always receive the same reward."""
     score: Literal["sum", "mean"] = "sum"
     """How N agents' returns become the one number people quote: their sum, or one copy (the mean)."""
-    success: float | None = None
-    """An episode is won exactly if its score exceeds this; None where nothing is won."""
+    metrics: tuple[str, ...] = ()
+    """Names of the M numbers that describe an episode beside its return and length. ``won`` is 1 where the episode was
+    won and 0 where it was not."""
     novel: tuple[int, ...] | None = None
     """Indices of the observation features that the global state does not hold for every agent, which the ``pruned``
     critic input appends to the state. The state holds a feature that is constant, or that one entry of the state gives

@@ -59,6 +59,9 @@ class Step(NamedTuple):
     """An episode starts here: recurrent state resets."""
     last: Bool[Array, "*b"]
     """The episode ends here, by termination or by time limit."""
+    metrics: Float[Array, "*b M"] | tuple[()] = ()
+    """Values of ``EnvSpec.metrics``, should the episode end here; NaN where one is not known. They are read in the
+    outcome that ends an episode. Empty where the environment names none, and in everything an algorithm is given."""
 
 
 class Trajectory(NamedTuple):
@@ -108,8 +111,11 @@ class EpisodeStats(NamedTuple):
     returns: Float[Array, " N"]
     """Sum over ended episodes of each agent's undiscounted return."""
     lengths: Float[Array, ""]
-    successes: Float[Array, ""] | tuple[()] = ()
-    """Episodes whose score exceeded ``EnvSpec.success``; an empty tuple where the environment has no such number."""
+    metrics: Float[Array, " M"] | tuple[()] = ()
+    """Sum over ended episodes of each of ``EnvSpec.metrics``, where it is known (finite); an empty tuple where the
+    environment names none."""
+    known: Float[Array, " M"] | tuple[()] = ()
+    """Ended episodes in which each metric is known."""
 
 
 class Learner(NamedTuple):

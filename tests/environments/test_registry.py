@@ -126,6 +126,12 @@ def broken_step(**changes: Any) -> Environment:
         (broken_spec(agents=()), "spec.agents is empty"),
         (broken_spec(horizon=0), "spec.horizon"),
         (broken_spec(novel=(3,)), "spec.novel must hold distinct indices below 3"),
+        (broken_spec(metrics=("return",)), "'return', which is another column of the log"),
+        (broken_spec(metrics=("won", "won")), "names a metric twice: won, won"),
+        (broken_spec(metrics=("return/agent_0",)), "'return/agent_0', but a metric's name is made of letters"),
+        (broken_spec(metrics=("",)), "'', but a metric's name"),
+        (broken_spec(metrics=("won",)), r"step gives metrics of shape tuple, but the spec says \(1,\)"),
+        (broken_outcome("metrics", jnp.zeros(1)), "step gives metrics, but spec.metrics names none"),
         (broken_outcome("reward", jnp.zeros(())), r"step gives reward of shape \(\), but the spec says \(2,\)"),
         (broken_outcome("last", jnp.zeros(())), "step gives last of type float32, but it must be bool"),
         (broken_outcome("discount", 1.0), "step gives discount"),
@@ -141,4 +147,11 @@ def broken_step(**changes: Any) -> Environment:
 )
 def test_broken_promises_are_named(env: Environment, words: str) -> None:
     with pytest.raises(InputError, match=words):
+        validate(env)
+
+
+def test_one_name_is_not_a_tuple_of_names() -> None:
+    env = make("matrix/two_step")
+    object.__setattr__(env.spec, "metrics", "won")  # tests would refuse it earlier, by its type
+    with pytest.raises(InputError, match="must be a tuple of names, not 'won'"):
         validate(env)

@@ -49,11 +49,19 @@ class Played(NamedTuple):
 def naive(env: Environment, calls: tuple, key_init: Array, keys: list[Array]) -> tuple[list, list, list]:
     reset, step, choose = calls
     nothing = np.zeros(env.spec.num_agents)
-    now = [reset(key) for key in jax.random.split(key_init, E)]
+
+    def bare(step: Step) -> Step:
+        return step._replace(metrics=())  # algorithms are given none
+
+    def begun(key: Array) -> tuple[Any, Step]:
+        state, step = reset(key)
+        return state, bare(step)
+
+    now = [begun(key) for key in jax.random.split(key_init, E)]
     age, returns, lengths = jnp.zeros(E, int), [nothing] * E, [0] * E
     moments, sums = [], []
     for key in keys:
-        ended = {"episodes": 0, "returns": nothing, "lengths": 0}
+        ended = {"episodes": 0, "returns": nothing, "lengths": 0, "metrics": []}
         for key_t in jax.random.split(key, T):
             key_act, key_step, key_reset = jax.random.split(key_t, 3)
             seen = jax.tree.map(lambda *x: jnp.stack(x), *(s for _, s in now))
@@ -62,13 +70,14 @@ def naive(env: Environment, calls: tuple, key_init: Array, keys: list[Array]) ->
             row = []
             for e in range(E):
                 state, outcome = step(step_keys[e], now[e][0], sent[e])
-                row.append((now[e][1], action[e], age[e], outcome))
+                row.append((now[e][1], action[e], age[e], bare(outcome)))
                 returns[e], lengths[e] = returns[e] + np.asarray(outcome.reward), lengths[e] + 1
-                now[e] = (state, outcome)
+                now[e] = (state, bare(outcome))
                 if outcome.last:
                     ended["episodes"] += 1
                     ended["returns"], ended["lengths"] = ended["returns"] + returns[e], ended["lengths"] + lengths[e]
-                    returns[e], lengths[e], now[e] = nothing, 0, reset(reset_keys[e])
+                    ended["metrics"].append([float(x) for x in outcome.metrics])
+                    returns[e], lengths[e], now[e] = nothing, 0, begun(reset_keys[e])
             moments.append(row)
         sums.append(ended)
     return moments, now, sums
@@ -117,6 +126,15 @@ def test_every_seed_equals_a_plain_loop(played: list[Played]) -> None:
             stats, sums = seed.stats[i], seed.sums[i]
             assert stats.episodes == sums["episodes"] > 0 and stats.lengths == sums["lengths"]
             np.testing.assert_allclose(stats.returns, sums["returns"], rtol=1e-5, atol=1e-5)
+            assert trajectory.step.metrics == trajectory.outcome.metrics == ()
+            if not seed.env.spec.metrics:
+                assert stats.metrics == stats.known == ()
+                continue
+            for m in range(3):
+                known = [values[m] for values in sums["metrics"] if not np.isnan(values[m])]
+                assert stats.known[m] == len(known)
+                np.testing.assert_allclose(stats.metrics[m], sum(known), rtol=1e-5)
+            assert stats.known[2] < stats.known[1] == stats.episodes
         env_states = jax.tree.map(lambda *x: jnp.stack(x), *seed.now)
         close((seed.states[-1].env, seed.states[-1].step), env_states)
     ends = [np.asarray(seed.trajectories[0].outcome.last).any(1) for seed in played]

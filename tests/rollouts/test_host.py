@@ -188,7 +188,7 @@ def test_whole_episodes_are_played_by_all_alike() -> None:
     """As many as asked, from every environment equally many, each with its own return and length."""
     with rolling(counters.hosted(), 2, seeds=2) as (rollout, _):
         keys = jax.random.split(jax.random.key(1), 2)
-        returns, lengths = rollout.play(act, jnp.zeros(2), keys, 15)
+        returns, lengths, _ = rollout.play(act, jnp.zeros(2), keys, 15)
         again = rollout.play(act, jnp.zeros(2), keys, 15)
     assert returns.shape == (2, 15, 2) and (lengths >= 1).all() and (lengths <= counters.HORIZON).all()
     np.testing.assert_array_equal(returns, again[0])

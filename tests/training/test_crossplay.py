@@ -69,7 +69,7 @@ def test_each_run_plays_its_own_side() -> None:
     env = toys.tempting()
     players = player(env, "mappo", 3, 1, recurrent=4), player(env, "ippo", 2, 2)
     meet = crossplay.meeting(env, (players[0].algorithm, players[1].algorithm), (1,), EPISODES, False, None)
-    found = np.asarray(meet(players[0].learner, players[1].learner, jax.random.key(3)))
+    found = np.asarray(meet(players[0].learner, players[1].learner, jax.random.key(3))[0])
     assert found.shape == (3, 2, EPISODES, 2)
     play = by_hand(env, players, [1])
     for seeds in ((0, 1), (1, 0), (2, 1)):

@@ -14,6 +14,7 @@ from shoal.configs import override
 from shoal.errors import InputError
 from shoal.records.intervals import interval
 from shoal.training import evaluation
+from shoal.training.episodes import record
 from shoal.types import Algorithm, Environment, Learner, Scale
 
 SEEDS, EPISODES = 2, 6
@@ -40,23 +41,25 @@ def busy() -> Case:
     return case(toys.busy(), recurrent=4, output_gain=3.0)
 
 
-def play(case: Case, key: jax.Array, seed: int, greedy: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns [episodes, N] and lengths [episodes] by a plain loop over the same keys."""
+def play(case: Case, key: jax.Array, seed: int, greedy: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns [episodes, N], lengths [episodes] and metrics [episodes, M] by a plain loop over the same keys."""
     env, algorithm, learner = case.env, case.algorithm, jax.tree.map(lambda x: x[seed], case.learner)
     reset, step, act = jax.vmap(env.reset), jax.jit(jax.vmap(env.step)), jax.jit(algorithm.act, static_argnums=4)
     key_reset, key_play = jax.random.split(jax.random.split(key, SEEDS)[seed])
     state, now = reset(jax.random.split(key_reset, EPISODES))
     carry = algorithm.initial_carry(EPISODES)
     returns, lengths, over = np.zeros((EPISODES, env.spec.num_agents)), np.zeros(EPISODES), np.zeros(EPISODES, bool)
+    metrics = np.zeros((EPISODES, len(env.spec.metrics)))
     for key_t in jax.random.split(key_play, env.spec.horizon):
         key_act, key_step, _ = jax.random.split(key_t, 3)
         carry, action, _ = act(learner, carry, now, key_act, greedy)
         state, now = step(jax.random.split(key_step, EPISODES), state, action)
         returns += np.where(over[:, None], 0.0, now.reward)
         lengths += ~over
+        metrics = np.where(over[:, None], metrics, now.metrics)
         over |= np.asarray(now.last)
     assert over.all()
-    return returns, lengths
+    return returns, lengths, metrics
 
 
 @pytest.mark.parametrize("greedy", [True, False])
@@ -65,9 +68,13 @@ def test_first_episodes_counted_once(busy: Case, greedy: bool) -> None:
     result = evaluation.evaluate(*busy, key, EPISODES, greedy)
     assert result.returns.shape == (SEEDS, EPISODES, 3) and result.lengths.shape == (SEEDS, EPISODES)
     for seed in range(SEEDS):
-        returns, lengths = play(busy, key, seed, greedy)
+        returns, lengths, metrics = play(busy, key, seed, greedy)
         np.testing.assert_allclose(result.returns[seed], returns, rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(result.lengths[seed], lengths)
+        for i, name in enumerate(("won", "steps", "luck")):
+            np.testing.assert_allclose(result.metrics[name][seed], metrics[:, i], rtol=1e-6)
+    np.testing.assert_array_equal(result.metrics["steps"], result.lengths)
+    assert np.isnan(result.metrics["luck"]).any() and 0 < result.metric("won").mean < 1
     assert len(np.unique(result.lengths)) > 2  # some end early, and none is followed by a second one
     assert result.returns.min() > -500.0  # an illegal action costs 1000
 
@@ -118,19 +125,41 @@ def test_few_seeds_have_a_range() -> None:
     assert str(result) == "25.67 (range 0.00 … 40.00, 3 seeds × 5 episodes)"
 
 
+def test_a_metric_has_its_mean_and_interval() -> None:
+    """Of the episodes in which it is known; over seeds where there are several."""
+    won = np.array([[1, 0, 0, 0], [1, 1, 0, 0]], np.float32)
+    kills = np.array([[2, np.nan, 4, np.nan], [np.nan, np.nan, np.nan, 5]], np.float32)
+    never = np.full((2, 4), np.nan, np.float32)
+    scores, told = np.ones((2, 4)), {"won": won, "kills": kills, "never": never}
+    result = evaluation.Evaluation(scores[..., None], scores, scores, told)
+    assert result.metric("won")[:3] == (0.375, 0.25, 0.5)  # of two seeds, their range
+    assert result.metric("kills").per_seed.tolist() == [3.0, 5.0]
+    assert (result.metric("kills").mean, result.metric("kills").episodes) == (4.0, 3)
+    assert result.metric("never").episodes == 0 and np.isnan(result.metric("never").mean)
+    alone = evaluation.Evaluation(scores[:1, :, None], scores[:1], scores[:1], {"kills": kills[:1]})
+    assert alone.metric("kills")[:3] == (3.0, 2.0, 4.0)  # over the two episodes
+    said = str(result).splitlines()
+    assert said[1] == "won 37.5 % (range 25.0 … 50.0)" and said[3] == "never is not known in any episode"
+    assert said[2] == "kills 4.00 (range 3.00 … 5.00, known in 3 of 8 episodes)"
+    kept = result.as_json()["metrics"]
+    assert kept["won"]["mean"] == 0.375 and kept["won"]["per_seed"] == [0.25, 0.5] and kept["kills"]["episodes"] == 3
+    with pytest.raises(InputError, match="metric"):
+        result.metric("wom")
+
+
 @pytest.mark.parametrize("episodes", [0, -1])
 def test_no_episode_is_no_judgement(busy: Case, episodes: int) -> None:
     with pytest.raises(InputError, match=f"episodes must be at least 1, not {episodes}"):
         evaluation.evaluate(*busy, jax.random.key(0), episodes)
     with pytest.raises(InputError, match=f"episodes must be at least 1, not {episodes}"):
-        evaluation.record(*busy, jax.random.key(0), episodes)
+        record(*busy, jax.random.key(0), episodes)
 
 
 @pytest.mark.parametrize("name", ["busy", "drift"])
 def test_recording_one_episode(name: str) -> None:
     env, algorithm, learner = case(getattr(toys, name)(), output_gain=3.0, log_std=2.0)
     learner = jax.tree.map(lambda x: x[1], learner)
-    episodes = evaluation.record(env, algorithm, learner, jax.random.key(2), 3, greedy=False)
+    episodes = record(env, algorithm, learner, jax.random.key(2), 3, greedy=False)
     assert len(episodes) == 3
     for episode in episodes:
         length = len(episode.rewards)

@@ -56,6 +56,14 @@ def test_the_undisturbed_run(whole: Whole) -> None:
     assert all(np.isfinite(row["return"]).all() for row in rows(whole.folder) if None not in row["return"])
 
 
+def test_every_row_has_the_metrics_of_its_episodes(whole: Whole) -> None:
+    """Of all seeds and both devices: one metric of toys:busy counts the steps, as the rollout does by itself."""
+    for row in rows(whole.folder):
+        np.testing.assert_allclose(row["steps"], row["episode_length"], rtol=1e-6)
+        assert all(0.0 <= share <= 1.0 for share in (*row["won"], *row["luck"]))
+    assert len({share for row in rows(whole.folder) for share in row["won"]}) > 10
+
+
 def test_every_learner_leaf_is_the_same_on_all_shards(whole: Whole) -> None:
     """Each device updates its own copy: one bit of difference would grow for the rest of the run."""
     state = whole.trainer.state

@@ -1,5 +1,6 @@
 """The loop around the program: rows, signals, sizes, the live line; nothing here compiles a training program."""
 
+import dataclasses
 import signal
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ import toys
 from shoal import api
 from shoal.algorithms import mappo
 from shoal.configs import override
+from shoal.environments.validation import COLUMNS
 from shoal.errors import InputError
 from shoal.records import log
 from shoal.training import sharding
@@ -77,6 +79,31 @@ def test_a_score_can_be_the_mean_over_agents(tmp_path: Path) -> None:
     total = said[1].returns[..., :2].sum(0) / said[1].episodes.sum(0)[:, None]
     np.testing.assert_allclose(rows[0]["return"], (said[1].returns.sum(0) / said[1].episodes.sum(0)[:, None]).mean(-1))
     assert [rows[0][f"return/agent_{i}"] for i in range(2)] == total.T.tolist()
+
+
+def test_metrics_of_episodes_are_columns_by_their_names(tmp_path: Path) -> None:
+    """Each over the episodes in which it is known; an update's metric of the same name steps aside."""
+    env = toys.busy()
+    env = dataclasses.replace(env, spec=dataclasses.replace(env.spec, metrics=("won", "entropy", "luck")))
+    metrics, stats = reports()
+    rng = np.random.default_rng(5)
+    known = rng.integers(0, 2, (UPDATES, SEEDS, 3)) * stats.episodes[..., None]
+    known[:7, 0, 1] = 0
+    sums = rng.random(known.shape) * known
+    stats = stats._replace(metrics=sums, known=known)  # type: ignore[arg-type]
+    rows = feed(trainer_in(tmp_path, env, steps=UPDATES * 48, rows=4), [11], (metrics, stats))
+    for row, start in zip(rows, (0, 7, 14, 21, 28), strict=True):
+        part = slice(start, min(start + 7, UPDATES))
+        for s in range(SEEDS):
+            for i, name in enumerate(("won", "entropy", "luck")):
+                count = known[part, s, i].sum()
+                expected = sums[part, s, i].sum() / count if count else None
+                assert row[name][s] == (None if expected is None else pytest.approx(expected))
+        np.testing.assert_allclose(row["update/entropy"], metrics["entropy"][part].mean(0))
+    assert rows[0]["entropy"][0] is None
+    assert {"metrics", "known"}.isdisjoint(rows[0])
+    fixed = set(rows[0]) - {"won", "luck", "update/entropy", *metrics}
+    assert {name for name in fixed if "/" not in name} == set(COLUMNS)  # names that check_spec refuses
 
 
 def test_a_row_is_the_same_to_the_bit_however_calls_cut_it(tmp_path: Path) -> None:

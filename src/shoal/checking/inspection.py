@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.checking import rules, sense
+from shoal.checking import metrics, rules, sense
 from shoal.checking.play import DevicePlayer, Episode, HostPlayer, Player, play, repeat
 from shoal.checking.report import Finding, Report, describe, ordered
 from shoal.checking.speed import ENVS, vmapped_rate
@@ -79,11 +79,12 @@ def _inspect(
     if player is None:
         return
     played = _played(player, env, episodes, steps, seed)
-    findings += [finding for rule in (*rules.RULES, *sense.RULES) for finding in rule(played)]
+    findings += [finding for rule in (*rules.RULES, *metrics.RULES, *sense.RULES) for finding in rule(played)]
     broken = [_fault(e) for e in played.episodes if e.error is not None]
     findings += broken
     total, seconds = sum(e.steps for e in played.episodes), sum(e.seconds for e in played.episodes)
-    facts.append(("played", f"{len(played.episodes)} episodes, {total} steps, random legal actions"))
+    said = f"{len(played.episodes)} episodes, {total} steps, random legal actions{metrics.means(played)}"
+    facts.append(("played", said))
     if not broken:
         findings += _repeated(player, env, played.episodes[0])
         rate = f"{_rounded(total / seconds)} steps/s, one at a time in one process" if total and seconds else ""
@@ -167,14 +168,15 @@ _LEFT = "Let reset begin everything anew, random numbers too."
 def _difference(spec: Any, episode: Episode, again: Moment) -> str:
     """The first difference between an episode and its repetition, in words; empty where there is none."""
     for t in range(len(again.last)):
-        for name in ("obs", "state", "reward", "discount", "legal", "alive", "last"):
+        for name in ("obs", "state", "reward", "discount", "legal", "alive", "last", "metrics"):
             was, now = getattr(episode.moments, name)[t], getattr(again, name)[t]
             unlike = np.argwhere(~((was == now) | ((was != was) & (now != now))))
             if len(unlike):
                 index = tuple(map(int, unlike[0]))
-                whose = f" of {spec.agents[index[0]]}" if index and name != "state" else ""
+                whose = f" of {spec.agents[index[0]]}" if index and name not in ("state", "metrics") else ""
                 feature = f", feature {index[-1]}," if name in ("obs", "state") else ""
                 title = {"obs": "the observation", "legal": "the legal actions"}.get(name, name)
+                title = f"the metric {spec.metrics[index[0]]}" if name == "metrics" else title
                 values = (
                     f"{was[index]:g} and then {now[index]:g}" if was.dtype != bool else f"{was[index]}, {now[index]}"
                 )

@@ -54,6 +54,7 @@ class DevicePlayer:
 
     def __init__(self, env: Environment):
         self._reset, self._step = jax.jit(env.reset), jax.jit(env.step)
+        self._unknown = np.full(len(env.spec.metrics), np.nan, np.float32)
         self._state: Any = None
         self._key, self._t = jax.random.key(0), 0
         zeros = np.zeros(*action_shape(env.spec))
@@ -64,7 +65,7 @@ class DevicePlayer:
         """Start an episode."""
         self._key, self._t = jax.random.key(seed), 0
         self._state, step = self._reset(self._key)
-        return Moment(*map(np.asarray, step))
+        return Moment(*map(np.asarray, step._replace(metrics=self._unknown)))  # reset may leave them out
 
     def step(self, action: np.ndarray) -> Moment:
         """Play."""

@@ -101,6 +101,7 @@ def describe(spec: EnvSpec) -> list[tuple[str, str]]:
         ("horizon", f"{spec.horizon} steps"),
         ("reward", f"{shared}; the score is the {spec.score} over agents"),
         *(unequal if spec.num_agents > 1 and not spec.shared_reward else []),
+        *([("metrics", ", ".join(spec.metrics))] if spec.metrics else []),
     ]
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from shoal.environments import common_options
 from shoal.environments.adapters import foreign
-from shoal.environments.validation import validate
+from shoal.environments.validation import check_spec, validate
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment
 from shoal.types import Environment
 
-__all__ = ["FAMILIES", "make", "names", "options_of", "validate"]
+__all__ = ["FAMILIES", "check_spec", "make", "names", "options_of", "validate"]
 
 _MPE = "shoal.environments.mpe"
 _MATRIX = "shoal.environments.matrix"

@@ -1,5 +1,6 @@
 """Does an environment keep its own promises? Shapes and dtypes are checked by tracing, so nothing is run."""
 
+import re
 from typing import Any
 
 import jax
@@ -9,6 +10,10 @@ from shoal.errors import InputError
 from shoal.types import Discrete, Environment, EnvSpec, Step
 
 Shape = tuple[int, ...]
+
+COLUMNS = ("step", "update", "seconds", "steps_per_second", "return", "episode_length")
+"""Columns of every run's log, which no metric of an environment may be called."""
+_METRIC = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
 def validate(env: Environment) -> None:
@@ -73,6 +78,18 @@ def check_spec(spec: EnvSpec) -> None:
         )
     if set(spec.roles) != set(range(max(spec.roles) + 1)):
         raise InputError(f"{spec.name}: spec.roles must be numbered 0, 1, 2 … without a gap, not {spec.roles}.")
+    if not isinstance(spec.metrics, tuple):
+        raise InputError(f"{spec.name}: spec.metrics must be a tuple of names, not {spec.metrics!r}.")
+    for name in spec.metrics:
+        if not isinstance(name, str) or _METRIC.fullmatch(name) is None:
+            raise InputError(
+                f"{spec.name}: spec.metrics holds {name!r}, but a metric's name is made of letters, digits, '_', '-' "
+                f"and '.', and begins with a letter."
+            )
+        if name in COLUMNS:
+            raise InputError(f"{spec.name}: spec.metrics holds {name!r}, which is another column of the log already.")
+    if len(set(spec.metrics)) != len(spec.metrics):
+        raise InputError(f"{spec.name}: spec.metrics names a metric twice: {', '.join(spec.metrics)}.")
     novel = spec.novel or ()
     if len(set(novel)) != len(novel) or any(index not in range(spec.obs_dim) for index in novel):
         raise InputError(f"{spec.name}: spec.novel must hold distinct indices below {spec.obs_dim}, not {novel}.")
@@ -90,6 +107,11 @@ def _check_step(spec: EnvSpec, function: str, step: Step) -> None:
         "first": ((), jnp.bool_),
         "last": ((), jnp.bool_),
     }
+    if function == "step":  # nothing reads those of an episode's start
+        if spec.metrics:
+            promised["metrics"] = ((len(spec.metrics),), jnp.floating)
+        elif not isinstance(step.metrics, tuple):
+            raise InputError(f"{spec.name}: step gives metrics, but spec.metrics names none.")
     for field, (shape, kind) in promised.items():
         value = getattr(step, field)
         if not hasattr(value, "shape") or value.shape != shape:

@@ -29,6 +29,7 @@ def animate(
     *,
     actions: Shaped[np.ndarray, "steps N *A"] | None = None,
     first: Bool[np.ndarray, " frames"] | Sequence[bool] | None = None,
+    results: Sequence[str] | None = None,
     score: Literal["sum", "mean"] = "sum",
     names: tuple[str, ...] | None = None,
     size: int = 480,
@@ -45,6 +46,7 @@ def animate(
         title: stands above the picture.
         actions: drawn only where there are no frames.
         first: True where an episode starts; by default all is one episode.
+        results: how each episode ended, for example "won"; stands behind the title, where it is not empty.
         score: how N rewards make the team's number, as in ``EnvSpec.score``.
         names: the agents' names, for the strips.
         size: width of the picture in pixels.
@@ -71,17 +73,21 @@ def animate(
     if rewards is not None and len(rewards) != length:
         raise InputError(f"There are {length} frames and {len(rewards)} rows of rewards.")
     episodes, captions = _episodes(first, length), _captions(frames, length)
+    results = [""] * len(episodes) if results is None else results
+    if len(results) != len(episodes):
+        raise InputError(f"There are {len(episodes)} episodes and {len(results)} results.")
     team = None if rewards is None else rewards.sum(1) if score == "sum" else rewards.mean(1)
     images, seconds = [], []
     for number, (start, stop) in enumerate(episodes):
         returns = None if team is None else np.cumsum(team[start:stop])
+        heading = " · ".join(text for text in (title, results[number]) if text) or " " * any(results)  # all of one size
         for moment in range(start, stop):
             before = 0 if frames is None else 1  # the first frame shows the moment before any step
             clock = f"step {moment - start + 1 - before} of {stop - start - before}"
             if len(episodes) > 1:
                 clock = f"episode {number + 1} of {len(episodes)}   {clock}"
             picture = body(moment, start, stop)
-            images.append(_panel(picture, title, clock, returns, moment - start, captions[moment]))
+            images.append(_panel(picture, heading, clock, returns, moment - start, captions[moment]))
             seconds.append(_LAST_FRAME_SECONDS if moment == stop - 1 else 1 / fps)
     if len({image.size for image in images}) > 1:
         raise InputError("The frames of a replay must all have one size.")

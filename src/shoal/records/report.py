@@ -39,6 +39,18 @@ def number_text(value: float | int) -> str:
     return text.replace("-", "−")
 
 
+def metric_text(name: str, value: float | int) -> str:
+    """A metric of episodes and its value; ``won`` in per cent."""
+    return f"won {100 * value:.1f} %" if name == "won" else f"{name} {number_text(value)}"
+
+
+def result_text(metrics: Mapping[str, float]) -> str:
+    """How an episode ended: "won" or "lost" where it says so, else its metrics' values; empty where it has none."""
+    if "won" in metrics:
+        return "won" if metrics["won"] >= 0.5 else "lost"
+    return ", ".join(metric_text(name, value) for name, value in metrics.items())
+
+
 def markdown_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
     """A Markdown table. Numbers stand at the right; an :data:`Estimate` reads mean [low, high]; missing ones are –.
 
@@ -65,7 +77,8 @@ def markdown_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | N
 
 
 def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95) -> str:
-    """A few lines on what the run in ``folder`` reached: the final metric over seeds, steps, speed and wall time.
+    """A few lines on what the run in ``folder`` reached: the final metric over seeds, those of the environment's
+    episodes, steps, speed and wall time.
 
     The final value of a seed is its mean over the last twentieth of the rows that have the metric (at least one, NaN
     left out); the interval over seeds is that of :func:`~shoal.records.intervals.interval`.
@@ -74,16 +87,11 @@ def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95
         InputError: the run has no log, or no row has the metric.
     """
     folder = Path(folder)
-    values = series(folder, metric)[1]
-    seeds, window = values.shape[1], max(1, len(values) // 20)
-    there = np.isfinite(values[-window:])
-    with np.errstate(invalid="ignore"):  # a seed without any finite value there is NaN, and so is the result
-        scores = np.where(there, values[-window:], 0.0).sum(axis=0) / there.sum(axis=0)
-        final = interval(scores, confidence=confidence)
-    rows = f"mean of the last {window} rows" if window > 1 else "last row"
-    over = f"{interval_text(seeds, confidence)} over {seeds} seeds" if seeds > 1 else "1 seed"
-    last = max(read(folder), key=lambda row: row["step"])
-    lines = [("final " + metric.replace("_", " "), f"{estimate_text(final)}  ({over}; {rows})")]
+    seeds = series(folder, metric)[1].shape[1]
+    logged = read(folder)
+    last = max(logged, key=lambda row: row["step"])
+    metrics = [name for name in _metrics(folder) if name != metric and any(name in row for row in logged)]
+    lines = [("final " + name.replace("_", " "), _final(folder, name, confidence)) for name in (metric, *metrics)]
     total = f", {number_text(last['step'] * seeds)} in all" if seeds > 1 else ""
     lines.append(("steps", f"{number_text(last['step'])} per seed{total}"))
     seconds = last.get("seconds")
@@ -97,6 +105,26 @@ def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95
         lines.append(("on", f"{hardware.get('processor')}, {hardware.get('cores')} cores; devices: {devices}"))
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines) + "\n"
+
+
+def _final(folder: Path, metric: str, confidence: float) -> str:
+    """The final value of one metric, in words."""
+    values = series(folder, metric)[1]
+    seeds, window = values.shape[1], max(1, len(values) // 20)
+    there = np.isfinite(values[-window:])
+    with np.errstate(invalid="ignore"):  # a seed without any finite value there is NaN, and so is the result
+        scores = np.where(there, values[-window:], 0.0).sum(axis=0) / there.sum(axis=0)
+        final = interval(scores, confidence=confidence)
+    rows = f"mean of the last {window} rows" if window > 1 else "last row"
+    over = f"{interval_text(seeds, confidence)} over {seeds} seeds" if seeds > 1 else "1 seed"
+    return f"{estimate_text(final)}  ({over}; {rows})"
+
+
+def _metrics(folder: Path) -> list[str]:
+    """The names of the environment's metrics, of which the run's log has columns."""
+    if not (folder / manifest.FILE).exists():
+        return []
+    return list(manifest.read(folder)["config"].get("spec", {}).get("metrics", ()))
 
 
 def duration_text(seconds: float | int) -> str:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,12 +25,30 @@ class RolloutState(NamedTuple):
     lengths: Float[Array, " E"]
 
 
+class Timesteps(NamedTuple):
+    """T steps of E environments, with what is counted of their episodes."""
+
+    step: Step
+    action: Array
+    extras: dict[str, Array]
+    outcome: Step
+    """What each action led to, before any reset; without ``metrics``."""
+    metrics: Float[Array, "T E M"] | tuple[()]
+    """``outcome.metrics``, as the environment gave them."""
+    returns: Float[Array, "T E N"]
+    """Undiscounted return of the episode so far, with this step."""
+    lengths: Float[Array, "T E"]
+
+
 class Rollout(NamedTuple):
     """Makes trajectories of T steps in E environments."""
 
     init: Callable[[PRNGKeyArray, PyTree], RolloutState]
     """(key, initial carry of E environments) -> state."""
     collect: Callable[[Act, PyTree, RolloutState, PRNGKeyArray], tuple[RolloutState, Trajectory, EpisodeStats]]
+    """(act, policy, state, key) -> (state, trajectory, sums over the episodes that ended)."""
+    play: Callable[[Act, PyTree, RolloutState, PRNGKeyArray], tuple[RolloutState, Timesteps]]
+    """The same steps one by one, for whoever counts episodes differently."""
 
 
 def select(condition: Bool[Array, " E"], yes: PyTree, no: PyTree) -> PyTree:
@@ -53,22 +71,24 @@ def make(env: Environment, num_envs: int, rollout_length: int, greedy: bool = Fa
     Actions of a box are clipped to it on their way to the environment, and stored as the policy drew them.
     """
     box = env.spec.action if isinstance(env.spec.action, Box) else None
-    bar = env.spec.success
-    reset, advance = jax.vmap(env.reset), jax.vmap(env.step)
+    advance = jax.vmap(env.step)
+
+    def reset(keys: Array) -> tuple[PyTree, Step]:
+        state, step = jax.vmap(env.reset)(keys)
+        return state, step._replace(metrics=())
 
     def init(key: PRNGKeyArray, carry: PyTree) -> RolloutState:
         state, step = reset(jax.random.split(key, num_envs))
         zeros = jnp.zeros_like(step.reward)
         return RolloutState(state, step, carry, zeros, zeros[:, 0])
 
-    def collect(
-        act: Act, policy: PyTree, state: RolloutState, key: PRNGKeyArray
-    ) -> tuple[RolloutState, Trajectory, EpisodeStats]:
-        def advance_once(state: RolloutState, key: PRNGKeyArray) -> tuple[RolloutState, Any]:
+    def play(act: Act, policy: PyTree, state: RolloutState, key: PRNGKeyArray) -> tuple[RolloutState, Timesteps]:
+        def advance_once(state: RolloutState, key: PRNGKeyArray) -> tuple[RolloutState, Timesteps]:
             key_act, key_step, key_reset = jax.random.split(key, 3)
             carry, action, extras = act(policy, state.carry, state.step, key_act, greedy)
             sent = jnp.clip(action, box.low, box.high) if box else action
             env_state, outcome = advance(jax.random.split(key_step, num_envs), state.env, sent)
+            metrics, outcome = outcome.metrics, outcome._replace(metrics=())
             ended = outcome.last
             env_state, step = jax.lax.cond(
                 anywhere(ended),
@@ -79,18 +99,29 @@ def make(env: Environment, num_envs: int, rollout_length: int, greedy: bool = Fa
             new = RolloutState(
                 env_state, step, carry, jnp.where(ended[:, None], 0.0, returns), jnp.where(ended, 0.0, lengths)
             )
-            return new, (state.step, action, extras, outcome, returns, lengths)
+            return new, Timesteps(state.step, action, extras, outcome, metrics, returns, lengths)
 
-        last_state, (step, action, extras, outcome, returns, lengths) = jax.lax.scan(
-            advance_once, state, jax.random.split(key, rollout_length)
-        )
-        ended = outcome.last
-        stats = EpisodeStats(
-            episodes=ended.sum(dtype=jnp.float32),
-            returns=jnp.where(ended[..., None], returns, 0.0).sum((0, 1)),
-            lengths=jnp.where(ended, lengths, 0.0).sum(),
-            successes=() if bar is None else (ended & (env.spec.scores(returns) > bar)).sum(dtype=jnp.float32),
-        )
-        return last_state, Trajectory(step, action, extras, outcome, state.carry), stats
+        return jax.lax.scan(advance_once, state, jax.random.split(key, rollout_length))
 
-    return Rollout(init, collect)
+    def collect(
+        act: Act, policy: PyTree, state: RolloutState, key: PRNGKeyArray
+    ) -> tuple[RolloutState, Trajectory, EpisodeStats]:
+        after, made = play(act, policy, state, key)
+        return after, Trajectory(made.step, made.action, made.extras, made.outcome, state.carry), _counted(made)
+
+    return Rollout(init, collect, play)
+
+
+def _counted(made: Timesteps) -> EpisodeStats:
+    """Sums over the episodes that ended."""
+    ended = made.outcome.last
+    stats = EpisodeStats(
+        episodes=ended.sum(dtype=jnp.float32),
+        returns=jnp.where(ended[..., None], made.returns, 0.0).sum((0, 1)),
+        lengths=jnp.where(ended, made.lengths, 0.0).sum(),
+    )
+    if isinstance(made.metrics, tuple):
+        return stats
+    known = ended[..., None] & jnp.isfinite(made.metrics)
+    sums = jnp.where(known, made.metrics, 0.0).sum((0, 1), dtype=jnp.float32)
+    return stats._replace(metrics=sums, known=known.sum((0, 1), dtype=jnp.float32))

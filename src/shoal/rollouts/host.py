@@ -80,9 +80,8 @@ class HostRollout:
         """``act`` for every seed's half, compiled: -> (carry, action, what is sent, extras)."""
         box = self.env.spec.action if isinstance(self.env.spec.action, Box) else None
 
-        def one(learner: PyTree, carry: PyTree, step: Moment, key: Array) -> tuple:
-            seen = Step._make(step)
-            carry, action, extras = act(learner, carry, seen, jax.random.wrap_key_data(key), greedy)
+        def one(learner: PyTree, carry: PyTree, step: Step, key: Array) -> tuple:
+            carry, action, extras = act(learner, carry, step, jax.random.wrap_key_data(key), greedy)
             return carry, action, jnp.clip(action, box.low, box.high) if box else action, extras
 
         if (act, greedy) not in self._act:
@@ -119,7 +118,7 @@ class HostRollout:
 
     def _order(self, half: Half, decide: Callable, learner: PyTree, key: Any, seeds: Any) -> tuple[Any, Any, Any]:
         """Decide for a half and let its workers step; gives (what was seen, action, extras), leaves [S, size, ...]."""
-        seen = half.shaped(half.step)
+        seen = half.seen()
         half.carry, action, sent, extras = decide(learner, half.carry, seen, key)
         rows, board = self.pool.rows[half.index], self.pool.board
         board.action[rows] = np.asarray(sent).reshape(board.action[rows].shape)
@@ -163,8 +162,8 @@ class HostRollout:
 
     def play(
         self, act: Act, learner: PyTree, keys: Key[Array, " S"], episodes: int, greedy: bool = True
-    ) -> tuple[Float[np.ndarray, "S episodes N"], Float[np.ndarray, "S episodes"]]:
-        """Returns and lengths of ``episodes`` whole episodes of every seed.
+    ) -> tuple[Float[np.ndarray, "S episodes N"], Float[np.ndarray, "S episodes"], Float[np.ndarray, "S episodes M"]]:
+        """Returns, lengths and metrics of ``episodes`` whole episodes of every seed.
 
         Every environment plays the same number of them (the last ones of some are not counted): who plays until there
         are enough hears of the short ones first.
@@ -180,6 +179,7 @@ class HostRollout:
         first = np.concatenate([[0], np.cumsum(quota)[:-1]])
         returns = np.zeros((self.width.seeds, episodes, spec.num_agents), np.float32)
         lengths, done = np.zeros((self.width.seeds, episodes)), np.zeros((self.width.seeds, self.width.num_envs), int)
+        metrics = np.zeros((self.width.seeds, episodes, len(spec.metrics)), np.float32)
         for chunk in itertools.count():
             drawn = [jax.device_get(self._seeds(keys, PLAYED, half.index, chunk)) for half in self.halves]
             for t in range(PLAYED):
@@ -196,16 +196,17 @@ class HostRollout:
                         if done[s, env] < quota[env]:
                             at = first[env] + done[s, env]
                             returns[s, at], lengths[s, at] = ended.returns[row], ended.lengths[row]
+                            metrics[s, at] = ended.outcome.metrics[row]
                             done[s, env] += 1
                 if (done >= quota).all():
-                    return returns, lengths
+                    return returns, lengths, metrics
         raise AssertionError("unreachable")
 
     def watch(
         self, act: Act, learner: PyTree, keys: Key[Array, " 1"], greedy: bool = True
-    ) -> Iterator[tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]]:
+    ) -> Iterator[tuple[np.ndarray | None, np.ndarray | None, Moment | None]]:
         """One episode of a single game in this process: before the first step (picture, None, None), then what each
-        step looks like, the action [N, ...] as it was sent, and the reward [N]."""
+        step looks like, the action [N, ...] as it was sent, and what it led to (leaves [...])."""
         half, stepper = self.halves[0], self.pool.here
         assert stepper is not None
         self.init(jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys))
@@ -214,12 +215,12 @@ class HostRollout:
         for chunk in itertools.count():
             acting, _ = jax.device_get(self._seeds(keys, PLAYED, 0, chunk))
             for t in range(PLAYED):
-                half.carry, _, sent, _ = decide(learner, half.carry, half.shaped(half.step), acting[t])
+                half.carry, _, sent, _ = decide(learner, half.carry, half.seen(), acting[t])
                 board.action[...] = np.asarray(sent).reshape(board.action.shape)
                 refresh(stepper.outcome[0], stepper.own)
                 game.step(board.action[0], stepper.outcome[0])  # not through the pool, which would reset at the end
                 half.step = copied(board.outcome, slice(None))
-                yield game.render(), board.action[0].copy(), half.step.reward[0]
+                yield game.render(), board.action[0].copy(), Moment._make(leaf[0] for leaf in half.step)
                 if half.step.last[0]:
                     return
 

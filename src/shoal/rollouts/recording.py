@@ -48,6 +48,11 @@ class Half:
         self.returns, self.lengths = np.where(ended[:, None], 0, self.returns), np.where(ended, 0, self.lengths)
         return Moment._make(np.where(_wide(ended, b), a, b) for a, b in zip(fresh, self.step, strict=True))
 
+    def seen(self) -> Step:
+        """What the policy acts on; leaves [S, size, ...]."""
+        assert self.step is not None
+        return self.shaped(visible(self.step))
+
     def shaped(self, rows: Any) -> Any:
         """[S · size, ...] as [S, size, ...]."""
         return jax.tree.map(lambda x: x.reshape(self.seeds, self.size, *x.shape[1:]), rows)
@@ -69,37 +74,45 @@ class Recording:
 
     def __init__(self, env: HostEnvironment, width: Width, length: int, noted: PyTree):
         batch = (width.seeds, length, width.num_envs)
-        self.step, self.outcome = blank(env.spec, *batch), blank(env.spec, *batch)
+        self.step, self.outcome = visible(blank(env.spec, *batch)), visible(blank(env.spec, *batch))
         self.action, self.extras = jax.tree.map(lambda x: np.empty((*batch, *x.shape[2:]), x.dtype), noted)
         self.episodes, self.lengths = np.zeros(width.seeds, np.float32), np.zeros(width.seeds, np.float32)
         self.returns = np.zeros((width.seeds, env.spec.num_agents), np.float32)
-        self._leaves = [*self.step, *self.outcome, *jax.tree.leaves((self.action, self.extras))]
-        self.spec, self.successes = env.spec, np.zeros(width.seeds, np.float32)
+        self._leaves = jax.tree.leaves((self.step, self.outcome, self.action, self.extras))
+        self.metrics = np.zeros((width.seeds, len(env.spec.metrics)), np.float32)
+        self.known = np.zeros_like(self.metrics)
 
-    def write(self, half: Half, t: int, noted: tuple[Moment, Any, Any], ended: Ended) -> None:
-        """One moment of one half: where it stood, its action and extras, and what that led to."""
+    def write(self, half: Half, t: int, noted: tuple[Step, Any, Any], ended: Ended) -> None:
+        """One timestep of one half: what was seen, the action and its extras, and what that led to."""
         seen, *decided = noted
         at = (slice(None), t, half.envs)
-        rows = [*seen, *half.shaped(ended.outcome), *jax.tree.leaves(decided)]
+        rows = jax.tree.leaves((seen, half.shaped(visible(ended.outcome)), decided))
         for there, here in zip(self._leaves, rows, strict=True):
             there[at] = here
         counted = ended.outcome.last & ~ended.lost
         if counted.any():
-            counted, returns, lengths = half.shaped((counted, ended.returns, ended.lengths))
+            metrics = ended.outcome.metrics
+            counted, returns, lengths, metrics = half.shaped((counted, ended.returns, ended.lengths, metrics))
             self.episodes += counted.sum(1)
             self.returns += np.where(counted[..., None], returns, 0).sum(1)
             self.lengths += np.where(counted, lengths, 0).sum(1)
-            if self.spec.success is not None:
-                self.successes += (counted & (self.spec.scores(returns) > self.spec.success)).sum(1)
+            known = counted[..., None] & np.isfinite(metrics)
+            self.metrics += np.where(known, metrics, 0).sum(1)
+            self.known += known.sum(1)
 
     def trajectory(self, carry: PyTree) -> Trajectory:
         """What was written, after the recurrent state it began with."""
-        return Trajectory._make((Step._make(self.step), self.action, self.extras, Step._make(self.outcome), carry))
+        return Trajectory._make((self.step, self.action, self.extras, self.outcome, carry))
 
     def stats(self) -> EpisodeStats:
         """Of the episodes that ended; leaves [S, ...]."""
-        successes = () if self.spec.success is None else self.successes
-        return EpisodeStats._make((self.episodes, self.returns, self.lengths, successes))
+        measured = (self.metrics, self.known) if self.metrics.size else ((), ())
+        return EpisodeStats._make((self.episodes, self.returns, self.lengths, *measured))
+
+
+def visible(moments: Moment) -> Step:
+    """What algorithms are given of moments: all but the metrics of episodes."""
+    return Step._make(moments)._replace(metrics=())
 
 
 def copied(moments: Moment, rows: slice) -> Moment:

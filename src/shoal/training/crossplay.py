@@ -1,6 +1,8 @@
 """Cross-play: policies that never met play on two sides of one environment, every run with every run."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +10,7 @@ from jaxtyping import Array, Float, Key
 
 from shoal.errors import InputError, unknown
 from shoal.records.intervals import interval
-from shoal.training.evaluation import check_episodes
+from shoal.training.evaluation import check_episodes, known_mean
 from shoal.training.meetings import meeting
 from shoal.types import Algorithm, AnyEnvironment, EnvSpec, Learner
 
@@ -39,6 +41,8 @@ class CrossPlay(NamedTuple):
     """The names of the agents of each side."""
     returns: tuple[tuple[np.ndarray, ...], ...]
     """``returns[a][b]`` is [S_a, S_b, episodes, 2]: a side's return, the mean over its agents."""
+    metrics: Mapping[str, tuple[tuple[np.ndarray, ...], ...]] = MappingProxyType({})
+    """Each of ``EnvSpec.metrics`` by name: ``metrics[name][a][b]`` is [S_a, S_b, episodes], NaN where not known."""
 
     @property
     def mean(self) -> Float[np.ndarray, "R R 2"]:
@@ -62,16 +66,12 @@ class CrossPlay(NamedTuple):
         The interval is over seeds, or over episodes where there is one seed.
         """
 
-        def own(pairs: np.ndarray) -> tuple[float, float, float]:
-            seeds = np.diagonal(pairs).T  # [S, episodes]
-            return interval(seeds.mean(-1) if len(seeds) > 1 else seeds[0])
-
-        rows = [[own(self.returns[a][a][..., side]) for side in (0, 1)] for a in range(len(self.names))]
+        rows = [[_own(self.returns[a][a][..., side]) for side in (0, 1)] for a in range(len(self.names))]
         return np.array(rows)
 
     def as_json(self) -> dict[str, Any]:
         """Names, and every number of the tables; of pairs of seeds the means over episodes [S_a, S_b, 2]."""
-        return {
+        said = {
             "names": self.names,
             "algorithms": self.algorithms,
             "sides": self.sides,
@@ -81,31 +81,50 @@ class CrossPlay(NamedTuple):
             "together": self.together,
             "pairs": [[pairs.mean(2) for pairs in row] for row in self.returns],
         }
+        if not self.metrics:
+            return said
+        found = {name: _every_entry(rows) for name, rows in self.metrics.items()}
+        ends = ("mean", "low", "high")
+        return said | {"metrics": {name: {x: e[..., i] for i, x in enumerate(ends)} for name, e in found.items()}}
 
     def _entries(self) -> Float[np.ndarray, "R R 2 3"]:
-        return np.array(
-            [
-                [[pairs_interval(pairs[..., side], same=a == b) for side in (0, 1)] for b, pairs in enumerate(row)]
-                for a, row in enumerate(self.returns)
-            ]
-        )
+        return np.stack([_every_entry([[p[..., side] for p in row] for row in self.returns]) for side in (0, 1)], 2)
 
     def __str__(self) -> str:
-        """A table for each side: rows play side 1, columns side 2; a letter stands for a run."""
+        """A table for each side and each metric: rows play side 1, columns side 2; a letter stands for a run."""
         count = len(self.names)
         letters = [chr(ord("A") + i) if count <= 26 else str(i + 1) for i in range(count)]
         titles = [f"{x} {name} ({kind})" for x, name, kind in zip(letters, self.names, self.algorithms, strict=True)]
-        entries, own = self._entries(), self.together
         many = any(self.returns[a][a].shape[0] > 1 for a in range(count))
         heads = [*letters, *["trained together"] * many]
+        tables = {
+            f"Return of side {side + 1}, mean over its agents ({', '.join(agents)})": [
+                [pairs[..., side] for pairs in row] for row in self.returns
+            ]
+            for side, agents in enumerate(self.sides)
+        }
+        tables |= {f"{name}, mean over episodes": rows for name, rows in self.metrics.items()}
         lines = []
-        for side, agents in enumerate(self.sides):
-            cells = [[_cell(*entries[a, b, side]) for b in range(count)] for a in range(count)]
+        for title, rows in tables.items():
+            entries = _every_entry(rows)
+            cells = [[_cell(*entry) for entry in row] for row in entries]
             if many:
-                cells = [[*row, _cell(*own[a, side])] for a, row in enumerate(cells)]
-            lines += [f"Return of side {side + 1}, mean over its agents ({', '.join(agents)})", ""]
-            lines += [*_table(["side 1 \\ side 2", *titles], [heads, *cells]), ""]
+                cells = [[*row, _cell(*_own(rows[a][a]))] for a, row in enumerate(cells)]
+            lines += [title, "", *_table(["side 1 \\ side 2", *titles], [heads, *cells]), ""]
         return "\n".join(lines[:-1])
+
+
+def _every_entry(rows: Sequence[Sequence[np.ndarray]]) -> Float[np.ndarray, "R R 3"]:
+    """(mean, low, high) of each run on side 1 with each on side 2, from [S_a, S_b, episodes]."""
+    return np.array([[pairs_interval(x, same=a == b) for b, x in enumerate(row)] for a, row in enumerate(rows)])
+
+
+def _own(pairs: Float[np.ndarray, "S S episodes"]) -> tuple[float, float, float]:
+    """(mean, low, high) over the seeds that play with themselves; over episodes where there is one."""
+    seeds = np.diagonal(pairs).T  # [S, episodes]
+    values = known_mean(seeds, axis=-1) if len(seeds) > 1 else seeds[0]
+    values = values[np.isfinite(values)]
+    return interval(values) if values.size else _UNKNOWN
 
 
 def pairs_interval(values: Float[np.ndarray, "A B episodes"], same: bool) -> tuple[float, float, float]:
@@ -120,14 +139,21 @@ def pairs_interval(values: Float[np.ndarray, "A B episodes"], same: bool) -> tup
 
     of which :func:`shoal.records.intervals.interval` gives the interval, cut at the lowest and highest pair. A run of
     one seed says nothing of its spread, so the interval is over the other's seeds then; with a single pair, over
-    episodes.
+    episodes. Episodes that are NaN, in which a metric is not known, are left out; where a pair has no other there is no
+    interval.
     """
     if values.shape[:2] == (1, 1):
-        return interval(values[0, 0])
-    pairs = values.mean(-1)
+        known = values[np.isfinite(values)]
+        return interval(known) if known.size else _UNKNOWN
+    pairs = known_mean(values, axis=2)
+    if np.isnan(pairs).any():
+        return float(known_mean(values, axis=(0, 1, 2))), math.nan, math.nan
     rows, columns, middle = pairs.mean(1), pairs.mean(0), pairs.mean()
     _, low, high = interval(rows + columns - middle) if same else interval(rows, columns - middle)
     return float(middle), max(low, float(pairs.min())), min(high, float(pairs.max()))
+
+
+_UNKNOWN = (math.nan, math.nan, math.nan)
 
 
 def first_side(spec: EnvSpec, chosen: Sequence[str | int] = ()) -> tuple[int, ...]:
@@ -174,15 +200,22 @@ def play(
     check_episodes(episodes)
     programs: dict[tuple[int, int], Callable] = {}  # players of the same algorithm, as an object, share a program
 
-    def entry(one: Player, two: Player) -> np.ndarray:
+    def entry(one: Player, two: Player) -> tuple[np.ndarray, np.ndarray]:
         kinds = id(one.algorithm), id(two.algorithm)
         if kinds not in programs:
             programs[kinds] = meeting(env, (one.algorithm, two.algorithm), side, episodes, greedy, num_workers)
-        return np.asarray(programs[kinds](one.learner, two.learner, key), np.float64)
+        returns, metrics = programs[kinds](one.learner, two.learner, key)
+        return np.asarray(returns, np.float64), np.asarray(metrics, np.float64)
 
-    returns = tuple(tuple(entry(one, two) for two in players) for one in players)
-    names = [tuple(x for i, x in enumerate(env.spec.agents) if (i in side) == mine) for mine in (True, False)]
-    return CrossPlay(tuple(p.name for p in players), tuple(p.kind for p in players), (names[0], names[1]), returns)
+    played = [[entry(one, two) for two in players] for one in players]
+    returns = tuple(tuple(returns for returns, _ in row) for row in played)
+    metrics = {
+        name: tuple(tuple(metrics[..., i] for _, metrics in row) for row in played)
+        for i, name in enumerate(env.spec.metrics)
+    }
+    agents = [tuple(x for i, x in enumerate(env.spec.agents) if (i in side) == mine) for mine in (True, False)]
+    names, kinds = tuple(p.name for p in players), tuple(p.kind for p in players)
+    return CrossPlay(names, kinds, (agents[0], agents[1]), returns, metrics)
 
 
 def _cell(mean: float, low: float, high: float) -> str:

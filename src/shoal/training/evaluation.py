@@ -1,7 +1,9 @@
-"""Judging policies: whole episodes, counted once each, and one episode recorded for a picture."""
+"""Judging policies: whole episodes, counted once each."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -9,24 +11,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from shoal.errors import InputError
+from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment
 from shoal.records.intervals import interval, interval_text
-from shoal.records.picture import Frame
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Width
-from shoal.types import Algorithm, AnyEnvironment, Box, Environment, EnvSpec, Learner, PyTree, Step
-
-SHOWN = 1000
-"""Most steps of an episode that a picture shows, where worker processes would step it: few look at more."""
+from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner, PyTree
 
 ENVS = 32
 """Most environments side by side that worker processes play judged episodes in, for each seed."""
 
 
 class Evaluation(NamedTuple):
-    """Undiscounted returns of finished episodes."""
+    """Undiscounted returns and metrics of finished episodes."""
 
     returns: np.ndarray
     """[S, episodes, N] each agent's return."""
@@ -34,13 +32,8 @@ class Evaluation(NamedTuple):
     """[S, episodes] steps."""
     scores: np.ndarray
     """[S, episodes] the number people quote: the sum over agents, or one copy (``EnvSpec.score``)."""
-    success: float | None = None
-    """``EnvSpec.success``."""
-
-    @property
-    def success_rate(self) -> float | None:
-        """Share of episodes that were won; None where nothing is."""
-        return None if self.success is None else float((self.scores > self.success).mean())
+    metrics: Mapping[str, np.ndarray] = MappingProxyType({})
+    """Each of ``EnvSpec.metrics`` by name: [S, episodes], NaN in episodes where it is not known."""
 
     @property
     def per_seed(self) -> np.ndarray:
@@ -64,18 +57,74 @@ class Evaluation(NamedTuple):
         """What the interval is over."""
         return self.per_seed if len(self.scores) > 1 else self.scores[0]
 
+    def metric(self, name: str) -> "MetricMean":
+        """The mean of one metric over the episodes in which it is known.
+
+        Raises:
+            InputError: the environment has no such metric.
+        """
+        if name not in self.metrics:
+            raise unknown("metric", name, self.metrics)
+        return _mean(self.metrics[name])
+
     def as_json(self) -> dict[str, Any]:
         """The numbers, as ``evaluation.json`` keeps them."""
         low, high = self.interval
-        won = {} if self.success_rate is None else {"success_rate": self.success_rate}
-        return {"mean": self.mean, "low": low, "high": high, "per_seed": self.per_seed.tolist(), **won}
+        said = {"mean": self.mean, "low": low, "high": high, "per_seed": self.per_seed.tolist()}
+        if not self.metrics:
+            return said
+        means = {name: self.metric(name) for name in self.metrics}
+        return said | {"metrics": {name: m._asdict() | {"per_seed": m.per_seed.tolist()} for name, m in means.items()}}
 
     def __str__(self) -> str:
+        """The score, and one line for each metric."""
         seeds, episodes = self.scores.shape
         low, high = self.interval
         over = f"{seeds} seeds × {episodes} episodes" if seeds > 1 else f"{episodes} episodes"
-        won = "" if self.success_rate is None else f"; {100 * self.success_rate:.1f} % won"
-        return f"{self.mean:.2f} ({interval_text(self._judged.size)} {low:.2f} … {high:.2f}, {over}){won}"
+        lines = [f"{self.mean:.2f} ({interval_text(self._judged.size)} {low:.2f} … {high:.2f}, {over})"]
+        return "\n".join([*lines, *(_line(name, self.metric(name), self.scores.size) for name in self.metrics)])
+
+
+class MetricMean(NamedTuple):
+    """The mean of a metric, and its 95 % interval: over seeds, or over episodes where there is one seed."""
+
+    mean: float
+    """Of the seeds' means; NaN where the metric is known in no episode."""
+    low: float
+    high: float
+    per_seed: np.ndarray
+    """[S] mean of each seed, NaN where it is known in none of its episodes."""
+    episodes: int
+    """In how many episodes of all seeds it is known."""
+    samples: int
+    """How many values the interval is over."""
+
+
+def known_mean(values: np.ndarray, axis: int | tuple[int, ...], keepdims: bool = False) -> np.ndarray:
+    """The mean of the finite ones among ``values``; NaN where there are none."""
+    known = np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        total = np.where(known, values, 0.0).sum(axis, dtype=np.float64, keepdims=keepdims)
+        return total / known.sum(axis, keepdims=keepdims)
+
+
+def _mean(values: np.ndarray) -> MetricMean:
+    """Of a metric [S, episodes]."""
+    per_seed = known_mean(values, axis=1)
+    samples = per_seed if len(values) > 1 else values[0].astype(np.float64)
+    samples = samples[np.isfinite(samples)]
+    mean, low, high = interval(samples) if samples.size else (math.nan,) * 3
+    return MetricMean(mean, low, high, per_seed, int(np.isfinite(values).sum()), samples.size)
+
+
+def _line(name: str, found: MetricMean, episodes: int) -> str:
+    """One metric in words; ``won`` in per cent."""
+    if not found.episodes:
+        return f"{name} is not known in any episode"
+    scale, digits, unit = (100.0, 1, " %") if name == "won" else (1.0, 2, "")
+    mean, low, high = (f"{scale * x:.{digits}f}" for x in (found.mean, found.low, found.high))
+    some = f", known in {found.episodes} of {episodes} episodes" if found.episodes < episodes else ""
+    return f"{name} {mean}{unit} ({interval_text(found.samples)} {low} … {high}{some})"
 
 
 def evaluate(
@@ -106,100 +155,33 @@ def evaluate(
     return judged(env.spec, *map(np.asarray, run(learner, jax.random.split(key, seeds))))
 
 
-def judged(spec: EnvSpec, returns: np.ndarray, lengths: np.ndarray) -> Evaluation:
-    """Returns [S, episodes, N] and lengths [S, episodes] with the scores that they make."""
-    return Evaluation(returns, lengths, spec.scores(returns), spec.success)
+def judged(spec: EnvSpec, returns: np.ndarray, lengths: np.ndarray, metrics: np.ndarray) -> Evaluation:
+    """Returns [S, episodes, N], lengths [S, episodes] and metrics [S, episodes, M] with the scores that they make."""
+    named = {name: metrics[..., i] for i, name in enumerate(spec.metrics)}
+    return Evaluation(returns, lengths, spec.scores(returns), named)
 
 
 def first_episodes(
     env: Environment, act: fused.Act, carry: PyTree, episodes: int, greedy: bool
-) -> Callable[[PyTree, Array], tuple[Array, Array]]:
-    """(policy, key) -> returns [episodes, N] and lengths [episodes] of whole episodes.
+) -> Callable[[PyTree, Array], tuple[Array, Array, Array]]:
+    """(policy, key) -> returns [episodes, N], lengths [episodes] and metrics [episodes, M] of whole episodes.
 
     One environment plays each of them, from recurrent state ``carry``; what comes after its first episode is not
     counted, since environments whose episodes are short would otherwise count more often.
     """
     rollout = fused.make(env, episodes, env.spec.horizon, greedy)
 
-    def play(policy: PyTree, key: Array) -> tuple[Array, Array]:
+    def play(policy: PyTree, key: Array) -> tuple[Array, Array, Array]:
         key_reset, key_play = jax.random.split(key)
-        _, trajectory, _ = rollout.collect(act, policy, rollout.init(key_reset, carry), key_play)
-        last = trajectory.outcome.last
+        _, made = rollout.play(act, policy, rollout.init(key_reset, carry), key_play)
+        last = made.outcome.last
         counted = (jnp.cumsum(last, 0) - last) == 0  # the first episode of each environment, to its last step
-        return (trajectory.outcome.reward * counted[..., None]).sum(0), counted.sum(0)
+        told = jnp.zeros((*last.shape, 0)) if isinstance(made.metrics, tuple) else made.metrics
+        ended = (counted & last)[..., None]
+        metrics = jnp.where(ended.any(0), jnp.where(ended, told, 0.0).sum(0), jnp.nan)
+        return (made.outcome.reward * counted[..., None]).sum(0), counted.sum(0), metrics
 
     return play
-
-
-class Episode(NamedTuple):
-    """One episode, for a picture."""
-
-    states: list[PyTree]
-    """A device environment's states, one more than there are steps."""
-    frames: list[Frame] | None
-    """What each moment looks like, one more than there are steps; None where nobody can draw it."""
-    actions: np.ndarray
-    """[T, N] or [T, N, A]."""
-    rewards: np.ndarray
-    """[T, N]."""
-
-
-def record(
-    env: AnyEnvironment, algorithm: Algorithm, learner: Learner, key: Key[Array, ""], episodes: int, greedy: bool = True
-) -> list[Episode]:
-    """Play ``episodes`` episodes with one seed's policy (learner leaves have no axis of seeds).
-
-    Raises:
-        InputError: there is no episode to play.
-    """
-    check_episodes(episodes)
-    keys = jax.random.split(key, episodes)
-    if isinstance(env, HostEnvironment):
-        with closing(HostRollout(env, algorithm.initial_carry, Width(1, 1, 0), 1, render=True)) as rollout:
-            return [_recorded(rollout, algorithm, learner, key, greedy) for key in keys]
-    space = env.spec.action
-
-    def first_moment(key: Array) -> tuple[PyTree, Step, PyTree]:
-        state, step = env.reset(key)
-        return state, jax.tree.map(lambda x: x[None], step), algorithm.initial_carry(1)
-
-    def moment(loop: tuple, key: Array) -> tuple[tuple, tuple]:
-        state, step, carry = loop
-        key_act, key_step = jax.random.split(key)
-        carry, action, _ = algorithm.act(learner, carry, step, key_act, greedy)
-        sent = jnp.clip(action, space.low, space.high) if isinstance(space, Box) else action
-        state, outcome = env.step(key_step, state, sent[0])
-        return (state, jax.tree.map(lambda x: x[None], outcome), carry), (state, sent[0], outcome.reward, outcome.last)
-
-    def play(key: Array) -> tuple:
-        key_reset, key_play = jax.random.split(key)
-        start = first_moment(key_reset)
-        return start[0], jax.lax.scan(moment, start, jax.random.split(key_play, env.spec.horizon))[1]
-
-    def cut(played: tuple) -> Episode:
-        first, (states, actions, rewards, last) = jax.device_get(played)
-        length = int(np.argmax(last)) + 1 if last.any() else len(last)
-        stands = [first] + [jax.tree.map(lambda x, t=t: x[t], states) for t in range(length)]
-        frames = None if env.render is None else [env.render(state) for state in stands]
-        return Episode(stands, frames, actions[:length], rewards[:length])
-
-    run = jax.jit(play)  # compiled once, however many episodes
-    return [cut(run(key)) for key in keys]
-
-
-def _recorded(rollout: HostRollout, algorithm: Algorithm, learner: Learner, key: Array, greedy: bool) -> Episode:
-    """One episode of the only game of ``rollout``."""
-    one = jax.tree.map(lambda x: x[None], learner)
-    frames, actions, rewards = [], [], []
-    for look, action, reward in rollout.watch(algorithm.act, one, key[None], greedy):
-        frames.append(look)
-        if action is not None:
-            actions.append(action)
-            rewards.append(reward)
-        if len(actions) == SHOWN:
-            break
-    seen = None if any(frame is None for frame in frames) else frames
-    return Episode([], seen, np.stack(actions), np.stack(rewards))
 
 
 def check_episodes(episodes: int) -> None:

@@ -15,7 +15,7 @@ from shoal.game import HostEnvironment, blank
 from shoal.notices import Warn
 from shoal.rollouts.pool import sendable
 from shoal.rollouts.ray_library import actors, library
-from shoal.rollouts.recording import Width
+from shoal.rollouts.recording import Width, visible
 from shoal.training import feed as feeds
 from shoal.training import learning
 from shoal.training.feed import Feed
@@ -105,7 +105,7 @@ def compile_program(
 
         return advance
 
-    def play(learner: Learner, key: Array, episodes: int, greedy: bool) -> tuple[np.ndarray, np.ndarray] | None:
+    def play(learner: Learner, key: Array, episodes: int, greedy: bool) -> tuple[np.ndarray, ...] | None:
         return held[0].play(learner, key, episodes, greedy) if isinstance(held[0], Processes) else None
 
     def template() -> TrainState:
@@ -152,7 +152,7 @@ def trajectory_shape(
     def acted(key: Array, step: Step) -> tuple[PyTree, Array, dict[str, Array]]:
         return algorithm.act(algorithm.init(key), algorithm.initial_carry(num_envs), step, key, False)
 
-    step = Step._make(blank(env.spec, num_envs))
+    step = visible(blank(env.spec, num_envs))
     carry, action, extras = jax.eval_shape(acted, jax.random.key(0), step)
     whole = partial(_wider, *seeds, settings.rollout_length)
     step, action, extras = jax.tree.map(whole, (step, action, extras))

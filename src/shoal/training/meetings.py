@@ -15,8 +15,12 @@ from shoal.rollouts.recording import Width
 from shoal.training.evaluation import ENVS, first_episodes
 from shoal.types import Algorithm, AnyEnvironment, Environment, Learner, PyTree, Step
 
-Meeting = Callable[[Learner, Learner, Array], Float[Array | np.ndarray, "A B episodes 2"]]
-"""(learners of one [A, ...], of the other [B, ...], key) -> both sides' returns, the means of their agents'."""
+Meeting = Callable[
+    [Learner, Learner, Array],
+    tuple[Float[Array | np.ndarray, "A B episodes 2"], Float[Array | np.ndarray, "A B episodes M"]],
+]
+"""(learners of one [A, ...], of the other [B, ...], key) -> both sides' returns, the means of their agents', and the
+episodes' metrics."""
 
 
 def meeting(
@@ -60,14 +64,14 @@ def _on_device(
 ) -> Meeting:
     games = first_episodes(env, act, carry, episodes, greedy)
 
-    def pair(ours: Learner, theirs: Learner, key: Array) -> Array:
-        returns, _ = games((ours, theirs), key)
-        return jnp.stack([returns[:, mine].mean(-1), returns[:, ~mine].mean(-1)], -1)
+    def pair(ours: Learner, theirs: Learner, key: Array) -> tuple[Array, Array]:
+        returns, _, metrics = games((ours, theirs), key)
+        return jnp.stack([returns[:, mine].mean(-1), returns[:, ~mine].mean(-1)], -1), metrics
 
-    def every_pair(ours: Learner, theirs: Learner, key: Array) -> Array:
+    def every_pair(ours: Learner, theirs: Learner, key: Array) -> tuple[Array, Array]:
         rows, columns = (jnp.arange(len(jax.tree.leaves(learner)[0])) for learner in (ours, theirs))
 
-        def row(turn: tuple[Learner, Array]) -> Array:
+        def row(turn: tuple[Learner, Array]) -> tuple[Array, Array]:
             keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, turn[1]), columns)
             return jax.vmap(pair, (None, 0, 0), axis_name=fused.SEEDS)(turn[0], theirs, keys)
 
@@ -85,7 +89,7 @@ def _on_host(
     greedy: bool,
     num_workers: int | None,
 ) -> Meeting:
-    def every_pair(ours: Learner, theirs: Learner, key: Array) -> np.ndarray:
+    def every_pair(ours: Learner, theirs: Learner, key: Array) -> tuple[np.ndarray, np.ndarray]:
         rows, columns = (len(jax.tree.leaves(learner)[0]) for learner in (ours, theirs))
         pairs = (
             jax.tree.map(lambda x: jnp.repeat(x, columns, axis=0), ours),
@@ -93,8 +97,8 @@ def _on_host(
         )
         width = Width(rows * columns, min(episodes, ENVS), num_workers)
         with closing(HostRollout(env, carry, width, 1)) as rollout:
-            returns, _ = rollout.play(act, pairs, jax.random.split(key, rows * columns), episodes, greedy)
+            returns, _, metrics = rollout.play(act, pairs, jax.random.split(key, rows * columns), episodes, greedy)
         both = np.stack([returns[..., mine].mean(-1), returns[..., ~mine].mean(-1)], -1)
-        return both.reshape(rows, columns, episodes, 2)
+        return both.reshape(rows, columns, episodes, 2), metrics.reshape(rows, columns, episodes, -1)
 
     return every_pair

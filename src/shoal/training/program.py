@@ -32,7 +32,8 @@ class Program(NamedTuple):
     replay_bytes: int
     """What the replay buffers of all seeds hold on one device when they are full."""
     play: Any = None
-    """(act, learner, keys, episodes, greedy) -> returns and lengths, where roll-outs hold worker processes."""
+    """(learner, key, episodes, greedy) -> returns, lengths and metrics of whole episodes, where rollouts hold worker
+    processes; None, or a result of None, where they do not."""
     close: Callable[[], None] = lambda: None
     """End what it holds."""
 

@@ -1,8 +1,11 @@
 """What a run tells the user on standard error: the live line, notes, and warnings."""
 
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from shoal import notices
+from shoal.records.report import metric_text
 from shoal.types import Seconds
 
 
@@ -32,20 +35,27 @@ class Progress:
         self.terminal = notices.on_terminal()
         self.began = self.printed = time.monotonic()
         self.score: float | None = None
+        self.metrics: dict[str, float] = {}
 
-    def update(self, step: int, score: float | None, speed: float) -> None:
-        """Show ``step`` env steps per seed done, the mean score of late, and ``speed`` env steps/s over all seeds."""
+    def update(
+        self, step: int, score: float | None, speed: float, metrics: Mapping[str, float] = MappingProxyType({})
+    ) -> None:
+        """Show ``step`` env steps per seed done, the mean score of late, ``won`` or else the first of the episodes'
+        ``metrics``, and ``speed`` env steps/s over all seeds."""
         now = time.monotonic()
         self.score = self.score if score is None else score
+        self.metrics.update(metrics)
         if not self.shown or (not self.terminal and now - self.printed < self.quiet and step < self.total):
             return
         self.printed = now
         left = (self.total - step) * self.seeds / max(speed, 1e-9)
         told = "–" if self.score is None else f"{self.score:.2f}"
+        name = "won" if "won" in self.metrics else next(iter(self.metrics), "")
+        metric = f" · {metric_text(name, self.metrics[name])}" if name else ""
         per_seed = f" × {self.seeds} seeds" if self.seeds > 1 else ""
         line = (
             f"{readable(step)}/{readable(self.total)} steps{per_seed} · {readable(speed)} steps/s · "
-            f"return {told} · {clock(left)} left"
+            f"return {told}{metric} · {clock(left)} left"
         )
         end = "" if self.terminal else "\n"
         notices.write(f"\r\033[K{line}{end}" if self.terminal else line + end)

@@ -12,7 +12,8 @@ from shoal.types import EpisodeStats
 Row = dict[str, Any]
 """Sums over the updates so far, as JSON holds them; ``count`` of updates and seconds ``spent``."""
 
-_NO_METRICS = ("episodes", "returns", "lengths", "successes", "count", "spent")
+_EPISODES = ("episodes", "returns", "lengths", "metrics", "known")
+_NO_METRICS = (*_EPISODES, "count", "spent")
 
 
 def sums_of(stats: EpisodeStats) -> dict[str, np.ndarray]:
@@ -27,7 +28,7 @@ def add(row: Row, columns: dict[str, np.ndarray], start: int, stop: int, spent: 
 
 
 def summary(row: Row, spec: EnvSpec, settings: Settings, update: int, elapsed: float) -> dict[str, Any]:
-    """The row as means; None for a seed in which no episode ended.
+    """The row as means; None for a seed in which no episode ended, or none in which a metric is known.
 
     Args:
         row: the sums.
@@ -41,18 +42,24 @@ def summary(row: Row, spec: EnvSpec, settings: Settings, update: int, elapsed: f
     with np.errstate(invalid="ignore", divide="ignore"):
         returns = np.asarray(row["returns"]) / episodes[:, None]
         lengths = np.asarray(row["lengths"]) / episodes
-        success = {"success": _or_none(np.asarray(row["successes"]) / episodes)} if "successes" in row else {}
+        metrics = np.asarray(row["metrics"]) / np.asarray(row["known"]) if "metrics" in row else None
+    named = {} if metrics is None else {name: _or_none(metrics[:, i]) for i, name in enumerate(spec.metrics)}
     return {
         "step": update * steps,
         "update": update,
         "seconds": round(elapsed, 3),
         "steps_per_second": round(count * steps * settings.seeds / max(row["spent"], 1e-9), 1),
         "return": _or_none(spec.scores(returns)),
-        **success,
+        **named,
         **{f"return/{name}": _or_none(returns[:, i]) for i, name in enumerate(spec.agents)},
         "episode_length": _or_none(lengths),
-        **{name: [x / count for x in value] for name, value in row.items() if name not in _NO_METRICS},
+        **{_column(name, spec): [x / count for x in row[name]] for name in row if name not in _NO_METRICS},
     }
+
+
+def _column(name: str, spec: EnvSpec) -> str:
+    """What an update's metric is called in the log: the environment's metrics keep their names."""
+    return f"update/{name}" if name in spec.metrics else name
 
 
 def _add(before: list | None, values: np.ndarray) -> list:

@@ -58,8 +58,8 @@ class Processes:
         """See :class:`Source`."""
         return Collected(*self.rollout.collect(self.act, acting(learner), keys), {}, [])
 
-    def play(self, learner: Learner, key: Array, episodes: int, greedy: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Returns and lengths of whole episodes."""
+    def play(self, learner: Learner, key: Array, episodes: int, greedy: bool) -> tuple[np.ndarray, ...]:
+        """Returns, lengths and metrics of whole episodes."""
         keys = jax.random.split(key, self.rollout.width.seeds)
         return self.rollout.play(self.act, acting(learner), keys, episodes, greedy)
 

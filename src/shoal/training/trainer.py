@@ -203,9 +203,10 @@ class Trainer:
             if self._row["count"] >= self.per_row or self.update == self.settings.num_updates:
                 self.log.write(written)
                 self._row = {}
-        scores = [s for s in written["return"] if s is not None]
+        means = {name: _mean(written[name]) for name in ("return", *self.env.spec.metrics) if name in written}
+        score, known = means.pop("return"), {name: mean for name, mean in means.items() if mean is not None}
         speed = n * self.settings.steps_per_update * self.settings.seeds / max(spent, 1e-9)
-        self.progress.update(self.step, sum(scores) / len(scores) if scores else None, speed)
+        self.progress.update(self.step, score, speed, known)
 
     def _refuse(self, name: str, seed: int, value: Any, update: int) -> NoReturn:
         raise NonFiniteError(
@@ -232,6 +233,12 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _mean(seeds: list[float | None]) -> float | None:
+    """Over the seeds that have a value."""
+    values = [x for x in seeds if x is not None]
+    return sum(values) / len(values) if values else None
 
 
 def _devices(shards: dict[str, int]) -> str:

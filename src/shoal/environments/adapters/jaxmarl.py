@@ -32,9 +32,9 @@ def make(task: str, *, shaping: float = 0.0, **options: Any) -> Environment:
 
     What JaxMARL merges into ``done`` is told apart. Victory, defeat and a fall are terminations; the end of time is a
     time limit: 101 steps in SMAX and 26 in MPE (JaxMARL compares before it counts), 400 in Overcooked, 1000 in MABrax,
-    none in Hanabi. In SMAX a dead ally's observation is zero, it may only stop, and the team's reward goes on; a battle
-    was won exactly if its return is above 1.5: the damage dealt adds up to 1 at most, and to 1 with every enemy dead,
-    when the winners receive 1 more (``won_battle_bonus``).
+    none in Hanabi. In SMAX a dead ally's observation is zero, it may only stop, and the team's reward goes on. Its
+    metrics are ``won`` (all enemies are dead and an ally is not: when JaxMARL pays ``won_battle_bonus``),
+    ``dead_allies`` and ``dead_enemies``; where both armies are played, ``allies_won`` and ``enemies_won``.
 
     The state is ``world_state`` in SMAX and the whole observation of Brax in MABrax, else the concatenation of all
     observations.
@@ -130,7 +130,9 @@ def environment(name: str, env: Any, family: Family, shaping: float = 0.0) -> En
         if family.mortal:
             alive = ~jnp.stack([done[agent] for agent in agents])
         last = done["__all__"]
-        return state, look(seen, state, alive, reward, family.terminated(env, state, last), last, first=False)
+        outcome = look(seen, state, alive, reward, family.terminated(env, state, last), last, first=False)
+        metrics = [jnp.asarray(metric(env, state), jnp.float32) for metric in family.metrics.values()]
+        return state, outcome._replace(metrics=jnp.stack(metrics)) if metrics else outcome
 
     render = None if family.draw is None else lambda state: family.draw(env, state)  # pyright: ignore[reportOptionalCall]
     return Environment(spec, reset, step, render)
@@ -158,7 +160,7 @@ def _describe(name: str, env: Any, family: Family, shaping: float) -> EnvSpec:
         horizon=family.horizon(env),
         shared_reward=shared,
         score="mean" if family.shared_reward else "sum",
-        success=family.success(env) if family.success and shared else None,
+        metrics=tuple(family.metrics),
         novel=() if family.novel is None else family.novel(env),
     )
 

@@ -1,6 +1,7 @@
 """What must be known of JaxMARL's environments beyond their common interface."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -33,8 +34,8 @@ class Family(NamedTuple):
     """``info`` holds shaped rewards."""
     draw: Callable[[Any, Any], Scene] | None = None
     """(env, state) -> a picture."""
-    success: Callable[[Any], float] | None = None
-    """env -> the score above which an episode was won."""
+    metrics: Mapping[str, Callable[[Any, Any], Array]] = MappingProxyType({})
+    """The episodes' metrics by name: (env, state) -> the value, should the episode end there."""
 
 
 def _never(env: Any, state: Any, done: Bool[Array, ""]) -> Bool[Array, ""]:
@@ -49,6 +50,24 @@ def _decided(env: Any, state: Any, done: Bool[Array, ""]) -> Bool[Array, ""]:
     """In SMAX: one of the armies is gone."""
     alive = _battle(state).unit_alive
     return ~(alive[: env.num_allies].any() & alive[env.num_allies :].any())
+
+
+def _dead(env: Any, state: Any) -> tuple[Array, Array]:
+    """In SMAX: how many allies and how many enemies are dead."""
+    dead = ~_battle(state).unit_alive
+    return dead[: env.num_allies].sum(), dead[env.num_allies :].sum()
+
+
+def _won(env: Any, state: Any) -> Array:
+    """In SMAX: all enemies are dead and an ally is not, which is when JaxMARL pays its bonus; both may die at once."""
+    allies, enemies = _dead(env, state)
+    return (enemies == env.num_enemies) & (allies < env.num_allies)
+
+
+def _lost(env: Any, state: Any) -> Array:
+    """In SMAX: all allies are dead and an enemy is not."""
+    allies, enemies = _dead(env, state)
+    return (allies == env.num_allies) & (enemies < env.num_enemies)
 
 
 def _fallen(env: Any, state: Any, done: Bool[Array, ""]) -> Bool[Array, ""]:
@@ -119,7 +138,11 @@ _BATTLE = Family(
     novel=lambda env: _relative(env),
     kinds=lambda env: _unit_types(env),
     draw=_draw_battle,
-    success=lambda env: 1.0 + env.won_battle_bonus / 2,  # damage adds up to 1 at most
+    metrics={
+        "won": _won,
+        "dead_allies": lambda env, state: _dead(env, state)[0],
+        "dead_enemies": lambda env, state: _dead(env, state)[1],
+    },
 )
 _PARTICLES = Family(horizon=lambda env: env.max_steps + 1, terminated=_never)
 _KITCHEN = Family(horizon=lambda env: env.max_steps, terminated=_never, shared_reward=True, shaped=True)
@@ -140,7 +163,11 @@ _CARDS = Family(
 FAMILIES: dict[str, Family] = {
     "HeuristicEnemySMAX": _BATTLE,
     "LearnedPolicyEnemySMAX": _BATTLE,
-    "SMAX": _BATTLE._replace(shared_reward=False, kinds=None),  # both armies are played, and each is one role
+    "SMAX": _BATTLE._replace(  # both armies are played, and each is one role
+        shared_reward=False,
+        kinds=None,
+        metrics={"allies_won": _won, "enemies_won": _lost} | {k: v for k, v in _BATTLE.metrics.items() if k != "won"},
+    ),
     "hanabi": _CARDS,
     "overcooked": _KITCHEN,
     "overcooked_v2": _KITCHEN,

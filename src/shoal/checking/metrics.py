@@ -1,0 +1,47 @@
+"""The metrics of episodes: what an environment promises of them, and what random play gave."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from shoal.checking.report import Finding
+from shoal.checking.rules import Played, Rule, when
+from shoal.records.report import metric_text
+
+
+def metrics(played: Played) -> Iterator[Finding]:
+    """The metrics of an episode that ended are finite and known, and ``won`` is a share."""
+    spec, ended = played.spec, [e for e in played.episodes if e.ended]
+    for i, name in enumerate(spec.metrics):
+        told = [(e, float(e.moments.metrics[-1, i])) for e in ended]
+        infinite = next(((e, x) for e, x in told if np.isinf(x)), None)
+        if infinite is not None:
+            yield Finding("error", f"metric {name}", f"it is infinite {when(infinite[0], infinite[0].steps)}.")
+        outside = next(((e, x) for e, x in told if name == "won" and np.isfinite(x) and not 0 <= x <= 1), None)
+        if outside is not None:
+            e, x = outside
+            text = f"it is {x:g} {when(e, e.steps)}, but it must be 1 where an episode was won and 0 where it was not."
+            yield Finding("error", "metric won", text)
+        unknown = [e for e, x in told if np.isnan(x)]
+        if unknown:
+            e = unknown[0]
+            yield Finding(
+                "warning",
+                f"metric {name}",
+                f"it is not known (NaN) in {len(unknown)} of {len(ended)} episodes that ended, at first in episode "
+                f"{e.number} (seed {e.seed}), which are left out of its mean; a metric that is only given where it is "
+                f"favourable has a wrong mean.",
+            )
+
+
+def means(played: Played) -> str:
+    """What they were on average; empty where the environment names none, or no episode ended."""
+    told = [e.moments.metrics[-1] for e in played.episodes if e.ended]
+    if not told or not played.spec.metrics:
+        return ""
+    known = [[float(x) for x in column if np.isfinite(x)] for column in zip(*told, strict=True)]
+    named = zip(played.spec.metrics, known, strict=True)
+    return "; " + ", ".join(metric_text(name, sum(xs) / len(xs)) if xs else f"{name} unknown" for name, xs in named)
+
+
+RULES: tuple[Rule, ...] = (metrics,)

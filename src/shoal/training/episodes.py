@@ -1,0 +1,104 @@
+"""One or several episodes step by step, for a picture."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from shoal.game import HostEnvironment
+from shoal.records.picture import Frame
+from shoal.rollouts.host import HostRollout
+from shoal.rollouts.recording import Width
+from shoal.training.evaluation import check_episodes
+from shoal.types import Algorithm, AnyEnvironment, Box, EnvSpec, Learner, PyTree, Step
+
+SHOWN = 1000
+"""Most steps of an episode that a picture shows, where worker processes would step it: few look at more."""
+
+
+class Episode(NamedTuple):
+    """One episode, for a picture."""
+
+    states: list[PyTree]
+    """A device environment's states, one more than there are steps."""
+    frames: list[Frame] | None
+    """What each moment looks like, one more than there are steps; None where nobody can draw it."""
+    actions: np.ndarray
+    """[T, N] or [T, N, A]."""
+    rewards: np.ndarray
+    """[T, N]."""
+    metrics: dict[str, float]
+    """Each of ``EnvSpec.metrics`` that is known; empty where the episode did not end."""
+
+
+def record(
+    env: AnyEnvironment, algorithm: Algorithm, learner: Learner, key: Key[Array, ""], episodes: int, greedy: bool = True
+) -> list[Episode]:
+    """Play ``episodes`` episodes with one seed's policy (learner leaves have no axis of seeds).
+
+    Raises:
+        InputError: there is no episode to play.
+    """
+    check_episodes(episodes)
+    keys = jax.random.split(key, episodes)
+    if isinstance(env, HostEnvironment):
+        with closing(HostRollout(env, algorithm.initial_carry, Width(1, 1, 0), 1, render=True)) as rollout:
+            return [_recorded(rollout, algorithm, learner, key, greedy) for key in keys]
+    space = env.spec.action
+
+    def first_moment(key: Array) -> tuple[PyTree, Step, PyTree]:
+        state, step = env.reset(key)
+        return state, batched(step), algorithm.initial_carry(1)
+
+    def batched(step: Step) -> Step:
+        return jax.tree.map(lambda x: x[None], step._replace(metrics=()))
+
+    def moment(loop: tuple, key: Array) -> tuple[tuple, tuple]:
+        state, step, carry = loop
+        key_act, key_step = jax.random.split(key)
+        carry, action, _ = algorithm.act(learner, carry, step, key_act, greedy)
+        sent = jnp.clip(action, space.low, space.high) if isinstance(space, Box) else action
+        state, outcome = env.step(key_step, state, sent[0])
+        noted = (state, sent[0], outcome.reward, outcome.last, outcome.metrics)
+        return (state, batched(outcome), carry), noted
+
+    def play(key: Array) -> tuple:
+        key_reset, key_play = jax.random.split(key)
+        start = first_moment(key_reset)
+        return start[0], jax.lax.scan(moment, start, jax.random.split(key_play, env.spec.horizon))[1]
+
+    def cut(played: tuple) -> Episode:
+        first, (states, actions, rewards, last, metrics) = jax.device_get(played)
+        length = int(np.argmax(last)) + 1 if last.any() else len(last)
+        stands = [first] + [jax.tree.map(lambda x, t=t: x[t], states) for t in range(length)]
+        frames = None if env.render is None else [env.render(state) for state in stands]
+        told = metrics[length - 1] if last.any() and env.spec.metrics else ()
+        return Episode(stands, frames, actions[:length], rewards[:length], _known(env.spec, told))
+
+    run = jax.jit(play)  # compiled once, however many episodes
+    return [cut(run(key)) for key in keys]
+
+
+def _recorded(rollout: HostRollout, algorithm: Algorithm, learner: Learner, key: Array, greedy: bool) -> Episode:
+    """One episode of the only game of ``rollout``."""
+    one = jax.tree.map(lambda x: x[None], learner)
+    frames, actions, rewards, told = [], [], [], ()
+    for look, action, outcome in rollout.watch(algorithm.act, one, key[None], greedy):
+        frames.append(look)
+        if action is not None and outcome is not None:
+            actions.append(action)
+            rewards.append(outcome.reward)
+            told = outcome.metrics if outcome.last else ()
+        if len(actions) == SHOWN:
+            break
+    seen = None if any(frame is None for frame in frames) else frames
+    return Episode([], seen, np.stack(actions), np.stack(rewards), _known(rollout.env.spec, told))
+
+
+def _known(spec: EnvSpec, values: Sequence[Any] | np.ndarray) -> dict[str, float]:
+    """The metrics of an episode by name, without those that are not known; ``values`` is empty if it did not end."""
+    return {name: float(x) for name, x in zip(spec.metrics, values, strict=False) if np.isfinite(x)}
