@@ -30,6 +30,7 @@ def walk(horizon: int = 8, width: float = 2.0):
     spec = shoal.EnvSpec(
         name="myteam/walk", agents=("left", "right"), obs_dims=(1, 1), state_dim=0,
         action=shoal.Box(1, -0.5, 0.5), action_dims=(1, 1), roles=(0, 0), horizon=horizon, shared_reward=True,
+        metrics=("won", "apart"),
     )
 
     def look(state, first):
@@ -38,6 +39,7 @@ def walk(horizon: int = 8, width: float = 2.0):
             obs=place[:, None], state=jnp.zeros(0), legal=jnp.ones((2, 1), bool), alive=jnp.ones(2, bool),
             reward=jnp.full(2, 0.0 if first else -jnp.abs(place).sum()), discount=jnp.ones(2),
             first=jnp.asarray(first), last=t >= horizon,
+            metrics=jnp.stack([jnp.float32(jnp.abs(place).max() < 0.5), jnp.abs(place[0] - place[1])]),
         )
 
     def reset(key):
@@ -92,6 +94,9 @@ def test_what_a_run_leaves_behind(own: Own) -> None:
     assert judged["step"] == 60 * 128 and judged["episodes"] == 8 and len(judged["per_seed"]) == 2
     assert judged["mean"] == pytest.approx(own.run.evaluate(8).mean)
     assert judged["low"] <= judged["mean"] <= judged["high"]
+    won = judged["metrics"]["won"]
+    assert won["mean"] == pytest.approx(np.mean(won["per_seed"])) and 0 <= won["mean"] <= 1 and won["episodes"] == 16
+    assert log.read(own.folder)[-1].keys() >= {"won", "apart", "return"}
     assert len(list((own.folder / "tensorboard").iterdir())) == 2  # one of the first part, one of the second
 
 
@@ -102,7 +107,11 @@ def test_pictures_and_words(own: Own, tmp_path: Path) -> None:
         assert picture.width > 200
     with Image.open(shoal.compare([own.run, own.folder], tmp_path / "both.png")) as picture:
         assert picture.width > 200
-    assert "final return" in own.run.summary() and "ippo" in repr(own.run) and "myteam.games:walk" in repr(own.run)
+    with Image.open(own.run.curves(tmp_path / "metrics.png", ["return", "won", "apart"])) as picture:
+        assert picture.height > 1000
+    summary = own.run.summary()
+    assert [line.split("  ")[0] for line in summary.splitlines()[:3]] == ["final return", "final won", "final apart"]
+    assert "ippo" in repr(own.run) and "myteam.games:walk" in repr(own.run)
 
 
 def test_what_needs_no_environment_builds_none(
@@ -125,6 +134,19 @@ def test_what_needs_no_environment_builds_none(
     assert "--learning-rate NUMBER" in (said := capsys.readouterr().out) and "--env." not in said
     with pytest.raises(AssertionError, match="the environment was asked for"):
         run.evaluate(2)
+
+
+@pytest.mark.parametrize("kept", [{"success": 1.5}, {"metrics": ["reached"]}])
+def test_a_folder_of_other_metrics_is_the_same_run(own: Own, tmp_path: Path, kept: dict[str, Any]) -> None:
+    """Also one of an older version, which has a threshold of the return instead."""
+    folder = shutil.copytree(own.folder, tmp_path / "run")
+    said = json.loads((folder / "run.json").read_text())
+    del said["config"]["spec"]["metrics"]
+    said["config"]["spec"] |= kept
+    (folder / "run.json").write_text(json.dumps(said))
+    run = shoal.open_run(folder)
+    assert run.env.spec.metrics == run.spec.metrics == ("won", "apart")
+    assert shoal.load(folder).agents == ("left", "right")
 
 
 def test_policies_need_no_environment(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,8 @@ def spec_from_json(said: Mapping[str, Any]) -> EnvSpec:
     """The inverse of :func:`spec_to_json`."""
     action = dict(said["action"])
     space = {"discrete": Discrete, "box": Box}[action.pop("kind")](**action)
-    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
+    # Folders of older versions have a threshold of the return, "success", where there are metrics now.
+    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items() if k != "success"}
     return EnvSpec(**{**fields, "action": space})
 
 

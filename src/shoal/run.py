@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -84,13 +85,15 @@ class Run:
         """
         given = self._given
         env = wrap(given if isinstance(given, AnyEnvironment) else given(), self.settings.wrapping)
-        if self._spec is not None and env.spec != self._spec:
+        # Metrics are reported and nothing more: a run goes on where an environment has gained or lost one.
+        if self._spec is not None and replace(env.spec, metrics=self._spec.metrics) != self._spec:
             here, there = spec_to_json(env.spec), spec_to_json(self._spec)
-            name = next(name for name in here if here[name] != there[name])
+            name = next(name for name in here if here[name] != there[name] and name != "metrics")
             raise InputError(
                 f"{self.environment} is not the environment it was when {self.folder} was trained: its {name} is "
                 f"{here[name]!r} and was {there[name]!r}."
             )
+        self._spec = env.spec
         return env
 
     @property

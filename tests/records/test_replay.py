@@ -12,6 +12,7 @@ from shoal.errors import InputError
 from shoal.records import film, replay
 from shoal.records.picture import PAPER, draw, rgb
 from shoal.records.replay import animate, contact_sheet
+from shoal.records.report import result_text
 from shoal.records.strips import Strips
 from shoal.types import Scene
 
@@ -134,6 +135,26 @@ def test_the_return_runs_per_episode_and_by_the_score(tmp_path: Path, monkeypatc
     seen.clear()
     animate(None, paid, tmp_path / "c.gif", actions=np.zeros((4, 2), int))
     assert [clock for clock, _ in seen] == [f"step {t} of 4" for t in (1, 2, 3, 4)]
+
+
+def test_the_title_says_how_each_episode_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    titles: list[str] = []
+    panel = replay._panel
+
+    def spy(body, title, clock, returns, now, caption):
+        titles.append(title)
+        return panel(body, title, clock, returns, now, caption)
+
+    monkeypatch.setattr(replay, "_panel", spy)
+    frames, first = [scene(t) for t in range(4)], [True, False, True, False]
+    results = [result_text({"won": 1.0, "kills": 3.0}), result_text({"won": 0.0})]
+    animate(frames, None, tmp_path / "won.png", title="Team", first=first, results=results)
+    assert titles == ["Team · won", "Team · won", "Team · lost", "Team · lost"]
+    titles.clear()
+    animate(frames, None, tmp_path / "two.png", first=first, results=[result_text({"kills": 3.0, "hits": 0.5}), ""])
+    assert titles == ["kills 3, hits 0.5000"] * 2 + [" "] * 2  # a line is kept free, so that all have one size
+    with pytest.raises(InputError, match="2 episodes and 1 results"):
+        animate(frames, None, tmp_path / "one.png", first=first, results=["won"])
 
 
 def test_the_view_of_an_episode_does_not_jump():
