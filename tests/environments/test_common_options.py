@@ -29,7 +29,6 @@ SPEC = EnvSpec(
     roles=(0, 0, 0),
     horizon=9,
     shared_reward=False,
-    success=6.0,
 )
 # Moment by moment: who is alive, who earns what, whose discount is 0; b dies on step 2 and c on step 3.
 ALIVE = np.array([[1, 1, 1], [1, 1, 1], [1, 0, 1], [1, 0, 0], [1, 0, 0]], bool)
@@ -109,7 +108,7 @@ def test_the_score_is_what_it_was_and_can_be_chosen() -> None:
     returns = [sum(m.reward for m in moments(make(host, **options))) for options in ({}, {"shared_reward": True})]
     assert SPEC.scores(returns[0]) == pytest.approx(SPEC.scores(returns[1]))
     mean = make(host, score="mean").spec
-    assert mean == replace(SPEC, score="mean", success=2.0)
+    assert mean == replace(SPEC, score="mean")
     assert make(make(host, score="mean"), score="sum").spec == SPEC
 
 

@@ -156,10 +156,8 @@ def own_rewards(spec: EnvSpec) -> Change:
 
 
 def score(spec: EnvSpec, kind: Literal["sum", "mean"]) -> Change:
-    """The score is the sum or the mean over agents; the threshold of success is converted."""
-    factor = 1.0 if kind == spec.score else spec.num_agents if kind == "sum" else 1 / spec.num_agents
-    success = None if spec.success is None else spec.success * factor
-    return _described(replace(spec, score=kind, success=success))
+    """The score is the sum or the mean over agents."""
+    return _described(replace(spec, score=kind))
 
 
 def _described(spec: EnvSpec) -> Change:
