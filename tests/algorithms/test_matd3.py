@@ -41,16 +41,21 @@ def test_actors_and_targets_move_at_every_second_step() -> None:
 
 
 def test_hard_targets_count_the_actors_steps() -> None:
-    """With a delay of two and an interval of two, targets are copied at critic steps 4 and 8, and stay otherwise."""
-    prog = made(SPEC, replace(TWIN, policies="true", target_rate=None, target_interval=2))
+    """With a delay of two and an interval of two, targets are copied at critic steps 4 and 8, and stay otherwise.
+
+    Models of the others take a step in every update; their targets are copied at every second one.
+    """
+    prog = made(SPEC, replace(TWIN, target_rate=None, target_interval=2))
     traj, learner = make_trajectory(SPEC), prog.learner
     for t in range(1, 9):
         before = learner
         learner, _ = prog.update(learner, traj, jax.random.key(t))
         trained = learner.policy.actor, learner.critic[0]
         assert distance(trained[1], before.critic[0]) > 1e-4
-        target = learner.statistics.target[:2]
-        assert_trees_equal(tuple(target), trained if t % 4 == 0 else tuple(before.statistics.target[:2]))
+        target, stood = learner.statistics.target, before.statistics.target
+        assert_trees_equal(tuple(target[:2]), trained if t % 4 == 0 else tuple(stood[:2]))
+        assert distance(learner.critic[1], before.critic[1]) > 1e-5
+        assert_trees_equal(target.models, learner.critic[1] if t % 2 == 0 else stood.models)
 
 
 def test_blurred_actions_stay_near_and_in_the_box() -> None:

@@ -133,6 +133,21 @@ def test_a_shorter_row_after_resuming(tmp_path: Path) -> None:
     assert [row["update"] for row in log.read(tmp_path)] == [21, 26, 30]
 
 
+def test_every_seed_starts_from_its_own_number(tmp_path: Path) -> None:
+    """So seed 4 is the same whether a run begins with it or with seed 3."""
+    given = []
+
+    def init(keys: jax.Array) -> None:
+        given.append(jax.random.key_data(keys))
+        raise KeyboardInterrupt
+
+    trainer = trainer_in(tmp_path, steps=48, seed=3)
+    trainer.program = trainer.program._replace(init=init)  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run()
+    np.testing.assert_array_equal(given[0], [jax.random.key_data(jax.random.key(seed)) for seed in (3, 4)])
+
+
 def test_a_metric_that_is_not_finite_is_named(tmp_path: Path) -> None:
     trainer = trainer_in(tmp_path, steps=UPDATES * 48, seed=3)
     metrics, stats = reports()

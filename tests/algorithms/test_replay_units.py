@@ -1,0 +1,70 @@
+"""Normalised inputs and rewards off-policy: learning from them is learning from what was normalised by hand."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from trajectories import assert_trees_close, distance, make_spec, make_trajectory, program
+
+from shoal.algorithms import iql, maddpg, qmix
+from shoal.networks.body import Body
+from shoal.types import Step, Trajectory
+
+SPEC = make_spec()
+PLAIN: dict[str, Any] = {
+    "qmix": qmix.Config(mixing_width=3, hyper_width=4), "iql": iql.Config(), "maddpg": maddpg.Config(),
+}  # fmt: skip
+PLAIN = {
+    name: replace(config, network=Body((4,), "relu", orthogonal=False), adam_eps=0.5, learning_rate=0.5)
+    for name, config in PLAIN.items()
+}
+
+
+def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Over the first axis; the variance is at least 0.01."""
+    return np.nanmean(x, 0), np.sqrt(np.maximum(np.nanvar(x, 0), 0.01))
+
+
+def by_hand(name: str, kind: str, traj: Trajectory) -> Trajectory:
+    alive = np.asarray(traj.step.alive)
+    padded = np.arange(SPEC.obs_dim) >= np.array(SPEC.obs_dims)[:, None]
+    of_obs = moments(np.where(padded, np.nan, np.asarray(traj.step.obs, np.float64))[alive])
+    of_state = moments(np.asarray(traj.step.state, np.float64).reshape(-1, SPEC.state_dim))
+    reward = np.asarray(traj.outcome.reward, np.float64)
+    if name == "qmix":  # one reward for the team
+        mean, std = moments(reward.mean(-1)[alive.any(-1)])
+    elif name == "iql":
+        mean, std = moments(reward[alive])
+    else:
+        mean, std = (np.array(x) for x in zip(*(moments(reward[..., i][alive[..., i]]) for i in range(3)), strict=True))
+    mean = mean if kind == "standardise" else 0.0
+
+    def normalised(step: Step) -> Step:
+        obs, state = ((np.asarray(x) - m) / s for x, (m, s) in ((step.obs, of_obs), (step.state, of_state)))
+        return step._replace(obs=jnp.float32(obs), state=jnp.float32(state))
+
+    outcome = normalised(traj.outcome)._replace(reward=jnp.float32((reward - mean) / std))
+    return traj._replace(step=normalised(traj.step), outcome=outcome)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("qmix", "standardise"), ("iql", "scale"), ("maddpg", "scale")])
+def test_an_update_learns_from_normalised_inputs_and_rewards(name: str, kind: Any) -> None:
+    plain, own = (
+        program(SPEC, c) for c in (PLAIN[name], replace(PLAIN[name], normalise_inputs=True, reward_norm=kind))
+    )
+    traj = make_trajectory(SPEC)
+    step, outcome = (x._replace(obs=3 * x.obs + 2, state=x.state - 4) for x in (traj.step, traj.outcome))
+    traj = traj._replace(step=step, outcome=outcome._replace(reward=5 * outcome.reward + 3))
+    got, expected, otherwise = (
+        (learner.policy.actor, learner.critic)
+        for learner, _ in (
+            own.update(own.learner, traj, jax.random.key(1)),
+            plain.update(plain.learner, by_hand(name, kind, traj), jax.random.key(1)),
+            plain.update(plain.learner, traj, jax.random.key(1)),
+        )
+    )
+    assert_trees_close(got, expected, 1e-3, 1e-4)
+    assert distance(otherwise, expected) > 0.02
