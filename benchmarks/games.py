@@ -85,7 +85,10 @@ def greedy_returns(name: str, envs: Sequence[Any], seeds: int, updates: int) -> 
 
     module, spec = algorithms.get(name), envs[0].spec
     horizon = spec.horizon
-    config, scale = override(module.Config(), COMMON), Scale(NUM_ENVS, horizon, updates)
+    common = dict(COMMON)
+    if getattr(module.Config(), "target_rate", None) is not None:
+        del common["target_interval"]  # its targets are never copied
+    config, scale = override(module.Config(), common), Scale(NUM_ENVS, horizon, updates)
     if hasattr(config, "buffer_size"):
         config = override(config, REPLAY)
     try:

@@ -24,7 +24,7 @@ from shoal.records import curves, replay, report
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.files import dumps, write_text
 from shoal.rollouts.stepping import importable
-from shoal.training import evaluation, pretraining, sharding
+from shoal.training import evaluation, feed, pretraining, sharding
 from shoal.training.episodes import record
 from shoal.training.evaluation import Evaluation
 from shoal.training.settings import Settings
@@ -175,8 +175,15 @@ class Run:
         self.decision = pretraining.decide(module, self.env, self.config, scale, self.settings.seed, self._workers())
         if self.decision:
             self.config = self.decision.config
-        make = partial(made, self.algorithm, self.env.spec, self.config, self.settings, scale)
+        make = partial(made, self.algorithm, self.env.spec, self.config, self.settings, self._schedules_over(scale))
         return Trainer(self.env, make(), self.settings, layout, self.folder, progress, make)
+
+    def _schedules_over(self, scale: Scale) -> Scale:
+        """The size with the number of updates that are made: none while a replay buffer is too empty to learn from."""
+        algorithm = made(self.algorithm, self.env.spec, self.config, self.settings, scale)
+        settings = self.settings
+        waiting = feed.updates_before_learning(algorithm.replay, settings.num_envs, settings.rollout_length)
+        return scale._replace(num_updates=max(1, scale.num_updates - waiting))
 
     def _workers(self) -> int | None:
         """Worker processes on this machine; 0 for what only Ray can send to another process."""

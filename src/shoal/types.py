@@ -138,7 +138,7 @@ class Scale(NamedTuple):
     rollout_length: int
     """T."""
     num_updates: int
-    """Calls of ``update`` in the whole run, for schedules."""
+    """Calls of ``update`` in the whole run, for schedules. There is none while a replay buffer waits to be filled."""
 
 
 class Algorithm(NamedTuple):

@@ -33,7 +33,8 @@ class AgentConfig:
     learning_rate: float = 7e-4
     """Adam's step size for actors. Paper: 7e-4."""
     lr_final: float = 1.0
-    """Both rates go linearly to this fraction of themselves over the run: 1 constant, 0 annealed away. Paper: 1."""
+    """Both rates go linearly to this fraction of themselves over the run's gradient steps: 1 constant, 0 annealed away.
+    A run that is resumed with more steps follows the longer line. Paper: 1."""
     adam_eps: float = 1e-5
     """Adam's ε. Paper: 1e-5."""
     max_grad_norm: float | None = 10.0

@@ -56,9 +56,10 @@ class QConfig(ReplayConfig):
     epsilon: float = 1.0
     """ε of ε-greedy exploration at the start. Paper: 1."""
     epsilon_final: float = 0.05
-    """ε in the end, from the fraction ``epsilon_fraction`` of the run on. Paper: 0.05."""
+    """ε in the end, from the fraction ``epsilon_fraction`` of the updates on. Paper: 0.05."""
     epsilon_fraction: float = 0.1
-    """Fraction of the run in which ε falls linearly, from the first gradient step on. Code: the first 50,000 steps."""
+    """Fraction of the updates in which ε falls linearly, from the first gradient step on; there is none before
+    ``learning_starts``. Code: the first 50,000 steps."""
     huber: float | None = None
     """Width δ of a Huber loss, in rewards' units; None for ½e². Paper: None."""
 

@@ -97,6 +97,22 @@ def several(one: Feed, count: int) -> Feed:
     return Feed(lambda: [one.init() for _ in range(count)], lambda feeds, _: feeds, take, ready, count * one.num_bytes)
 
 
+def updates_before_learning(replay: PyTree, num_envs: int, length: int) -> int:
+    """How many rollouts of a run are stored without an update, because the buffers do not hold enough yet.
+
+    Args:
+        replay: ``Algorithm.replay``.
+        num_envs: environments of a seed, over all devices.
+        length: T, the steps of a rollout.
+    """
+    return max((-(-_least(one, num_envs) // length) - 1 for one in wanted(replay)), default=0)
+
+
+def _least(one: Replay, num_envs: int) -> int:
+    """Steps of every environment that a buffer holds before it is drawn from."""
+    return max(one.length, -(-one.warm_up // num_envs))
+
+
 def wanted(replay: PyTree) -> list[Replay]:
     """The buffers that ``Algorithm.replay`` asks for."""
     return jax.tree.leaves(replay, is_leaf=_is_replay)
@@ -126,7 +142,7 @@ def _ring(one: Replay, num_envs: int, shards: int, length: int) -> Any:
             f"buffer_size {one.capacity} is too small for {num_envs * shards} environments with roll-outs of {length} "
             f"and sequences of {one.length} steps; it takes {least}."
         )
-    warm_up = max(one.length, -(-one.warm_up // (num_envs * shards)))
+    warm_up = _least(one, num_envs * shards)
     if warm_up > per_env:
         raise InputError(f"learning_starts {one.warm_up} exceeds what the replay buffer holds, {one.capacity} moments.")
     return flashbax.make_trajectory_buffer(
