@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +15,12 @@ import shoal
 import toys
 import trained
 from shoal import api, cli
+from shoal.algorithms import mappo
 from shoal.environments import registry
 from shoal.errors import CheckpointError, InputError
 from shoal.records import log
 from shoal.records.files import from_json
+from shoal.training.settings import Settings
 
 OWN = '''
 """A user's environment: two agents on a line, who like to be at 0; no global state."""
@@ -196,6 +199,21 @@ def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("something else")
     with pytest.raises(InputError, match="is a file, not a folder"):
         shoal.train("mappo", "toys:coordination", folder=tmp_path / "run", **trained.QUICK)
+
+
+def test_what_a_state_holds_may_be_described_otherwise_unless_a_critic_is_pruned(tmp_path: Path) -> None:
+    env = toys.coordination()
+    before = replace(env.spec, novel=(0,))
+
+    def opened(kind: Any) -> Any:
+        config = mappo.Config(critic_input=kind)
+        return api.Run(tmp_path, "mappo", "toys:coordination", {}, Settings(), config, env, before)
+
+    assert opened("agent").env is env
+    with pytest.raises(InputError, match=r"is not the environment it was .*: its novel is None and was \[0\]"):
+        opened("pruned").env  # noqa: B018
+    now = api.Run(tmp_path, "mappo", "toys:coordination", {}, Settings(), mappo.Config(), env)
+    api._check_same_environment(opened("pruned"), now)
 
 
 def test_an_environment_that_is_an_object(tmp_path: Path) -> None:

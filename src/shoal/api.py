@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -182,9 +183,15 @@ def crossplay(
 
 
 def _check_same_environment(one: Run, other: Run) -> None:
-    """Refuse two runs whose returns mean different things. Builds no environment."""
+    """Refuse two runs whose returns mean different things. Builds no environment.
+
+    What their states hold is a matter of each run's own critic (``EnvSpec.novel``), and may be described differently.
+    """
     named = one.by_name and other.by_name
-    said = [({"environment": run.environment} if named else {}) | spec_to_json(run.spec) for run in (one, other)]
+    said = [
+        ({"environment": run.environment} if named else {}) | spec_to_json(replace(run.spec, novel=None))
+        for run in (one, other)
+    ]
     if named and one.environment == other.environment:
         known = registry.options_of(one.environment)
         defaults = {name: option.default for name, option in known.items() if option.default is not option.empty}

@@ -85,10 +85,15 @@ class Run:
         """
         given = self._given
         env = wrap(given if isinstance(given, AnyEnvironment) else given(), self.settings.wrapping)
-        # Metrics are reported and nothing more: a run goes on where an environment has gained or lost one.
-        if self._spec is not None and replace(env.spec, metrics=self._spec.metrics) != self._spec:
-            here, there = spec_to_json(env.spec), spec_to_json(self._spec)
-            name = next(name for name in here if here[name] != there[name] and name != "metrics")
+        known = self._spec
+        if known is not None:
+            # Metrics are reported and nothing more: a run goes on where an environment has gained or lost one.
+            known = replace(known, metrics=env.spec.metrics)
+            if "pruned" not in flags_of(self.config).values():
+                known = replace(known, novel=env.spec.novel)  # nothing reads it, and an older folder may say less
+        if known is not None and env.spec != known:
+            here, there = spec_to_json(env.spec), spec_to_json(known)
+            name = next(name for name in here if here[name] != there[name])
             raise InputError(
                 f"{self.environment} is not the environment it was when {self.folder} was trained: its {name} is "
                 f"{here[name]!r} and was {there[name]!r}."
