@@ -203,7 +203,7 @@ def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
 
 def test_what_a_state_holds_may_be_described_otherwise_unless_a_critic_is_pruned(tmp_path: Path) -> None:
     env = toys.coordination()
-    before = replace(env.spec, novel=(0,))
+    before = replace(env.spec, novel=(0,), metrics=("won",))
 
     def opened(kind: Any) -> Any:
         config = mappo.Config(critic_input=kind)

@@ -185,11 +185,11 @@ def crossplay(
 def _check_same_environment(one: Run, other: Run) -> None:
     """Refuse two runs whose returns mean different things. Builds no environment.
 
-    What their states hold is a matter of each run's own critic (``EnvSpec.novel``), and may be described differently.
+    What a state holds (``EnvSpec.novel``) matters to each run's own critic, and metrics are only reported; both may differ.
     """
     named = one.by_name and other.by_name
     said = [
-        ({"environment": run.environment} if named else {}) | spec_to_json(replace(run.spec, novel=None))
+        ({"environment": run.environment} if named else {}) | spec_to_json(replace(run.spec, novel=None, metrics=()))
         for run in (one, other)
     ]
     if named and one.environment == other.environment:
