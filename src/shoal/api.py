@@ -185,7 +185,8 @@ def crossplay(
 def _check_same_environment(one: Run, other: Run) -> None:
     """Refuse two runs whose returns mean different things. Builds no environment.
 
-    What a state holds (``EnvSpec.novel``) matters to each run's own critic, and metrics are only reported; both may differ.
+    What a state holds (``EnvSpec.novel``) matters to each run's own critic, and metrics are only reported: both may
+    differ.
     """
     named = one.by_name and other.by_name
     said = [
