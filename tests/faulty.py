@@ -42,6 +42,12 @@ def gone(game: "Game", out: Moment, discount: float, paid: bool, seen: bool = Fa
         out.discount[1] = discount
 
 
+def shared_by_the_living(game: "Game", out: Moment) -> None:
+    """Blue dies at step 4 and earns nothing after it; until then both earn the same."""
+    out.reward[:] = game.t
+    gone(game, out, 0.0, paid=game.t <= 4)
+
+
 def fall_apart(game: Any, out: Moment) -> None:
     raise ValueError("a wheel fell off")
 
@@ -78,13 +84,18 @@ FAULTS: dict[str, Alter] = {
     "dies and is paid": lambda game, out: gone(game, out, 0.0, paid=True),
     "dies unsaid": lambda game, out: gone(game, out, 1.0, paid=False),
     "dies and shows": lambda game, out: gone(game, out, 0.0, paid=False, seen=True),
+    "shared by the living": lambda game, out: shared_by_the_living(game, out),
     "undead": at(4, put("discount", 1, 0.0)),
     "chance": lambda game, out: put("obs", (0, 1), np.random.default_rng().random())(game, out),
     "memory": lambda game, out: put("obs", (0, 1), game.total)(game, out),
     "raises": at(3, fall_apart),
     "raises at reset": at(0, fall_apart),
 }
-SPECS: dict[str, dict[str, Any]] = {"claims": {"shared_reward": True}, "roles": {"roles": (0, 2)}}
+SPECS: dict[str, dict[str, Any]] = {
+    "claims": {"shared_reward": True},
+    "shared by the living": {"shared_reward": True},
+    "roles": {"roles": (0, 2)},
+}
 
 
 class Game:

@@ -7,6 +7,7 @@ import numpy as np
 from shoal.checking.play import Episode
 from shoal.checking.report import Finding, Level
 from shoal.checking.rules import Played, Rule, when
+from shoal.environments.adapters.limits import DEFAULT_LIMIT
 
 
 def rewards(played: Played) -> Iterator[Finding]:
@@ -20,37 +21,46 @@ def rewards(played: Played) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "reward",
-            f"nobody earned anything in {steps} random steps; either rewards are so rare that exploring will be hard, "
-            f"or they are not passed on.",
+            f"no agent earned anything in {steps} random steps; either rewards are so rare that exploring will be "
+            f"hard, or they are not passed on.",
         )
         return
     for episode, r in zip(played.episodes, earned, strict=True):
-        unlike = np.argwhere((r != r[:, :1]).any(-1))
-        if not len(unlike):
+        acted = episode.moments.alive[:-1]  # a dead agent's reward may have ended with it
+        first = r[np.arange(len(r)), acted.argmax(-1)]
+        unlike = acted & (r != first[:, None])
+        if not unlike.any():
             continue
         if spec.shared_reward:
-            t = int(unlike[0, 0])
-            i = int(np.argmax(r[t] != r[t, 0]))
+            t, i = map(int, np.argwhere(unlike)[0])
             yield Finding(
                 "error",
                 "shared reward",
-                f"spec.shared_reward says that all agents earn the same, but {spec.agents[0]} earned {r[t, 0]:g} and "
-                f"{spec.agents[i]} {r[t, i]:g} {when(episode, t + 1)}; set shared_reward to False, or give every agent "
-                f"the team's reward.",
+                f"spec.shared_reward says that all agents earn the same, but {spec.agents[int(acted[t].argmax())]} "
+                f"earned {first[t]:g} and {spec.agents[i]} {r[t, i]:g} {when(episode, t + 1)}; set shared_reward to "
+                f"False, or give every agent the team's reward.",
             )
         return
     if spec.num_agents > 1 and not spec.shared_reward:
         yield Finding(
             "note",
             "shared reward",
-            f"all agents earned the same at each of {steps} steps; if that is always so, set shared_reward to True (in "
-            f"its spec or by its option), so that critics predict one value for the team.",
+            f"all agents that acted earned the same at each of {steps} steps; if that is always so, set shared_reward "
+            f"to True (in its spec or by its option), so that critics predict one value for the team.",
         )
 
 
 def time_limits(played: Played) -> Iterator[Finding]:
     """A time limit is no termination, and a termination no time limit."""
     spec = played.spec
+    if spec.horizon == DEFAULT_LIMIT:
+        yield Finding(
+            "note",
+            "time limit",
+            f"the horizon is {DEFAULT_LIMIT} steps, which Shoal assumes where an environment names no time limit: an "
+            f"episode that does not end by itself is cut off there. Give the environment a limit (max_episode_steps, "
+            f"max_cycles, or a spec with its true horizon), or train with --time-limit.",
+        )
     ended = [e for e in played.episodes if e.ended]
     lengths = {e.steps for e in ended}
     if len(ended) < 2:

@@ -14,6 +14,7 @@ from shoal.environments.adapters import spaces
 from shoal.environments.adapters.camera import tracked
 from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import end
+from shoal.environments.adapters.values import flag, number
 from shoal.errors import InputError
 from shoal.extras import install
 from shoal.game import Game, HostEnvironment, Moment
@@ -106,11 +107,11 @@ class _Solo:
         seen, reward, terminated, truncated, info = self._env.step(self._send(action[0]))
         self._time += 1
         self._write(seen, info, out)
-        out.reward[0] = reward
-        if terminated:
+        out.reward[0] = number(reward, "the reward")
+        if flag(terminated, "terminated"):
             out.discount[0] = 0.0
             out.last[...] = True
-        elif truncated or self._time >= self._limit:
+        elif flag(truncated, "truncated") or self._time >= self._limit:
             out.last[...] = True
 
     def _write(self, seen: Any, info: Any, out: Moment) -> None:
@@ -157,11 +158,21 @@ class _Team:
         seen, reward, terminated, truncated, _ = self._env.step(sent)
         self._time += 1
         self._write(seen, out)
-        out.reward[:] = reward
+        out.reward[:] = [number(x, "the reward of agent", i) for i, x in enumerate(self._each(reward, "rewards"))]
         out.reward[self._gone] = 0.0
-        ended = np.broadcast_to(np.asarray(terminated, bool), self._gone.shape)
-        cut = np.broadcast_to(np.asarray(truncated, bool), self._gone.shape) | (self._time >= self._limit)
-        end(out, self._gone, ended, cut)
+        ended, cut = self._flags(terminated, "terminated"), self._flags(truncated, "truncated")
+        end(out, self._gone, ended, cut | (self._time >= self._limit))
+
+    def _flags(self, said: Any, what: str) -> np.ndarray:
+        """One flag for all agents, or one each."""
+        if np.ndim(said) == 0:
+            return np.full(self._gone.shape, flag(said, what))
+        return np.array([flag(x, what, "of agent", i) for i, x in enumerate(self._each(said, what))])
+
+    def _each(self, said: Any, what: str) -> Any:
+        if np.ndim(said) == 0 or len(said) != len(self._gone):
+            raise ValueError(f"{what} must have an entry for each of the {len(self._gone)} agents.")
+        return said
 
     def _write(self, seen: Any, out: Moment) -> None:
         at = 0
@@ -175,7 +186,7 @@ class _Team:
                 spaces.write_mask(out.legal[i], mask(seen[i][spaces.MASK]))
 
     def render(self) -> np.ndarray | None:
-        return picture(self._env.render)
+        return picture(lambda: self._env.render())
 
     def close(self) -> None:
         self._env.close()

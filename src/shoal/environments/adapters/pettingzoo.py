@@ -2,8 +2,10 @@
 
 import functools
 import importlib
+import inspect
 import math
 import os
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from shoal.environments.adapters.gymnasium import picture
 from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import Team, end
 from shoal.environments.adapters.turns import TurnGame
+from shoal.environments.adapters.values import by_agent, flag, number
 from shoal.errors import InputError
 from shoal.extras import install
 from shoal.game import Game, HostEnvironment, Moment
@@ -55,14 +58,12 @@ def _game(task: str, time_limit: int | None, options: dict[str, Any], render: bo
     name = f"pettingzoo:{task}"
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     module = _module(task, name)
-    factory = getattr(module, "parallel_env", None) or getattr(module, "env", None)
-    if factory is None:
-        raise InputError(f"The module {module.__name__} has neither 'parallel_env' nor 'env'.")
-    given = {**options, "render_mode": "rgb_array"} if render else dict(options)
+    factory, given = _factory(module, name), dict(options)
     if module.__name__.startswith(_SHARING):
         given["shared_reward"] = False  # where they shall be shared, the option of every environment does it
+    draws = {"render_mode": "rgb_array"} if render and _takes(factory, "render_mode") else {}
     try:
-        made = factory(**given)
+        made = factory(**given, **draws)
     except ImportError as error:
         raise InputError(f"{name} needs more than is installed: {error}") from error
     except (TypeError, ValueError, AssertionError) as error:
@@ -70,11 +71,39 @@ def _game(task: str, time_limit: int | None, options: dict[str, Any], render: bo
     return wrap(made, name, time_limit=time_limit)
 
 
+def _factory(module: Any, name: str) -> Callable[..., Any]:
+    """What builds the environment of a module: its ``parallel_env`` or ``env``, or the one class that it defines.
+
+    Raises:
+        InputError: there is none, or there are several classes.
+    """
+    for attribute in ("parallel_env", "env"):
+        if callable(found := getattr(module, attribute, None)):
+            return found
+    kinds = [x for x in vars(module).values() if inspect.isclass(x) and x.__module__ == module.__name__]
+    words = ("observation_space", "action_space", "reset", "step")
+    kinds = [x for x in kinds if all(callable(getattr(x, word, None)) for word in words)]
+    if len(kinds) == 1:
+        return kinds[0]
+    of_one = f"the module {module.__name__} has neither 'parallel_env' nor 'env'"
+    if not kinds:
+        raise InputError(f"{name} cannot be built: {of_one}, nor a class with PettingZoo's interface.")
+    which = " or ".join(f"{module.__name__}:{kind.__name__}" for kind in kinds)
+    raise InputError(f"{name} names no environment: {of_one}, but several classes; name one, as {which}.")
+
+
+def _takes(factory: Callable[..., Any], option: str) -> bool:
+    parameters = inspect.signature(factory).parameters
+    return option in parameters or any(x.kind is x.VAR_KEYWORD for x in parameters.values())
+
+
 def _module(task: str, name: str) -> Any:
     try:
         importlib.import_module("pettingzoo")
     except ModuleNotFoundError as error:
         raise InputError(f"{name} needs pettingzoo: {install('pettingzoo')}.") from error
+    if ":" in task:
+        raise InputError(f"{name} names a module and a class, which is named without the prefix: {task}.")
     missing = ""
     for path in (task, f"pettingzoo.{task}"):
         try:
@@ -117,7 +146,7 @@ class _ParallelGame:
         # Multiwalker reports its time limit as a termination.
         self._clock = horizon if module == _MULTIWALKER else math.inf
         self._team = Team(env, name, horizon, ask=module not in _CONCATENATED)
-        self._agents = self._team.agents
+        self._agents, self._known = self._team.agents, frozenset(self._team.agents)
         self._time = 0
         self._gone = np.zeros(len(self._agents), bool)
         self._all_here = True
@@ -126,8 +155,8 @@ class _ParallelGame:
     def reset(self, seed: int, out: Moment) -> None:
         seen, infos = self._env.reset(seed=seed)
         self._time = 0
-        here = self._env.agents
-        self._gone[:] = [agent not in here or agent not in seen for agent in self._agents]
+        here = self._listed(seen)
+        self._gone[:] = [agent not in here for agent in self._agents]
         self._all_here = not self._gone.any()
         self._team.write(seen, infos, out)
         if not self._all_here:
@@ -140,28 +169,52 @@ class _ParallelGame:
         each = zip(agents, self._team.send, rows, gone.tolist(), strict=True)
         seen, rewards, ended, cut, infos = self._env.step({a: send(x) for a, send, x, absent in each if not absent})
         self._time += 1
+        for what, said in (("rewards", rewards), ("terminations", ended), ("truncations", cut)):
+            by_agent(what, said, self._known)
+        ended = {agent: flag(x, "the termination of", agent) for agent, x in ended.items()}
+        cut = {agent: flag(x, "the truncation of", agent) for agent, x in cut.items()}
+        here = self._listed(seen, {agent for agent in agents if ended.get(agent) or cut.get(agent)})
         self._team.write(seen, infos, out)
         for i, agent in enumerate(agents):
-            if agent in rewards and (self._all_here or not gone[i]):
-                out.reward[i] = rewards[agent]
-        here = self._env.agents
+            if gone[i]:
+                continue
+            if agent in rewards:
+                out.reward[i] = number(rewards[agent], "the reward of", agent)
+            elif any(agent in said for said in (here, seen, ended, cut)):
+                raise ValueError(f"rewards lack {agent!r}, which has acted.")
         late = self._time >= self._limit
         if late or not self._all_here or len(here) < len(agents) or any(ended.values()) or any(cut.values()):
-            # Who is not heard of any more at the time limit has been cut off.
-            cuts = (
-                np.array([bool(cut.get(a, self._time >= self.spec.horizon and a not in here)) for a in agents]) | late
-            )
+            # An agent that nothing is said of any more at the time limit has been cut off.
+            cuts = np.array([cut.get(a, self._time >= self.spec.horizon and a not in here) for a in agents]) | late
             if self._time >= self._clock:
                 ends, cuts[:] = np.zeros(len(agents), bool), True
             else:
                 # An agent that is no longer listed has ended, whether or not the environment said so.
-                ends = np.array([bool(ended.get(a)) or not (a in here or c) for a, c in zip(agents, cuts, strict=True)])
-            gone &= np.array([a not in here or a not in seen for a in agents]) | ends | cuts
+                ends = np.array(
+                    [ended.get(a, False) or not (a in here or c) for a, c in zip(agents, cuts, strict=True)]
+                )
+            gone &= np.array([a not in here for a in agents]) | ends | cuts
             end(out, gone, ends, cuts)
             self._all_here = not gone.any()
 
+    def _listed(self, seen: Any, over: Collection[Any] = ()) -> list[Any]:
+        """The environment's ``agents``, after a look at whether each that is not ``over`` has an observation.
+
+        Raises:
+            ValueError: one has none, or is not one of ``possible_agents``.
+        """
+        here = self._env.agents
+        by_agent("observations", seen, self._known)
+        if not self._known.issuperset(here):
+            stranger = next(agent for agent in here if agent not in self._known)
+            raise ValueError(f"agents lists {stranger!r}, which is not one of possible_agents.")
+        blind = next((agent for agent in here if agent not in seen and agent not in over), None)
+        if blind is not None:
+            raise ValueError(f"observations lack {blind!r}, which agents lists.")
+        return here
+
     def render(self) -> np.ndarray | None:
-        return picture(self._env.render)
+        return picture(lambda: self._env.render())
 
     def close(self) -> None:
         self._env.close()

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from shoal.environments.adapters import smac_layout, smac_packages
+from shoal.environments.adapters.values import flag, number
 from shoal.environments.options import check_count
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, Moment
@@ -144,11 +145,11 @@ class Battle:
             self._look(obs, out)
         else:
             raise InputError(f"{self.spec.name}: step gives {len(result)} values, where SMAC gives 3 and Gymnasium 5.")
-        out.reward[...] = float(reward)
-        if over:
+        out.reward[...] = number(reward, "the reward")
+        if flag(over, "terminated"):
             out.last[...] = True
             out.discount[...] = 0.0
-        elif cut or self._steps >= self.spec.horizon:
+        elif flag(cut, "truncated") or self._steps >= self.spec.horizon:
             out.last[...] = True
 
     def _look(self, obs: Any, out: Moment) -> None:

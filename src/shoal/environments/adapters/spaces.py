@@ -226,10 +226,12 @@ def write_mask(legal: np.ndarray, mask: Any) -> None:
 
 
 def check_width(what: str, row: np.ndarray, width: int) -> None:
-    """Refuse a row that NumPy would stretch, or could not place.
+    """Refuse a row that NumPy would stretch or translate, or could not place.
 
     Raises:
-        ValueError: it has not as many numbers as its space.
+        ValueError: it is not a row of numbers, or has not as many as its space.
     """
+    if row.dtype.kind not in "biuf" or row.ndim != 1:
+        raise ValueError(f"{what} is an array of {row.dtype} with {row.ndim} axes, but its space is a row of numbers.")
     if len(row) != width:
         raise ValueError(f"{what} has {len(row)} numbers, but its space has {width}.")

@@ -7,6 +7,7 @@ import numpy as np
 from shoal.environments.adapters.gymnasium import picture
 from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import Team, end
+from shoal.environments.adapters.values import by_agent, flag, number
 from shoal.game import Moment
 from shoal.spec import EnvSpec
 
@@ -32,7 +33,8 @@ class TurnGame:
         """As :meth:`shoal.game.Game.reset`."""
         self._env.reset(seed=seed)
         self._time = 0
-        self._gone[:] = [agent not in self._env.agents for agent in self._places]
+        here = self._listed()
+        self._gone[:] = [agent not in here for agent in self._places]
         self._earned[:] = 0.0
         self._skip()
         self._write(out)
@@ -46,18 +48,34 @@ class TurnGame:
         env.step(self._team.send[mover](action[mover]))
         self._time += 1
         self._earned[mover] = 0.0
-        for agent, total in env._cumulative_rewards.items():
-            i = self._places[agent]
+        by_agent("the cumulative rewards", env._cumulative_rewards, self._places.keys())
+        for agent, said in env._cumulative_rewards.items():
+            i, total = self._places[agent], number(said, "the reward of", agent)
             out.reward[i] = total - self._earned[i]
             self._earned[i] = total
-        here = env.agents
-        ends = np.array([a not in here or bool(env.terminations[a]) for a in agents])
-        cuts = np.array([a in here and bool(env.truncations[a]) for a in agents]) | (self._time >= self._limit)
+        here = self._listed()
+        if unpaid := [agent for agent in here if agent not in env._cumulative_rewards]:
+            raise ValueError(f"the cumulative rewards lack {unpaid[0]!r}, which agents lists.")
+        ends = [a not in here or flag(env.terminations[a], "the termination of", a) for a in agents]
+        cuts = [a in here and flag(env.truncations[a], "the truncation of", a) for a in agents]
+        ends, cuts = np.array(ends), np.array(cuts) | (self._time >= self._limit)
         over = (self._gone | ends | cuts).all()
         if not over:
             self._skip()
         self._write(out)
         end(out, self._gone, ends, cuts)
+
+    def _listed(self) -> list[Any]:
+        """The environment's ``agents``.
+
+        Raises:
+            ValueError: one is not one of ``possible_agents``.
+        """
+        here = self._env.agents
+        stranger = next((agent for agent in here if agent not in self._places), None)
+        if stranger is not None:
+            raise ValueError(f"agents lists {stranger!r}, which is not one of possible_agents.")
+        return here
 
     def _skip(self) -> None:
         """Let those who have ended leave, as they must before another can move."""
@@ -75,7 +93,7 @@ class TurnGame:
 
     def render(self) -> np.ndarray | None:
         """As :meth:`shoal.game.Game.render`."""
-        return picture(self._env.render)
+        return picture(lambda: self._env.render())
 
     def close(self) -> None:
         """As :meth:`shoal.game.Game.close`."""
