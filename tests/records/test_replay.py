@@ -218,6 +218,52 @@ def test_strips_show_which_action_and_whose_reward(tmp_path: Path):
     assert last(base, team).shape != last(base, team * [1, 2]).shape  # one strip where the team shares its reward
 
 
+@pytest.mark.parametrize("length", [450, 470, 1111, 5000])
+def test_an_episode_with_more_steps_than_columns(tmp_path: Path, length: int):
+    """Of the steps in one column the most frequent action is drawn, and the largest reward."""
+    actions = np.repeat([[0], [3]], (length // 2, length - length // 2), axis=0)
+    paid = np.zeros((length, 1))
+    paid[length // 4] = -2.0
+    strips = Strips(actions, paid, None, 480)
+    picture = np.asarray(strips.draw(length - 1, 0, length)).astype(int)
+    row = picture[15, strips.gutter + 1 : 466]
+    assert len(np.unique(row, axis=0)) == 2 and not (np.diff(row, axis=0) != 0).any(1).sum() > 1
+    assert abs(np.flatnonzero((np.diff(row, axis=0) != 0).any(1))[0] - len(row) / 2) <= 2
+    bar = np.flatnonzero((picture[:, strips.gutter + 1 : 466] == (213, 94, 0)).all(2).any(0))
+    assert len(bar) >= 1 and np.abs(bar - len(row) / 4).max() <= 2
+    half = np.asarray(strips.draw(length // 3, 0, length)).astype(int)[15, strips.gutter + 1 : 466]
+    filled = np.flatnonzero((half != 255).any(1))
+    assert filled.min() == 0 and abs(filled.max() - len(row) / 3) <= 2
+    animate(None, paid, tmp_path / "long.gif", actions=actions)
+    pictures, _ = read(tmp_path / "long.gif")
+    assert 100 < len(pictures) <= strips.columns
+
+
+def test_the_most_frequent_action_of_a_column_is_drawn():
+    actions = np.array([[0], [5], [5], [5], [5]] * 400)
+    strips, plain = Strips(actions, None, None, 480), Strips(np.full((3, 1), 5), None, None, 480)
+    drawn, wanted = strips.draw(1999, 0, 2000), plain.draw(2, 0, 3)
+    assert {drawn.getpixel((x, 15)) for x in range(strips.gutter + 1, 466, 7)} == {
+        wanted.getpixel((plain.gutter + 5, 15))
+    }
+
+
+@pytest.mark.parametrize("actions", [np.zeros((5, 2), int), np.zeros((5, 2, 3)), None])
+def test_long_names_and_rewards_that_are_no_numbers_are_drawn(tmp_path: Path, actions: np.ndarray | None):
+    paid = np.array([[np.nan, np.inf], [-np.inf, 1.0], [0, 0], [1, 2], [3, 4]])
+    animate(None, paid, tmp_path / "x.gif", actions=actions, names=("x" * 300, "a_b"))
+    assert len(read(tmp_path / "x.gif")[0]) == 5
+
+
+def test_of_a_very_long_episode_moments_at_equal_intervals_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("shoal.records.replay.MOMENTS", 6)
+    shades = np.arange(26, dtype=np.uint8)[:, None, None, None] * 9
+    animate(np.broadcast_to(shades, (26, 32, 32, 3)), None, tmp_path / "x.gif", size=32)
+    pictures, _ = read(tmp_path / "x.gif")
+    seen = [int(picture[20, 30, 0]) for picture in pictures]
+    assert len(seen) == 6 and np.abs(np.array(seen) - np.arange(0, 26, 5) * 9).max() <= 9
+
+
 def test_a_sheet_shows_frames_at_equal_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     steps: list[str] = []
     captioned = replay._captioned

@@ -19,6 +19,9 @@ _MARGIN, _LINE, _SPARK = 14, 22, 30
 _ACCENT = (0, 114, 178)
 _LAST_FRAME_SECONDS = 1.2
 
+MOMENTS = 1000
+"""Most pictures of one episode: of a longer one they show so many moments, at equal intervals."""
+
 
 def animate(
     frames: Sequence[Frame] | np.ndarray | None,
@@ -35,6 +38,8 @@ def animate(
     size: int = 480,
 ) -> Path:
     """Write one or several episodes as a picture that moves: ``.gif``, ``.mp4`` (needs ffmpeg), or a ``.png`` sheet.
+
+    Of an episode longer than :data:`MOMENTS` frames, or than strips have columns, every so many moments are shown.
 
     Args:
         frames: what each moment looks like, Scenes or RGB arrays of one size; None draws ``actions`` and ``rewards``
@@ -58,14 +63,14 @@ def animate(
         InputError: the shapes do not fit together, there is nothing to draw, or the format cannot be written.
     """
     check_format(Path(path))
-    rewards = None if rewards is None else np.asarray(rewards, np.float64)
+    rewards = None if rewards is None else np.nan_to_num(np.asarray(rewards, np.float64), posinf=0.0, neginf=0.0)
     if rewards is not None and rewards.ndim != 2:
         raise InputError(f"rewards must be [T, N], not {rewards.shape}.")
     if frames is None:
         strips = Strips(actions, rewards, names, size)
-        length, body = strips.length, strips.draw
+        length, body, most = strips.length, strips.draw, min(strips.columns, MOMENTS)
     else:
-        length, body = len(frames), _Stage(frames, size).draw
+        length, body, most = len(frames), _Stage(frames, size).draw, MOMENTS
         if rewards is not None and len(rewards) == length - 1:
             rewards = np.concatenate([np.zeros_like(rewards[:1]), rewards])
     if length == 0:
@@ -81,7 +86,7 @@ def animate(
     for number, (start, stop) in enumerate(episodes):
         returns = None if team is None else np.cumsum(team[start:stop])
         heading = " · ".join(text for text in (title, results[number]) if text) or " " * any(results)  # all of one size
-        for moment in range(start, stop):
+        for moment in np.unique(np.linspace(start, stop - 1, min(stop - start, most)).round().astype(int)).tolist():
             before = 0 if frames is None else 1  # the first frame shows the moment before any step
             clock = f"step {moment - start + 1 - before} of {stop - start - before}"
             if len(episodes) > 1:
@@ -195,7 +200,8 @@ def _spark(size: tuple[int, int], returns: np.ndarray, now: int) -> Image.Image:
     image = Image.new("RGB", (width, height), WHITE)
     pen = ImageDraw.Draw(image)
     pen.line([at(0, 0.0), at(len(returns) - 1, 0.0)], EDGE, OVERSAMPLING)
-    pen.line([at(t, float(returns[t])) for t in range(now + 1)], _ACCENT, 2 * OVERSAMPLING, joint="curve")
+    shown = sorted({*range(0, now, max(1, len(returns) // size[0])), now})  # a point for each column at the most
+    pen.line([at(t, float(returns[t])) for t in shown], _ACCENT, 2 * OVERSAMPLING, joint="curve")
     x, y = at(now, float(returns[now]))
     pen.ellipse((x - dot, y - dot, x + dot, y + dot), _ACCENT)
     return image.reduce(OVERSAMPLING)

@@ -1,5 +1,7 @@
 """An episode without a picture: each agent's actions and rewards over time, as strips that fill from left to right."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from jaxtyping import Float, Shaped
 from PIL import Image, ImageDraw
@@ -22,12 +24,23 @@ _NEGATIVE, _POSITIVE = _HUES[5], _HUES[0]
 _GAP = 10
 
 
+class Cell(NamedTuple):
+    """What is drawn side by side: the steps that stand in one place, mostly one."""
+
+    steps: slice
+    left: int
+    """First column of pixels."""
+    right: int
+    """The column after the last; above ``left``."""
+
+
 class Strips:
     """Draws moments of a run of ``T`` steps; row t holds the actions at t and the rewards they earned.
 
     Discrete actions are coloured cells with their number; real ones one thin row per dimension, from orange (the
     lowest) through white (0) to blue. Rewards are bars around a zero line, one strip for all agents where they always
-    agree.
+    agree. Where an episode has more steps than the picture has columns, a column shows several of them: the most
+    frequent discrete action, or the real action and the reward of the largest size.
 
     Raises:
         InputError: the arrays' shapes do not fit together, or there is neither.
@@ -55,67 +68,109 @@ class Strips:
             raise InputError(f"There are {self.agents} agents and {len(self.names)} names.")
         self.shared = rewards is not None and self.agents > 1 and bool((rewards == rewards[:, :1]).all())
         self.row = int(np.clip(360 / self.agents, 14, 30))
-        self.gutter = 14 + max(round(font(12).getlength(name)) for name in (*self.names, "reward"))
+        self.labels = tuple(_shortened(name.replace("_", " "), size // 3) for name in self.names)
+        self._drawn: Any = (None,)
+        self.gutter = 14 + max(round(font(12).getlength(name)) for name in (*self.labels, "reward"))
+
+    @property
+    def columns(self) -> int:
+        """How many steps of one episode can stand side by side."""
+        return max(self.size - 12 - self.gutter, 1)
 
     def draw(self, moment: int, start: int, stop: int) -> Image.Image:
         """The episode of rows ``start`` to ``stop`` (exclusive), filled up to and including ``moment``."""
+        if self._drawn[0] != (start, stop):
+            cells = self._cells(start, stop)
+            self._drawn = (start, stop), cells, self._picture([]), self._picture(cells)
+        _, cells, empty, full = self._drawn
+        right = next(cell.right for cell in cells if moment < cell.steps.stop)
+        image = empty.copy()
+        image.paste(full.crop((0, 0, right, full.height)))
+        return image
+
+    def _picture(self, cells: list[Cell]) -> Image.Image:
+        """The strips of all agents, with these cells filled."""
         own_rewards = self.rewards is not None and not self.shared
         rows = (self.actions is not None) + own_rewards
         block = rows * self.row + _GAP
         height = self.agents * block * (rows > 0) + self.shared * (2 * self.row + _GAP) + _GAP
         image = Image.new("RGB", (self.size, height), PAPER)
         pen = ImageDraw.Draw(image)
-        edges = np.linspace(self.gutter, self.size - 12, stop - start + 1).round().astype(int)
+        left, right = self.gutter, self.gutter + self.columns
         for agent in range(self.agents if rows else 0):
             top = _GAP + agent * block
-            pen.text((8, top + rows * self.row / 2), self.names[agent].replace("_", " "), INK, font(12), anchor="lm")
+            pen.text((8, top + rows * self.row / 2), self.labels[agent], INK, font(12), anchor="lm")
             if self.actions is not None:
-                box = (edges[0], top, edges[-1], top + self.row)
-                pen.rectangle(box, fill=WHITE, outline=EDGE)
-                self._cells(pen, edges, top, self.actions[start : moment + 1, agent])
+                pen.rectangle((left, top, right, top + self.row), fill=WHITE, outline=EDGE)
+                self._actions(pen, cells, top, self.actions[:, agent])
                 top += self.row
             if own_rewards:
-                self._bars(pen, edges, top, self.row, start, moment, agent)
+                self._bars(pen, cells, top, self.row, agent)
         if self.shared:
             top = height - 2 * self.row - _GAP
             pen.text((8, top + self.row), "reward", INK, font(12), anchor="lm")
-            self._bars(pen, edges, top, 2 * self.row, start, moment, 0)
+            self._bars(pen, cells, top, 2 * self.row, 0)
         pen.rectangle((0, 0, self.size - 1, height - 1), outline=EDGE)
         return image
 
-    def _cells(self, pen: ImageDraw.ImageDraw, edges: np.ndarray, top: int, actions: np.ndarray) -> None:
-        for action, left, right in zip(actions, edges, edges[1:], strict=False):
-            right = max(right - (right - left > 3), left)
-            if actions.ndim == 1:
-                pen.rectangle((left, top, right - 1, top + self.row), fill=_COLOURS[int(action) % len(_COLOURS)])
-                if right - left >= 14:
-                    middle = ((left + right) / 2, top + self.row / 2)
-                    pen.text(middle, str(int(action)), WHITE, font(11, bold=True), anchor="mm")
-                continue
-            assert self.actions is not None
-            largest = max(float(np.abs(self.actions).max()), 1e-9)
-            parts = np.linspace(top, top + self.row, len(action) + 1).round().astype(int)
-            for value, upper, lower in zip(action, parts, parts[1:], strict=False):
-                hue = _POSITIVE if value > 0 else _NEGATIVE
-                shade = mix(WHITE, hue, min(abs(float(value)) / largest, 1.0))
-                pen.rectangle((left, upper, max(right - 1, left), max(lower - 1, upper)), fill=shade)
+    def _cells(self, start: int, stop: int) -> list[Cell]:
+        """An episode's steps, by the columns of pixels that they fill."""
+        edges = self.gutter + np.linspace(0, self.columns, stop - start + 1).round().astype(int)
+        lefts, begins = np.unique(edges[:-1], return_index=True)
+        ends, rights = [*begins[1:], stop - start], [*lefts[1:], edges[-1]]
+        return [
+            Cell(slice(start + int(begin), start + int(end)), int(left), int(right))
+            for begin, end, left, right in zip(begins, ends, lefts, rights, strict=True)
+        ]
 
-    def _bars(
-        self, pen: ImageDraw.ImageDraw, edges: np.ndarray, top: int, height: int, start: int, moment: int, agent: int
-    ) -> None:
+    def _actions(self, pen: ImageDraw.ImageDraw, cells: list[Cell], top: int, actions: np.ndarray) -> None:
+        assert self.actions is not None
+        largest = max(float(np.abs(self.actions).max()), 1e-9)
+        for steps, left, right in cells:
+            right = max(right - 1 - (right - left > 3), left)
+            shown = actions[steps]
+            if actions.ndim == 1:
+                action = int(np.bincount(shown - shown.min()).argmax() + shown.min())
+                pen.rectangle((left, top, right, top + self.row), fill=_COLOURS[action % len(_COLOURS)])
+                if right - left >= 13:
+                    middle = ((left + right + 1) / 2, top + self.row / 2)
+                    pen.text(middle, str(action), WHITE, font(11, bold=True), anchor="mm")
+                continue
+            parts = np.linspace(top, top + self.row, shown.shape[1] + 1).round().astype(int)
+            for values, upper, lower in zip(shown.T, parts, parts[1:], strict=False):
+                value = _largest(values)
+                shade = mix(WHITE, _POSITIVE if value > 0 else _NEGATIVE, min(abs(value) / largest, 1.0))
+                pen.rectangle((left, upper, right, max(lower - 1, upper)), fill=shade)
+
+    def _bars(self, pen: ImageDraw.ImageDraw, cells: list[Cell], top: int, height: int, agent: int) -> None:
         """Bars on one scale for all agents and steps, which the right edge states."""
         assert self.rewards is not None
         low, high = min(0.0, float(self.rewards.min())), max(0.0, float(self.rewards.max()))
         span = (high - low) or 1.0
         inner = height - 6
         zero = top + 3 + round(inner * high / span)
-        pen.line((edges[0], zero, edges[-1], zero), fill=EDGE)
-        for value, left, right in zip(self.rewards[start : moment + 1, agent], edges, edges[1:], strict=False):
-            tip = top + 3 + round(inner * (high - float(value)) / span)
-            right = max(right - (right - left > 3), left + 1)
+        pen.line((self.gutter, zero, self.gutter + self.columns, zero), fill=EDGE)
+        for steps, left, right in cells:
+            value = _largest(self.rewards[steps, agent])
+            tip = top + 3 + round(inner * (high - value) / span)
             if tip != zero:
                 colour = _POSITIVE if value > 0 else _NEGATIVE
-                pen.rectangle((left, min(tip, zero), right - 1, max(tip, zero)), fill=colour)
+                box = (left, min(tip, zero), max(right - 1 - (right - left > 3), left), max(tip, zero))
+                pen.rectangle(box, fill=colour)
         if height >= 40:
-            pen.text((edges[0] - 4, top + 3), f"{high:g}", FAINT, font(9), anchor="rt")
-            pen.text((edges[0] - 4, top + height - 3), f"{low:g}", FAINT, font(9), anchor="rb")
+            pen.text((self.gutter - 4, top + 3), f"{high:g}", FAINT, font(9), anchor="rt")
+            pen.text((self.gutter - 4, top + height - 3), f"{low:g}", FAINT, font(9), anchor="rb")
+
+
+def _largest(values: np.ndarray) -> float:
+    """The one of the largest size, with its sign."""
+    return float(values[np.abs(values).argmax()])
+
+
+def _shortened(name: str, width: int) -> str:
+    """``name``, cut where it is wider than so many pixels."""
+    if font(12).getlength(name) <= width:
+        return name
+    while name and font(12).getlength(f"{name}…") > width:
+        name = name[:-1]
+    return f"{name}…"
