@@ -4,23 +4,28 @@ import contextlib
 import dataclasses
 import difflib
 import io
-import os
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import jax
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from shoal.cli_commands import COMMANDS, help_text, version_text
 from shoal.cli_flags import REQUIRED, Anything, Flag, Values
+from shoal.cli_output import abandon_output, fill_closed_streams, lenient_errors
 from shoal.errors import GameError, InputError, unknown
 from shoal.training.trainer import NonFiniteError
 
 BROKEN, REFUSED, INTERRUPTED = 1, 2, 130
 """Exit codes; the last is what shells use for Ctrl-C, 128 + SIGINT."""
+_FULL = (
+    "There is not enough memory; lower seeds, num_envs, rollout_length, the networks' widths, or what is drawn at once "
+    "(batch_size, block)."
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,9 +35,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     be carried out, as one sentence on stderr says. 130: stopped by Ctrl-C.
     """
     args = list(sys.argv[1:] if argv is None else argv)
+    fill_closed_streams()
     here = str(Path.cwd())
     if here not in sys.path:  # environments named package.module:factory stand where one works
         sys.path.insert(0, here)
+    with lenient_errors():
+        return _guarded(args)
+
+
+def _guarded(args: list[str]) -> int:
+    """Do what the command line says; whatever can be foreseen to go wrong becomes one sentence and an exit code."""
     try:
         code = _dispatch(args)
         sys.stdout.flush()
@@ -46,12 +58,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(error.trace, file=sys.stderr)
         return _say(str(error), BROKEN)
     except BrokenPipeError:  # the reader, `head` for example, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        abandon_output()
         return BROKEN
     except OSError as error:
-        if error.filename is None:
+        if error.filename is not None:
+            return _say(f"{error.filename} cannot be used: {error.strerror}.", REFUSED)
+        if error.errno is None:
             raise
-        return _say(f"{error.filename} cannot be used: {error.strerror}.", REFUSED)
+        abandon_output()
+        return _say(f"The operating system refuses to go on: {error.strerror}.", BROKEN)
+    except MemoryError:
+        return _say(_FULL, BROKEN)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return _say(_FULL, BROKEN)
     except KeyboardInterrupt as stop:
         print(str(stop) or "Stopped.", file=sys.stderr)
         return INTERRUPTED
@@ -130,7 +151,7 @@ def _field(flag: Flag) -> tuple[str, Any, Any]:
     if flag.hint is not bool:
         said["metavar"] = flag.spelt if flag.positional else flag.takes
     if flag.default is not REQUIRED:
-        said["help_behavior_hint"] = f"(default: {flag.default_text})"
+        said["help_behavior_hint"] = f"(default: {flag.default_text}{flag.within})"
     marks = [tyro.conf.arg(**said)] + [tyro.conf.Positional] * flag.positional
     return flag.name, Annotated[(flag.hint, *marks)], dataclasses.field(default=flag.default, kw_only=True)
 

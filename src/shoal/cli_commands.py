@@ -8,15 +8,20 @@ import platform
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import jax
 
 import shoal
 from shoal import algorithms, api, cli_check, cli_train
+from shoal.bounds import LARGEST_INT, Bounds, check
 from shoal.cli_flags import Command, Values, first_line, of_fields
 from shoal.environments import registry
 from shoal.errors import InputError, unknown
 from shoal.records.files import dumps, write_text
+
+Episodes = Annotated[int, Bounds(least=1, most=1_000_000)]
+Seed = Annotated[int, Bounds(least=0, most=LARGEST_INT)]
 
 
 @dataclasses.dataclass
@@ -25,17 +30,15 @@ class Evaluate:
 
     run: Path
     """The run's folder."""
-    episodes: int = 256
+    episodes: Episodes = 256
     """Episodes per seed."""
     sampled: bool = False
     """Sample actions instead of taking the most probable."""
-    draw: int = 0
+    draw: Seed = 0
     """Seed of the starts of the episodes."""
 
     def __call__(self) -> int:
         """Print the score."""
-        if self.episodes < 1:
-            raise InputError(f"--episodes must be at least 1, not {self.episodes}.")
         run = api.open_run(self.run)
         result = run.evaluate(self.episodes, greedy=not self.sampled, seed=self.draw)
         print(result)
@@ -52,17 +55,15 @@ class Replay:
     """The run's folder."""
     output: Path | None = None
     """Where to write: a .gif, .mp4 (needs ffmpeg) or .png; None for replay.gif in the run's folder."""
-    episodes: int = 2
+    episodes: Episodes = 2
     """How many episodes to show."""
-    seed: int | None = None
+    seed: Seed | None = None
     """Which of the run's seeds to show; None for the best."""
     sampled: bool = False
     """Sample actions instead of taking the most probable."""
 
     def __call__(self) -> int:
         """Write the picture and print its path."""
-        if self.episodes < 1:
-            raise InputError(f"--episodes must be at least 1, not {self.episodes}.")
         run = api.open_run(self.run)
         print(run.replay(self.output, episodes=self.episodes, greedy=not self.sampled, seed=self.seed))
         return 0
@@ -99,11 +100,11 @@ class Crossplay:
     side: tuple[str, ...] = ()
     """The agents of side 1, by name or index; all others are side 2. By default role 0 against the other roles (in
     mpe/simple_tag predators against prey), and with a single role the first half of the agents with the rest."""
-    episodes: int = 128
+    episodes: Episodes = 128
     """Episodes for each pair of a seed of one run and a seed of another."""
     sampled: bool = False
     """Sample actions instead of taking the most probable."""
-    draw: int = 0
+    draw: Seed = 0
     """Seed of the starts of the episodes, the same for every entry."""
     output: Path | None = None
     """A .json file to write the numbers to as well."""
@@ -112,8 +113,6 @@ class Crossplay:
         """Print a table for each side."""
         if not self.runs:
             raise InputError("shoal crossplay needs at least one run's folder.")
-        if self.episodes < 1:
-            raise InputError(f"--episodes must be at least 1, not {self.episodes}.")
         if self.output is not None and (self.output.suffix != ".json" or not self.output.parent.is_dir()):
             raise InputError(f"{self.output} is not a .json file in a folder that exists.")
         result = api.crossplay(
@@ -168,7 +167,9 @@ def _own_words(prefix: str, text: str) -> str:
 
 def _simple(prog: str, kind: type, positional: str, args: Sequence[str]) -> tuple[Command, list[str]]:
     def do(values: Values) -> int:
-        return kind(**values["flags"])()
+        command = kind(**values["flags"])
+        check(command)
+        return command()
 
     return Command(prog, first_line(kind.__doc__), of_fields(kind, "flags", {positional}), do), list(args)
 
@@ -180,6 +181,9 @@ _SIMPLE = {
     "crossplay": (Crossplay, "runs"),
     "list": (List, "what"),
 }
+
+COMMAND_OPTIONS = tuple(kind for kind, _ in _SIMPLE.values())
+"""Dataclasses of the options of commands."""
 
 COMMANDS: dict[str, Callable[[Sequence[str]], tuple[Command, list[str]]]] = {
     "train": cli_train.train,

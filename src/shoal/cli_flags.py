@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from shoal.bounds import Bounds, bounds_of
 from shoal.environments import common_options, registry
 from shoal.errors import InputError
 
@@ -45,6 +46,8 @@ class Flag:
     """Said by its place rather than by its name."""
     prefix: str = ""
     """Stands before the name on the command line, for example ``env.``."""
+    bounds: Bounds | None = None
+    """Of its number, or of each."""
     for_all: bool = False
     """Stands for the flags of several sides; None leaves each as it is."""
 
@@ -71,6 +74,14 @@ class Flag:
         values = self.default if isinstance(self.default, tuple) else (self.default,)
         return " ".join(number(x) if isinstance(x, float) else str(x) for x in values) or "nothing"
 
+    @property
+    def within(self) -> str:
+        """Its bounds, to stand after the default."""
+        if self.bounds is None:
+            return ""
+        several = any(typing.get_origin(one) is tuple for one in (self.hint, *typing.get_args(self.hint)))
+        return f"; {'each ' if several else ''}in {self.bounds.interval}"
+
 
 Values = dict[str, dict[str, Any]]
 """The values of flags, by group and name."""
@@ -96,7 +107,7 @@ def of_fields(config: Any, title: str, positional: Iterable[str] = ()) -> dict[s
     a kind (``prefix`` in :func:`shoal.configs.flags_of`), the first group has a flag for all of them as well.
     """
     kind = config if isinstance(config, type) else type(config)
-    hints, docs = typing.get_type_hints(kind), attribute_docs(kind)
+    hints, docs, bounds = typing.get_type_hints(kind), attribute_docs(kind), bounds_of(kind)
     groups: dict[str, list[Flag]] = {title: []}
     several: list[Flag] = []
     for field in dataclasses.fields(config):
@@ -110,10 +121,14 @@ def of_fields(config: Any, title: str, positional: Iterable[str] = ()) -> dict[s
         elif dataclasses.is_dataclass(value):
             groups |= of_fields(value, field.name)
         else:
-            said = docs.get(field.name, "")
-            groups[title].append(Flag(field.name, hints[field.name], value, said, field.name in positional))
+            name = field.name
+            flag = Flag(name, hints[name], value, docs.get(name, ""), name in positional, bounds=bounds.get(name))
+            groups[title].append(flag)
     groups[title] += _for_all(several)
     return groups
+
+
+_EACH = "For every side that has it; None: each its own."
 
 
 def _for_all(flags: Iterable[Flag]) -> list[Flag]:
@@ -122,7 +137,14 @@ def _for_all(flags: Iterable[Flag]) -> list[Flag]:
     for flag in flags:
         found.setdefault(flag.name, []).append(flag)
     return [
-        Flag(name, one.hint | None, None, f"{one.help} For every side that has it; None: each its own.", for_all=True)
+        Flag(
+            name,
+            one.hint | None,
+            None,
+            f"{one.help} For every side that has it; None: each its own.",
+            bounds=one.bounds,
+            for_all=True,
+        )
         for name, (one, *others) in found.items()
         if all(other.hint == one.hint for other in others)
     ]

@@ -13,6 +13,7 @@ import numpy as np
 
 from shoal import algorithms
 from shoal.algorithms.preparation import Decision
+from shoal.bounds import check
 from shoal.configs import flags_of, spec_to_json
 from shoal.deploy import Policies
 from shoal.environments import registry
@@ -24,7 +25,7 @@ from shoal.records import curves, replay, report
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.files import dumps, write_text
 from shoal.rollouts.stepping import importable
-from shoal.training import evaluation, feed, pretraining, sharding
+from shoal.training import evaluation, feed, memory, pretraining, sharding
 from shoal.training.episodes import record
 from shoal.training.evaluation import Evaluation
 from shoal.training.settings import Settings
@@ -72,6 +73,7 @@ class Run:
         self.decision: Decision | None = None
         """What the algorithm decided by experience before training, where this process began it."""
         settings.check()
+        check(config)
 
     def __repr__(self) -> str:
         return f"Run({self.algorithm!r} in {self.environment!r}, folder={str(self.folder)!r})"
@@ -173,6 +175,8 @@ class Run:
         layout = sharding.plan(self.settings.seeds, self.settings.num_envs, devices)
         if isinstance(self.env, Environment):
             registry.validate(self.env)
+            judged, horizon = self.settings.judged_by(self.env), self.env.spec.horizon
+            memory.check_episodes(self.env.spec, self.settings.seeds, judged, horizon, "eval_episodes")
         else:
             registry.check_spec(self.env.spec)
         scale = Scale(layout.num_envs, self.settings.rollout_length, self.settings.num_updates)

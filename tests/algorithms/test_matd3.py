@@ -70,9 +70,9 @@ def test_blurred_actions_stay_near_and_in_the_box() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"policy_delay": 0}, "policy_delay must be at least 1, not 0."),
-        ({"target_noise": -0.1}, "target_noise must be finite and not negative, not -0.1."),
-        ({"target_noise_clip": -1.0}, "target_noise_clip must be finite and not negative, not -1."),
+        ({"policy_delay": 0}, "policy_delay must be at least 1 and at most 1e6, not 0."),
+        ({"target_noise": -0.1}, "target_noise must be at least 0 and at most 1e6, not -0.1."),
+        ({"target_noise_clip": -1.0}, "target_noise_clip must be at least 0 and at most 1e6, not -1."),
     ],
 )
 def test_refusals(changes: dict, said: str) -> None:

@@ -126,7 +126,7 @@ def test_two_devices_count_what_one_counts() -> None:
     ("gamma", "clip", "said"),
     [
         (0.9, float("nan"), "reward_clip must be above 0, not nan"),
-        (1.5, 10.0, "gamma must lie between 0 and 1, not at 1.5"),
+        (1.5, 10.0, "gamma must be at least 0 and at most 1, not 1.5"),
     ],
 )
 def test_what_means_nothing_is_refused(gamma: float, clip: float, said: str) -> None:

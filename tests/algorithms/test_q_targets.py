@@ -150,7 +150,7 @@ def test_soft_targets_move_a_fraction_of_the_way() -> None:
     [
         ({"lam": 0.5, "n_step": 2}, "two kinds of target"),
         ({"n_step": 0}, "n_step must be at least 1"),
-        ({"epsilon_final": 1.5}, "epsilon_final must lie between 0 and 1"),
+        ({"epsilon_final": 1.5}, "epsilon_final must be at least 0 and at most 1"),
         ({"burn_in": 25}, "burn_in 25 leaves nothing of sequences of 25 steps"),
     ],
 )

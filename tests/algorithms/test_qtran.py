@@ -126,7 +126,7 @@ def test_constraints_hold_only_where_the_agents_own_best_is_the_joint_best(varia
         (SPEC, {"variant": "bass"}, "did you mean 'base'"),
         (SPEC, {"mixing": "mxi"}, "did you mean 'mix'"),
         (SPEC, {"mixing_width": 0}, "mixing_width must be at least 1"),
-        (SPEC, {"nopt_coef": -1.0}, "nopt_coef must be finite and not negative"),
+        (SPEC, {"nopt_coef": -1.0}, "nopt_coef must be at least 0"),
     ],
 )
 def test_what_is_refused(spec: Any, flags: dict[str, Any], words: str, as_users_run: None) -> None:

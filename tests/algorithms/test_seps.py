@@ -137,8 +137,8 @@ def test_given_sharing_needs_no_experience() -> None:
         (SPEC, {"latent": 0}, "latent must be at least 1"),
         (SPEC, {"pretrain_steps": 0}, "pretrain_steps must be at least 1"),
         (SPEC, {"pretrain_rate": 0.0}, "pretrain_rate must be above 0"),
-        (SPEC, {"kl_weight": -1.0}, "kl_weight must be finite and not negative"),
-        (SPEC, {"gamma": 1.5}, "gamma must lie between 0 and 1"),
+        (SPEC, {"kl_weight": -1.0}, "kl_weight must be at least 0"),
+        (SPEC, {"gamma": 1.5}, "gamma must be at least 0 and at most 1"),
         (make_spec(N, state_dim=0), {"critic_input": "state"}, "has no global state"),
     ],
 )

@@ -30,6 +30,10 @@ def test_every_option_keeps_the_promises(name: str) -> None:
     ("name", "options", "words"),
     [
         ("mpe/simple_spread", {"num_agents": 0}, "num_agents must be an integer of at least 1, not 0"),
+        ("mpe/simple_spread", {"num_agents": 10**9}, "num_agents must be at most 1024, not 1e9."),
+        ("mpe/simple_spread", {"horizon": 2**31}, "horizon must be at most 2147483647, not 2147483648."),
+        ("mpe/simple_tag", {"num_obstacles": 1025}, "num_obstacles must be at most 1024, not 1025."),
+        ("matrix/all_ones", {"num_agents": 10**30}, "num_agents must be at most 1024, not 1e30."),
         ("mpe/simple_spread", {"num_agents": True}, "num_agents must be an integer"),
         ("mpe/simple_spread", {"num_landmarks": 0}, "num_landmarks"),
         ("mpe/simple_spread", {"local_ratio": 1.5}, "local_ratio must be a number from 0 to 1"),

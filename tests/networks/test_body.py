@@ -126,8 +126,8 @@ def test_log_std_is_a_parameter_that_no_input_changes(as_users_run):
     ("body", "said"),
     [
         ({"activation": "relo"}, "did you mean 'relu'"),
-        ({"hidden": (8, 0)}, r"at least 1 wide, not hidden \(8, 0\)"),
-        ({"recurrent": 0}, "recurrent 0"),
+        ({"hidden": (8, 0)}, "each item of hidden must be at least 1 and at most 65536, not 0"),
+        ({"recurrent": 0}, "recurrent must be at least 1 and at most 65536, not 0"),
     ],
 )
 def test_impossible_bodies_are_refused(as_users_run, body, said):

@@ -104,5 +104,5 @@ def test_parameters_have_the_axis_of_policies():
 def test_what_is_refused(as_users_run):
     with pytest.raises(InputError, match="no mixing 'sum'"):
         mixing_critic("sum", S, N, A, E)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InputError, match="at least 1 wide"):
+    with pytest.raises(InputError, match="hidden must be at least 1"):
         mixing_critic("mix", S, N, A, 0)

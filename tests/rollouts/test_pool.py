@@ -9,8 +9,8 @@ import pytest
 
 import counters
 import processes
-from shoal.errors import GameError
-from shoal.rollouts.pool import CLOSING, Pool
+from shoal.errors import GameError, InputError
+from shoal.rollouts.pool import CLOSING, Pool, cores
 
 
 def play(pool: Pool, steps: int) -> None:
@@ -41,3 +41,26 @@ def test_games_are_closed_after_a_fault(tmp_path: Path) -> None:
         assert any(one.asked for one in pool.workers)
         began = time.monotonic()
     assert len(list(tmp_path.glob("closed *"))) == 6 and time.monotonic() - began < CLOSING
+
+
+def test_processes_that_cannot_be_started_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("shoal.rollouts.process.subprocess.Popen", full)
+    with pytest.raises(InputError, match=r"^2 worker processes cannot be started: Too many open files; lower num_wor"):
+        Pool(counters.hosted(False), 1, 4, 2)
+
+
+def test_far_more_processes_than_cores_are_refused() -> None:
+    with pytest.raises(InputError, match=rf"^{65 * cores()} worker processes are more than 64 per core"):
+        Pool(counters.hosted(False), 1, 65 * cores(), 65 * cores())
+
+
+def test_shared_memory_that_cannot_be_had_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shoal.rollouts.pool.memory_file", full)
+    with pytest.raises(InputError, match=r"^4 environments need [0-9]+ bytes of shared memory: .*No space"):
+        Pool(counters.hosted(False), 1, 4, 2)

@@ -45,6 +45,21 @@ FLAGS: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize("address", ["garbage", "::::", "ray://10.0.0.0.1:zero"])
+def test_a_ray_that_cannot_start_is_one_sentence(address: str) -> None:
+    with pytest.raises(InputError, match=r"^Ray cannot (start|reach a cluster) at") as caught:
+        connect(address, 1)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_ray_without_a_folder_to_work_in_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "file"))
+    with pytest.raises(InputError, match=r"^Ray cannot start on this machine: ") as caught:
+        connect(None, 1)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_run_on_a_ray_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment that raises in an actor ends the run, saved; mended, it goes on. Nothing is left behind."""
     ours: set[int] = set()

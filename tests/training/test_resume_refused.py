@@ -31,7 +31,7 @@ def test_no_sound_checkpoint_is_an_error(copy: Path) -> None:
         ({"nonsense": 1}, "nonsense cannot change"),
         ({"steps": -5}, "steps must be at least 1"),
         ({"keep": 0}, "keep must be at least 1"),
-        ({"eval_episodes": -1}, "cannot be negative"),
+        ({"eval_episodes": -1}, "must be at least 0"),
         ({"steps": "many"}, "steps cannot be 'many'"),
     ],
 )

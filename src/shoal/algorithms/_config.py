@@ -5,9 +5,10 @@ an algorithm whose paper has another value repeats the field.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from shoal.algorithms._values import ValueNorm
+from shoal.bounds import Bounds, Count, Decay, Fraction, Gain, Index, Positive, Rate, Size, Tiny, Weight, check
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.networks.inputs import CriticInput
@@ -18,7 +19,7 @@ from shoal.networks.sharing import Sharing
 class AgentConfig:
     """What every team of networks needs to be built and trained."""
 
-    sharing: Sharing | tuple[int, ...] = "shared"
+    sharing: Sharing | tuple[Index, ...] = "shared"
     """Which agents share parameters: ``shared``, ``role``, ``independent``, or an index vector such as (0, 0, 1)."""
     agent_id: bool = True
     """Append a one-hot id to what agents with shared parameters read."""
@@ -27,19 +28,19 @@ class AgentConfig:
     normalise_inputs: bool = False
     """Bring observations and state to zero mean and unit variance with running statistics."""
 
-    gamma: float = 0.99
+    gamma: Fraction = 0.99
     """Discount γ per step. Paper: 0.99."""
 
-    learning_rate: float = 7e-4
+    learning_rate: Rate = 7e-4
     """Adam's step size for actors. Paper: 7e-4."""
-    lr_final: float = 1.0
+    lr_final: Fraction = 1.0
     """Both rates go linearly to this fraction of themselves over the run's gradient steps: 1 constant, 0 annealed away.
     A run that is resumed with more steps follows the longer line. Paper: 1."""
-    adam_eps: float = 1e-5
+    adam_eps: Tiny = 1e-5
     """Adam's ε. Paper: 1e-5."""
-    max_grad_norm: float | None = 10.0
+    max_grad_norm: Positive | None = 10.0
     """Largest gradient norm of one policy or critic; None for no clip. Paper: 10."""
-    block: int = 1024
+    block: Size = 1024
     """Most rows (moments × agents) whose activations are held at once, to fit a core's cache; changes no result."""
 
 
@@ -47,28 +48,28 @@ class AgentConfig:
 class PolicyConfig(AgentConfig):
     """And what every decentralised stochastic policy needs that learns from each roll-out once."""
 
-    output_gain: float = 0.01
+    output_gain: Gain = 0.01
     """Gain of the actor's orthogonal output layer. Paper: 0.01."""
-    log_std: float = -0.5
+    log_std: Annotated[float, Bounds(least=-20.0, most=10.0)] = -0.5
     """Initial log standard deviation of a Gaussian policy, in units of half the action box."""
     squash: bool = False
     """Squash Gaussian actions into their box with tanh instead of clipping them on their way out."""
 
-    lam: float = 0.95
+    lam: Fraction = 0.95
     """GAE's λ. Paper: 0.95."""
-    entropy_coef: float = 0.01
+    entropy_coef: Weight = 0.01
     """Weight σ of the entropy bonus. Paper: 0.01."""
-    entropy_final: float | None = None
+    entropy_final: Weight | None = None
     """If given, σ goes linearly from entropy_coef to this over the run; not together with target_entropy."""
-    target_entropy: float | None = None
+    target_entropy: Annotated[float, Bounds(least=-1000.0, most=1000.0)] | None = None
     """If given (nats per agent), σ is adapted so that the policies' entropy approaches it, starting at entropy_coef,
     which must then be above 0."""
-    target_entropy_rate: float = 0.05
+    target_entropy_rate: Rate = 0.05
     """Step of log σ per update and nat when target_entropy is given."""
 
-    critic_learning_rate: float | None = None
+    critic_learning_rate: Rate | None = None
     """Adam's step size for critics; None for the actors'."""
-    chunk_length: int = 16
+    chunk_length: Count = 16
     """L: recurrent nets are trained on chunks of this many steps; it must divide the roll-out. Paper: 10."""
 
     @property
@@ -91,11 +92,11 @@ class ValueConfig(PolicyConfig):
     in SMAC, CL in MPE."""
     value_norm: ValueNorm = "running"
     """Scale of the value targets: ``running`` statistics, ``popart`` or ``none``. Paper: running."""
-    value_norm_beta: float = 0.99999
+    value_norm_beta: Decay = 0.99999
     """Decay per update of the value statistics. Code: 0.99999."""
-    huber: float | None = 10.0
+    huber: Positive | None = 10.0
     """Width δ of the Huber value loss, in normalised units; None for ½e². Paper: 10."""
-    value_coef: float = 1.0
+    value_coef: Weight = 1.0
     """Weight of the value loss (it matters only through the gradient-norm clip and Adam's ε). Paper: 1."""
     normalise_advantage: Literal["batch", "agent", "none"] = "batch"
     """Standardise advantages over the whole batch, or for each agent by itself (rivals on different scales)."""
@@ -105,11 +106,11 @@ class ValueConfig(PolicyConfig):
 class EpochsConfig(ValueConfig):
     """And several passes over each batch."""
 
-    value_clip: float | None = 0.2
+    value_clip: Positive | None = 0.2
     """ε of the clipped value loss, in normalised units; None for the plain loss. Paper: equal to clip."""
-    epochs: int = 10
+    epochs: Count = 10
     """Passes over each batch. Paper: 5 to 15."""
-    minibatches: int = 1
+    minibatches: Count = 1
     """Minibatches per pass. Paper: 1."""
 
 
@@ -117,54 +118,24 @@ class EpochsConfig(ValueConfig):
 class PpoConfig(EpochsConfig):
     """And the clipped ratio."""
 
-    clip: float = 0.2
+    clip: Positive = 0.2
     """ε of the clipped policy loss. Paper: 0.2 (0.05 on hard SMAC maps)."""
-    dual_clip: float | None = None
+    dual_clip: Annotated[float, Bounds(above=1.0, most=1e6)] | None = None
     """c > 1: bounds the objective from below by c·A where A < 0 (Ye et al. 2020, eq. 5)."""
-    kl_coef: float = 0.0
+    kl_coef: Weight = 0.0
     """Weight κ of the soft trust-region penalty KL(π_old ‖ π) (Hsu et al. 2020)."""
-    kl_target: float | None = None
+    kl_target: Positive | None = None
     """If given, κ is doubled or halved when the KL after an update is outside [target/1.5, 1.5·target] (Schulman et al.
     2017, section 4)."""
 
 
-_COUNTS = ("epochs", "minibatches", "chunk_length", "block")
-_FRACTIONS = ("gamma", "lam", "lr_final")
-_POSITIVE = ("clip", "value_clip", "huber", "learning_rate", "critic_learning_rate", "max_grad_norm", "adam_eps")
-_WEIGHTS = ("entropy_coef", "kl_coef", "value_coef")
-
-
-def check_options(
-    config: Any,
-    *,
-    counts: tuple[str, ...] = (),
-    fractions: tuple[str, ...] = (),
-    positive: tuple[str, ...] = (),
-    weights: tuple[str, ...] = (),
-) -> None:
-    """Refuse numbers that mean nothing; an algorithm adds the names of its own options. None stands for "not used".
+def check_options(config: Any) -> None:
+    """Refuse options out of their bounds, and those that contradict each other.
 
     Raises:
-        InputError: naming the option and its range.
+        InputError: naming the option and its bounds.
     """
-
-    def given(names: tuple[str, ...]) -> list[tuple[str, Any]]:
-        return [(name, getattr(config, name)) for name in names if getattr(config, name, None) is not None]
-
-    for name, value in given(_COUNTS + counts):
-        if value < 1:
-            raise InputError(f"{name} must be at least 1, not {value}.")
-    for name, value in given(_FRACTIONS + fractions):
-        if not 0 <= value <= 1:
-            raise InputError(f"{name} must lie between 0 and 1, not at {value:g}.")
-    for name, value in given(_POSITIVE + positive):
-        if not value > 0:
-            raise InputError(f"{name} must be above 0, not {value:g}.")
-    for name, value in given(_WEIGHTS + weights):
-        if not 0 <= value < float("inf"):
-            raise InputError(f"{name} must be finite and not negative, not {value:g}.")
-    if getattr(config, "dual_clip", None) is not None and config.dual_clip <= 1:
-        raise InputError(f"dual_clip must exceed 1, not {config.dual_clip:g}.")
+    check(config)
     _check_pairs(config)
 
 

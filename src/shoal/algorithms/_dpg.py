@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from shoal.algorithms._actor_critic import Inputs, make_distribution, normalised
 from shoal.algorithms._batches import row_keys
 from shoal.algorithms._replay import ReplayConfig
+from shoal.bounds import LARGEST_INT, Bounds, Fraction, Index, Positive, Rate, Size, Weight
 from shoal.equations.distributions import Categorical
 from shoal.equations.relaxation import gumbel_softmax
 from shoal.networks.body import Body, build
@@ -24,39 +25,39 @@ from shoal.types import Box, Discrete, EnvSpec, Learner, PyTree, Step
 class DpgConfig(ReplayConfig):
     """Hyper-parameters of the family. "Paper" is Lowe et al. 2017, "code" its repository (openai/maddpg)."""
 
-    sharing: Sharing | tuple[int, ...] = "independent"
+    sharing: Sharing | tuple[Index, ...] = "independent"
     """Which agents share actor and critic: ``independent``, ``role``, ``shared``, or a vector. Paper: independent."""
     network: Body = field(default_factory=lambda: Body(activation="relu"))
     """Layers of actors and critics; a GRU is the actors' alone. Paper: 64, 64, relu."""
-    gamma: float = 0.95
+    gamma: Fraction = 0.95
     """Discount γ per step. Paper: 0.95."""
-    learning_rate: float = 1e-2
+    learning_rate: Rate = 1e-2
     """Adam's step size for actors. Paper: 0.01."""
-    critic_learning_rate: float | None = None
+    critic_learning_rate: Rate | None = None
     """Adam's step size for critics; None for the actors'."""
-    max_grad_norm: float | None = 0.5
+    max_grad_norm: Positive | None = 0.5
     """Largest gradient norm of one actor or critic. Code: 0.5, of every array by itself."""
-    batch_size: int = 1024
+    batch_size: Size = 1024
     """Transitions per gradient step and sub-policy. Paper: 1024."""
-    buffer_size: int = 500_000
+    buffer_size: Size = 500_000
     """Moments (environment steps) that the replay buffer holds. Paper: 10⁶."""
-    learning_starts: int = 25_600
+    learning_starts: Annotated[int, Bounds(least=0, most=LARGEST_INT)] = 25_600
     """Environment steps before the first gradient step. Code: 1024 episodes of 25."""
-    target_rate: float | None = 0.01
+    target_rate: Fraction | None = 0.01
     """τ: target networks move by this fraction at each gradient step. Paper: 0.01."""
     relaxation: Literal["straight_through", "soft"] = "straight_through"
     """Discrete actions that the actors' gradient passes through: one-hot samples with the gradient of the relaxed ones,
     or the relaxed ones themselves. Code: soft, and soft in the environment too."""
-    temperature: float = 1.0
+    temperature: Annotated[float, Bounds(least=1e-3, most=1e3)] = 1.0
     """τ of the Gumbel-softmax. Code: 1."""
-    logit_coef: float = 1e-3
+    logit_coef: Weight = 1e-3
     """Weight of the mean square of the actors' outputs, without which logits drift off and Q with them. Code: 1e-3."""
-    noise: float = 0.1
+    noise: Weight = 0.1
     """Standard deviation of the noise on continuous actions, in units of half their box."""
     critic_input: Literal["concat", "state", "local"] = "concat"
     """What Q^i reads beside actions: ``concat`` all observations, ``state``; or ``local``, its own observation and its
     own action only, which is DDPG. Paper: concat."""
-    local_roles: tuple[int, ...] = ()
+    local_roles: tuple[Index, ...] = ()
     """Roles whose critics are local while the others' are not: DDPG prey against MADDPG predators."""
 
     @property

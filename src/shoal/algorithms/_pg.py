@@ -18,6 +18,7 @@ from shoal.algorithms._config import PolicyConfig, check_options
 from shoal.algorithms._optimiser import Optimiser, optimiser
 from shoal.algorithms._targets import follow, team_reward
 from shoal.algorithms._values import Stats
+from shoal.bounds import Count, Decay, Fraction, Positive, Rate, Size, Weight
 from shoal.equations.distributions import Distribution
 from shoal.equations.returns import td_lambda
 from shoal.networks.inputs import CriticInput
@@ -29,41 +30,39 @@ class PgConfig(PolicyConfig):
     """And an action-value critic, fitted to λ-returns that a target network bootstraps. "Paper" is Foerster et al.
     2018, "code" their repository (pymarl), unless a subclass says otherwise."""
 
-    lam: float = 0.8
+    lam: Fraction = 0.8
     """λ of the critic's TD(λ) targets. Paper: 0.8."""
-    learning_rate: float = 5e-4
+    learning_rate: Rate = 5e-4
     """Adam's step size for actors. Paper: 5e-4 (RMSprop)."""
-    entropy_coef: float = 0.0
+    entropy_coef: Weight = 0.0
     """Weight σ of the entropy bonus. Paper: none."""
     critic_input: CriticInput = "concat"
     """What the centralised Q reads beside the actions: ``concat`` all observations, ``state``, ``agent`` (state and own
     observation) or ``pruned``. Paper: agent."""
     value_norm: Literal["running", "none"] = "none"
     """Scale of the critic's targets: ``running`` statistics or ``none``. Paper: none."""
-    value_norm_beta: float = 0.99999
+    value_norm_beta: Decay = 0.99999
     """Decay per update of those statistics."""
-    huber: float | None = None
+    huber: Positive | None = None
     """Width δ of a Huber loss of the critic, in the targets' units; None for ½e². Paper: None."""
-    target_interval: int = 200
+    target_interval: Size = 200
     """C: the target network becomes a copy of the critic every so many critic steps, where ``target_rate`` is None.
     Paper: 150; code: 200."""
-    target_rate: float | None = None
+    target_rate: Fraction | None = None
     """If given, the target moves by this fraction τ towards the critic after each critic step instead."""
-    epochs: int = 1
+    epochs: Count = 1
     """Passes of the critic over each batch. Paper: 1."""
-    minibatches: int = 4
+    minibatches: Count = 4
     """Critic steps per pass, each on as many moments. Code: one step per time index."""
 
 
-def check_pg(config: PgConfig, scale: Scale, **names: tuple[str, ...]) -> None:
-    """Refuse options that mean nothing, or a roll-out that does not divide; ``names`` as in :func:`check_options`.
+def check_pg(config: PgConfig, scale: Scale) -> None:
+    """Refuse options that mean nothing, or a roll-out that does not divide.
 
     Raises:
         InputError: naming the option and its range.
     """
-    counts = ("target_interval", "minibatches", *names.pop("counts", ()))
-    fractions = ("target_rate", "value_norm_beta", *names.pop("fractions", ()))
-    check_options(config, counts=counts, fractions=fractions, **names)
+    check_options(config)
     _batches.check_items(scale, config.minibatches, None)
     _batches.check_items(scale, 1, config.chunk)
 

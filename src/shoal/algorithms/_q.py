@@ -29,6 +29,7 @@ from shoal.algorithms._targets import (
     team_reward,
 )
 from shoal.algorithms._utilities import best, epsilon_greedy, following, make_utilities, utility
+from shoal.bounds import Count, Fraction, Positive, Rate
 from shoal.equations import normalise
 from shoal.equations.returns import n_step_returns, td_lambda
 from shoal.equations.surrogate import huber
@@ -45,22 +46,22 @@ class QConfig(ReplayConfig):
 
     network: Body = field(default_factory=lambda: Body(activation="relu"))
     """Layers of the utilities' net. Paper: 64 wide, then a GRU of 64."""
-    learning_rate: float = 5e-4
+    learning_rate: Rate = 5e-4
     """Adam's step size. Paper: 5e-4 (RMSprop)."""
     double_q: bool = True
     """Let θ choose the next action and θ^- judge it (van Hasselt et al. 2016). Code: yes."""
-    n_step: int = 1
+    n_step: Count = 1
     """Rewards in a target before it bootstraps."""
-    lam: float = 0.0
+    lam: Fraction = 0.0
     """λ of Peng's Q(λ) targets; 0 for ``n_step``. Code: 0; its successor pymarl2: 0.6."""
-    epsilon: float = 1.0
+    epsilon: Fraction = 1.0
     """ε of ε-greedy exploration at the start. Paper: 1."""
-    epsilon_final: float = 0.05
+    epsilon_final: Fraction = 0.05
     """ε in the end, from the fraction ``epsilon_fraction`` of the updates on. Paper: 0.05."""
-    epsilon_fraction: float = 0.1
+    epsilon_fraction: Fraction = 0.1
     """Fraction of the updates in which ε falls linearly, from the first gradient step on; there is none before
     ``learning_starts``. Code: the first 50,000 steps."""
-    huber: float | None = None
+    huber: Positive | None = None
     """Width δ of a Huber loss, in rewards' units; None for ½e². Paper: None."""
 
     @property
@@ -134,8 +135,7 @@ def check_q(spec: EnvSpec, config: QConfig) -> None:
     """
     if isinstance(spec.action, Box):
         raise InputError(f"Q-learning compares all of an agent's actions; {spec.name} has continuous ones: use maddpg.")
-    fractions = ("epsilon", "epsilon_final", "epsilon_fraction")
-    check_replay(config, counts=("n_step",), fractions=fractions)
+    check_replay(config)
     if config.lam > 0 and config.n_step > 1:
         raise InputError("lam and n_step are two kinds of target: give one of them.")
 

@@ -6,13 +6,14 @@ at zero: L is 1 for feed-forward nets with one-step targets, and ``sequence_leng
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from shoal.algorithms._config import AgentConfig, check_options
 from shoal.algorithms._targets import RewardNorm
+from shoal.bounds import LARGEST_INT, Bounds, Count, Fraction, Size, Tiny
 from shoal.errors import InputError
 from shoal.types import PyTree, Replay, Step, Trajectory
 
@@ -21,24 +22,24 @@ from shoal.types import PyTree, Replay, Step, Trajectory
 class ReplayConfig(AgentConfig):
     """And a replay buffer with target networks."""
 
-    adam_eps: float = 1e-5
+    adam_eps: Tiny = 1e-5
     """Adam's ε. Code: 1e-5 in pymarl's RMSprop, 1e-8 in openai/maddpg."""
-    buffer_size: int = 200_000
+    buffer_size: Size = 200_000
     """Moments (environment steps) that the replay buffer holds; then the oldest are overwritten."""
-    batch_size: int = 32
+    batch_size: Size = 32
     """Sequences per gradient step, or single transitions where ``sequence_length`` does not apply."""
-    sequence_length: int = 25
+    sequence_length: Count = 25
     """L: steps per sequence, for recurrent nets and for targets over several steps; otherwise transitions are drawn."""
-    burn_in: int = 0
+    burn_in: Annotated[int, Bounds(least=0, most=1_000_000)] = 0
     """Steps at the start of a sequence that only warm up the state of a recurrent net (Kapturowski et al. 2019). Needed
     where sequences start within episodes, which they do not if roll-outs and sequences are as long as episodes."""
-    learning_starts: int = 1000
+    learning_starts: Annotated[int, Bounds(least=0, most=LARGEST_INT)] = 1000
     """Environment steps before the first gradient step."""
-    gradient_steps: int = 1
+    gradient_steps: Count = 1
     """Gradient steps after each roll-out, each on a batch of its own."""
-    target_interval: int = 200
+    target_interval: Size = 200
     """C: target networks become copies every so many gradient steps, where ``target_rate`` is None."""
-    target_rate: float | None = None
+    target_rate: Fraction | None = None
     """If given, target networks move by this fraction τ towards the trained ones at each gradient step instead of being
     copied every ``target_interval``."""
     reward_norm: RewardNorm = "none"
@@ -46,17 +47,13 @@ class ReplayConfig(AgentConfig):
     (``standardise``, which changes what is best where episodes can end early). Paper: none."""
 
 
-def check_replay(config: Any, **names: tuple[str, ...]) -> None:
-    """Refuse options that mean nothing; ``names`` as in :func:`check_options`.
+def check_replay(config: Any) -> None:
+    """Refuse options that mean nothing.
 
     Raises:
         InputError: naming the option and its range.
     """
-    counts = ("buffer_size", "batch_size", "sequence_length", "gradient_steps", "target_interval")
-    counts += names.pop("counts", ())
-    fractions = ("target_rate", *names.pop("fractions", ()))
-    weights = ("learning_starts", "burn_in", *names.pop("weights", ()))
-    check_options(config, counts=counts, fractions=fractions, weights=weights, **names)
+    check_options(config)
     if config.burn_in >= config.sequence_length:
         raise InputError(f"burn_in {config.burn_in} leaves nothing of sequences of {config.sequence_length} steps.")
     if config.burn_in > 0 and not config.network.recurrent:

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 
 from shoal.algorithms import mapg
 from shoal.algorithms._action_values import Options, needs_team
+from shoal.bounds import Fraction
 from shoal.equations.baselines import counterfactual
 from shoal.errors import InputError
 from shoal.types import Algorithm, Box, EnvSpec, Scale
@@ -28,9 +29,9 @@ from shoal.types import Algorithm, Box, EnvSpec, Scale
 class Config(mapg.BaselineConfig):
     """COMA's hyper-parameters. "Paper" is Foerster et al. 2018, section 5.2, for StarCraft; "code" pymarl."""
 
-    epsilon: float = 0.5
+    epsilon: Fraction = 0.5
     """ε that the policy starts from: π(u) = (1 − ε) softmax(z)_u + ε / n over the n legal actions. Paper: 0.5."""
-    epsilon_final: float = 0.02
+    epsilon_final: Fraction = 0.02
     """ε that it ends at. Paper: 0.02; code: 0.01."""
 
 

@@ -25,6 +25,7 @@ from shoal.algorithms import _batches, _ppo
 from shoal.algorithms._actor_critic import Actor, make_nets
 from shoal.algorithms._config import PpoConfig, check_options
 from shoal.algorithms.mappo import log_ratio, policy_loss
+from shoal.bounds import Count, Index, Rate
 from shoal.equations.distributions import Distribution
 from shoal.equations.surrogate import importance_ratio
 from shoal.networks.sharing import Sharing, policy_of
@@ -39,11 +40,11 @@ class Config(PpoConfig):
 
     order: Order = "random"
     """Agents update in a fresh random order each time, or in their ``fixed`` order (the paper's ablation)."""
-    sharing: Sharing | tuple[int, ...] = "independent"
+    sharing: Sharing | tuple[Index, ...] = "independent"
     """Which agents share parameters. Paper: none do; sharing is its ablation, and voids the guarantee."""
-    learning_rate: float = 5e-4
+    learning_rate: Rate = 5e-4
     """Adam's step size for actors. Code: 5e-4."""
-    epochs: int = 5
+    epochs: Count = 5
     """Passes over each batch, for every agent and for the critic. Code: 5."""
 
 

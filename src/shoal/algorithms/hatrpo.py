@@ -15,7 +15,7 @@ options and results: docs/algorithms/hatrpo.md.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -25,10 +25,10 @@ from jaxtyping import Array, PRNGKeyArray
 from shoal.algorithms import _batches, _ppo, happo
 from shoal.algorithms._actor_critic import make_nets
 from shoal.algorithms._config import EpochsConfig, check_options
+from shoal.bounds import Bounds, Count, Fraction, Index, Positive, Rate, Weight
 from shoal.equations.distributions import Distribution
 from shoal.equations.surrogate import importance_ratio
 from shoal.equations.trust_region import conjugate_gradients, fisher_vector_product, line_search, step_length
-from shoal.errors import InputError
 from shoal.networks.sharing import Sharing, policy_of
 from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Trajectory
 
@@ -37,34 +37,34 @@ from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Tra
 class Config(EpochsConfig):
     """HATRPO's hyper-parameters. "Paper" is Kuba et al. 2022; "code" the authors' later one (HARL) for MPE."""
 
-    max_kl: float = 0.01
+    max_kl: Positive = 0.01
     """δ: largest mean KL(old ‖ new) of one agent's step, in nats. Code: 0.005; 0.06 in SMAC."""
-    cg_iterations: int = 10
+    cg_iterations: Count = 10
     """Most Fisher-vector products in one agent's conjugate gradients. Code: 10."""
-    cg_tolerance: float = 1e-10
+    cg_tolerance: Positive = 1e-10
     """Conjugate gradients stop when the squared residual is not above this. Code: 1e-10."""
-    damping: float = 0.1
+    damping: Weight = 0.1
     """ζ: added to the Fisher matrix's diagonal. Code: 0.1."""
-    line_search_steps: int = 10
+    line_search_steps: Count = 10
     """L: the most fractions of the step to try. Code: 10."""
-    backtrack: float = 0.8
+    backtrack: Annotated[float, Bounds(above=0.0, below=1.0)] = 0.8
     """α: each trial's step in parts of the one before. Code: 0.8 (0.5 in SMAC and MuJoCo)."""
-    accept_ratio: float = 0.5
+    accept_ratio: Fraction = 0.5
     """κ: the least part of the predicted improvement that must be found. Code: 0.5."""
 
     order: happo.Order = "random"
     """Agents update in a fresh random order each time, or in their ``fixed`` order (the paper's ablation)."""
-    sharing: Sharing | tuple[int, ...] = "independent"
+    sharing: Sharing | tuple[Index, ...] = "independent"
     """Which agents share parameters. Paper: none do; sharing is its ablation, and voids the guarantee."""
-    entropy_coef: float = 0.0
+    entropy_coef: Weight = 0.0
     """Weight σ of the entropy bonus. Paper: none."""
-    learning_rate: float = 5e-4
+    learning_rate: Rate = 5e-4
     """Adam's step size for the critic; actors have none. Code: 5e-4."""
-    critic_learning_rate: float | None = None
+    critic_learning_rate: Rate | None = None
     """If given, the critic's step size in the place of ``learning_rate``, which then changes nothing."""
-    epochs: int = 5
+    epochs: Count = 5
     """The critic's passes over each batch; every agent takes one step on all of it. Code: 5."""
-    minibatches: int = 1
+    minibatches: Count = 1
     """The critic's minibatches per pass. Code: 1."""
 
 
@@ -76,15 +76,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
             out of its range.
     """
     c = config
-    check_options(
-        c,
-        counts=("cg_iterations", "line_search_steps"),
-        fractions=("accept_ratio",),
-        positive=("max_kl", "cg_tolerance"),
-        weights=("damping",),
-    )
-    if not 0 < c.backtrack < 1:
-        raise InputError(f"backtrack must lie between 0 and 1, not at {c.backtrack:g}.")
+    check_options(c)
     nets = make_nets(spec, c, policy_of(spec, c.sharing))
     actor = nets.actor
     team = _ppo.make_team(spec, c, scale, nets, [1] * actor.num_policies)

@@ -24,6 +24,7 @@ from shoal.algorithms import _batches, _coefficients, _pg
 from shoal.algorithms._actor_critic import Carry, Inputs, Policy, init_inputs, make_actor, normalised, update_inputs
 from shoal.algorithms._targets import of_a_living_team, on_unequal_rewards
 from shoal.algorithms._values import make_value_scale
+from shoal.bounds import Count, Depth, Gain, Rate, Weight, Width
 from shoal.equations.distributions import Categorical
 from shoal.equations.reduce import mean
 from shoal.equations.surrogate import clipped_value_loss
@@ -48,23 +49,23 @@ class Config(_pg.PgConfig):
     state."""
     mixing: Mixing = "mix"
     """``mix``, or ``mlp`` for a critic that reads state and actions side by side (the paper's ablation)."""
-    mixing_width: int = 64
+    mixing_width: Width = 64
     """E: width of the mixing layer and inside hypernetworks. Code: 64, and N·A·64 inside that of W₁."""
-    hyper_layers: int = 2
+    hyper_layers: Depth = 2
     """Layers of the hypernetworks that ``mix`` has. Code: 2."""
-    entropy_coef: float = 0.01
+    entropy_coef: Weight = 0.01
     """ξ, in the critic's units: the bonus's slope in a near-certain policy's logits. Paper: 0.03 to 0.11, for returns
     of up to 20."""
     entropy_scale: EntropyScale = "agent"
     """What ξ is divided by: ``agent`` each policy's entropy (paper), ``batch`` their mean (code), or ``none`` 1 nat."""
-    output_gain: float = 1.0
+    output_gain: Gain = 1.0
     """Gain of the actor's orthogonal output layer. A smooth objective has no sampling noise in it that would tell apart
     what all policies do alike at first, such as messages that mean nothing. Code: PyTorch's default."""
-    learning_rate: float = 2.5e-3
+    learning_rate: Rate = 2.5e-3
     """Adam's step size for actors. Code: 2.5e-3."""
-    critic_learning_rate: float | None = 5e-4
+    critic_learning_rate: Rate | None = 5e-4
     """Adam's step size for the critic. Code: 5e-4."""
-    minibatches: int = 1
+    minibatches: Count = 1
     """Critic steps per pass. Paper: 1."""
 
 
@@ -112,7 +113,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
             divide the roll-out, or an option is out of its range.
     """
     c, space = config, spec.action
-    _pg.check_pg(c, scale, counts=("mixing_width", "hyper_layers"))
+    _pg.check_pg(c, scale)
     if not isinstance(space, Discrete):
         raise InputError(f"lica mixes probabilities of discrete actions; {spec.name} has continuous ones.")
     source = critic_input(spec, c.critic_input, agent_id=False)

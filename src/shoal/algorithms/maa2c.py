@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from shoal.algorithms import mappo
 from shoal.algorithms._config import ValueConfig
+from shoal.bounds import Fraction, Positive, Rate
 from shoal.types import Algorithm, EnvSpec, Scale
 
 
@@ -19,11 +20,11 @@ from shoal.types import Algorithm, EnvSpec, Scale
 class Config(ValueConfig):
     """Hyper-parameters. "Paper" is Papoudakis et al. 2021, appendix, for MPE."""
 
-    lam: float = 1.0
+    lam: Fraction = 1.0
     """GAE's λ; 1 gives n-step returns that end with the roll-out. Paper: five-step returns."""
-    huber: float | None = None
+    huber: Positive | None = None
     """Width δ of the Huber value loss, in normalised units; None for ½e². Paper: None."""
-    learning_rate: float = 5e-4
+    learning_rate: Rate = 5e-4
     """Adam's step size for actors. Paper: 5e-4."""
 
 

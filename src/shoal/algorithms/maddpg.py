@@ -37,6 +37,7 @@ from shoal.algorithms._joint import make_critics, per_net, taken
 from shoal.algorithms._optimiser import optimiser
 from shoal.algorithms._replay import as_trajectory, check_replay, make_replay, warmed_up
 from shoal.algorithms._targets import count, follow, init_rewards, of_the_team, scaled
+from shoal.bounds import Draws, Rate, Weight
 from shoal.equations import normalise
 from shoal.equations.distributions import Categorical
 from shoal.networks.sharing import policy_of
@@ -49,11 +50,11 @@ class Config(_dpg.DpgConfig):
 
     policies: Literal["true", "inferred"] = "true"
     """Whose target policies judge the next moment: the others' ``true`` ones, or ``inferred`` models of them."""
-    model_learning_rate: float | None = None
+    model_learning_rate: Rate | None = None
     """Adam's step size for inferred models of the others; None for the actors'."""
-    model_entropy_coef: float = 1e-3
+    model_entropy_coef: Weight = 1e-3
     """λ: weight of the inferred models' entropy. Paper: 0.001."""
-    ensemble: int = 1
+    ensemble: Draws = 1
     """K: sub-policies per agent, one of which it plays in an episode. Paper: 3."""
 
 
@@ -116,8 +117,7 @@ def make_with(spec: EnvSpec, config: Any, scale: Scale, variant: Variant) -> Alg
         InputError: an option is out of its range, or asks for what the environment does not have.
     """
     c, n, space = config, spec.num_agents, spec.action
-    positive, weights = ("temperature", "model_learning_rate"), ("logit_coef", "noise", "model_entropy_coef")
-    check_replay(c, counts=("ensemble",), positive=positive, weights=weights)
+    check_replay(c)
     index, members, inferred = policy_of(spec, c.sharing), c.ensemble, c.policies == "inferred"
     critics, models = make_critics(spec, c, index, variant.critics), make_models(spec, c) if inferred else None
     actors = make_actors(spec, c, index, members)

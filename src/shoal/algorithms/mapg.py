@@ -36,6 +36,7 @@ from shoal.algorithms._actor_critic import (
 from shoal.algorithms._pg import PgConfig
 from shoal.algorithms._targets import of_the_team, on_unequal_rewards
 from shoal.algorithms._values import make_value_scale
+from shoal.bounds import Draws, Fraction
 from shoal.equations import baselines
 from shoal.equations.reduce import mean_and_std
 from shoal.equations.returns import td_lambda
@@ -51,11 +52,11 @@ Baseline = Literal["none", "value", "counterfactual", "optimal"]
 class BaselineConfig(PgConfig):
     """And how a policy with a baseline explores and steps."""
 
-    epsilon: float = 0.0
+    epsilon: Fraction = 0.0
     """ε that a discrete policy starts from: π(u) = (1 − ε) softmax(z)_u + ε / n over the n legal actions."""
-    epsilon_final: float = 0.0
+    epsilon_final: Fraction = 0.0
     """ε that it ends at; 0 with ``epsilon`` 0 for a plain softmax."""
-    epsilon_fraction: float = 0.1
+    epsilon_fraction: Fraction = 0.1
     """Share of the run in which ε goes linearly from the one to the other."""
     scale_advantage: bool = False
     """Divide advantages by their standard deviation over the batch, so that the entropy bonus has no unit of reward."""
@@ -69,7 +70,7 @@ class Config(BaselineConfig):
     """Q(s, u) of the team's reward, or every agent's Q^a(o^a, u^a) of its own (then critic_input is not used)."""
     baseline: Baseline = "optimal"
     """b: nothing, a learned V(s), COMA's, or the one of least variance."""
-    draws: int = 16
+    draws: Draws = 16
     """K: own actions drawn per moment for the last two where actions are continuous."""
 
 
@@ -91,8 +92,6 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         InputError: minibatches or chunks do not divide the roll-out, the critic input does not exist or does not fit
             the critic, ε is asked of continuous actions, or an option is out of its range.
     """
-    if config.draws < 1:
-        raise InputError(f"draws must be at least 1, not {config.draws}.")
     if config.critic == "independent":
         config = replace(config, critic_input="local")
     else:
@@ -137,7 +136,7 @@ def make_with(
     spec: EnvSpec, c: BaselineConfig, scale: Scale, advantage: Advantage, with_value: bool = False, draws: int = 1
 ) -> Algorithm:
     """The policy gradient with any advantage; a ``critic_input`` of ``local`` makes the critics independent."""
-    _pg.check_pg(c, scale, fractions=("epsilon", "epsilon_final", "epsilon_fraction"))
+    _pg.check_pg(c, scale)
     explores = max(c.epsilon, c.epsilon_final) > 0
     if max(c.epsilon, c.epsilon_final) == 1:
         raise InputError("epsilon must lie below 1: at 1 the policy learns nothing.")

@@ -24,6 +24,7 @@ from shoal.algorithms import _batches, _ppo
 from shoal.algorithms._actor_critic import Actor, ActorCritic, Inputs, Policy, make_nets
 from shoal.algorithms._config import PpoConfig, check_options
 from shoal.algorithms._credit import Credit, make_credit
+from shoal.bounds import Draws
 from shoal.equations.distributions import Distribution
 from shoal.equations.surrogate import clip_fraction, clipped_surrogate, kl_penalty
 from shoal.networks.sharing import policy_of
@@ -40,7 +41,7 @@ class Config(PpoConfig):
     baseline: Literal["value", "counterfactual", "optimal"] = "value"
     """``value``: the advantage is GAE's. Otherwise it is X̂ = Q̂ − b with COMA's baseline or the optimal one, from a Q
     that learns beside V on the same targets (Kuba et al. 2021, section 4.3)."""
-    draws: int = 16
+    draws: Draws = 16
     """K: own actions drawn per moment for those baselines where actions are continuous."""
 
 
@@ -77,7 +78,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         InputError: minibatches or chunks do not divide the roll-out, the critic input does not exist, or an option is
             out of its range.
     """
-    check_options(config, counts=("draws",))
+    check_options(config)
     nets = make_nets(spec, config, policy_of(spec, config.sharing))
     credit = None if config.baseline == "value" else make_credit(spec, config, nets)
     return make_with(spec, config, scale, nets if credit is None else credit.nets, credit)

@@ -24,6 +24,7 @@ from shoal.algorithms._config import PpoConfig, check_options
 from shoal.algorithms._sequence import make_sequence_team
 from shoal.algorithms._targets import on_unequal_rewards
 from shoal.algorithms.mappo import clipped_loss
+from shoal.bounds import Depth, Positive
 from shoal.equations.distributions import Distribution
 from shoal.equations.surrogate import clipped_value_loss
 from shoal.errors import InputError
@@ -41,9 +42,9 @@ class Config(PpoConfig):
         default_factory=lambda: Body(hidden=(64,), activation="gelu", layer_norm=True, input_layer_norm=True)
     )
     """``hidden`` layers embed each agent's input, the last one's width is the transformer's. Paper: 64, GELU, norms."""
-    blocks: int = 1
+    blocks: Depth = 1
     """Blocks of the encoder and of the decoder. Paper: 1."""
-    heads: int = 1
+    heads: Depth = 1
     """Heads of every attention. Paper: 1."""
     critic_input: CriticInput = "local"
     """What the encoder reads of each agent: ``local`` own observation, ``agent`` the global state too, ``pruned`` state
@@ -55,9 +56,9 @@ class Config(PpoConfig):
     order: Literal["fixed", "shuffled"] = "fixed"
     """Agents decode in the environment's order, or in one drawn at each moment (greedy acting: fixed). Paper: fixed."""
 
-    clip: float = 0.05
+    clip: Positive = 0.05
     """ε of the clipped losses. Paper: 0.05."""
-    value_clip: float | None = 0.05
+    value_clip: Positive | None = 0.05
     """ε of the clipped value loss, in normalised units; None for the plain loss. Paper: equal to clip."""
 
 
@@ -94,7 +95,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
             (recurrent, several policies, PopArt), or an option is out of its range.
     """
     c = config
-    check_options(c, counts=("blocks", "heads"))
+    check_options(c)
     if any(policy_of(spec, c.sharing)):
         raise InputError(f"MAT is one network that acts for the whole team: sharing is 'shared', not {c.sharing!r}.")
     if c.network.recurrent:

@@ -19,6 +19,7 @@ from shoal.algorithms import mappo
 from shoal.algorithms._actor_critic import Critic, make_actor, make_actor_critic
 from shoal.algorithms._config import check_options
 from shoal.algorithms._sequence import make_team_encoder
+from shoal.bounds import Depth, Positive
 from shoal.errors import InputError
 from shoal.networks.inputs import CriticInput
 from shoal.networks.sharing import policy_of
@@ -30,16 +31,16 @@ class Config(mappo.Config):
     """MAT-Dec's hyper-parameters. "Paper" is Wen et al. 2022 and its authors' scripts, for MPE, where it is named here;
     elsewhere Yu et al. 2022. The layers of ``network`` make the actors, and embed the encoder's input."""
 
-    blocks: int = 1
+    blocks: Depth = 1
     """Blocks of the encoder. Paper: 1."""
-    heads: int = 1
+    heads: Depth = 1
     """Heads of its attention. Paper: 1."""
     critic_input: CriticInput = "local"
     """What the encoder reads of each agent: ``local`` own observation, ``agent`` the global state too, ``pruned`` state
     and what it does not hold. Paper: local."""
-    clip: float = 0.05
+    clip: Positive = 0.05
     """ε of the clipped losses. Paper: 0.05."""
-    value_clip: float | None = 0.05
+    value_clip: Positive | None = 0.05
     """ε of the clipped value loss, in normalised units; None for the plain loss. Paper: equal to clip."""
 
 
@@ -69,7 +70,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
             baseline besides its values, or an option is out of its range.
     """
     c = config
-    check_options(c, counts=("blocks", "heads"))
+    check_options(c)
     if c.baseline != "value":
         raise InputError(f"MAT-Dec's advantage comes from its encoder's values: baseline is value, not {c.baseline!r}.")
     index = policy_of(spec, c.sharing)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from shoal.algorithms import maddpg
-from shoal.algorithms._config import check_options
+from shoal.bounds import Count, Weight
 from shoal.types import Algorithm, EnvSpec, Scale
 
 
@@ -22,11 +22,11 @@ from shoal.types import Algorithm, EnvSpec, Scale
 class Config(maddpg.Config):
     """MADDPG's hyper-parameters, and TD3's. "Paper" is Ackermann et al. 2019 there."""
 
-    policy_delay: int = 2
+    policy_delay: Count = 2
     """Critic steps per step of actors and target networks. Paper: 2."""
-    target_noise: float = 0.2
+    target_noise: Weight = 0.2
     """σ of the noise on continuous target actions, in units of half their box. Paper: 0.2."""
-    target_noise_clip: float = 0.5
+    target_noise_clip: Weight = 0.5
     """Its largest size b, in the same units. Paper: 0.5."""
 
 
@@ -44,7 +44,6 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         InputError: an option is out of its range, or asks for what the environment does not have.
     """
     c = config
-    check_options(c, counts=("policy_delay",), weights=("target_noise", "target_noise_clip"))
     twin = maddpg.Variant(
         critics=2,
         judge=lambda q: q.min(-1),

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal.algorithms._replay import Moments
+from shoal.bounds import Bounds, check_value
 from shoal.equations import normalise
-from shoal.errors import InputError
 from shoal.types import Algorithm, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Step, Trajectory
 
 RETURN = "discounted_return"
@@ -70,10 +70,8 @@ def normalise_rewards(algorithm: Algorithm, spec: EnvSpec, gamma: float, clip: f
     Raises:
         InputError: γ or the clip is out of its range.
     """
-    if not 0 <= gamma <= 1:
-        raise InputError(f"gamma must lie between 0 and 1, not at {gamma:g}.")
-    if not clip > 0:
-        raise InputError(f"reward_clip must be above 0, not {clip:g}.")
+    check_value("gamma", gamma, Bounds(least=0.0, most=1.0))
+    check_value("reward_clip", clip, Bounds(above=0.0))
 
     def bare(learner: Learner) -> Learner:
         """The algorithm's own learner; a deployed one has no statistics."""

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal.algorithms import _q
 from shoal.algorithms._config import check_options
+from shoal.bounds import Depth, Width
 from shoal.networks.hyper import hypernetwork, read
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
 
@@ -31,11 +32,11 @@ class Config(_q.QConfig):
 
     mixer_input: Literal["state", "concat"] = "state"
     """What the hypernetworks read: the global ``state``, or ``concat``, all agents' observations. Paper: state."""
-    mixing_width: int = 32
+    mixing_width: Width = 32
     """Width of the mixing layer. Paper: 32."""
-    hyper_width: int = 64
+    hyper_width: Width = 64
     """Width of the hidden layer of the hypernetworks that make weights. Code: 64."""
-    hyper_layers: int = 2
+    hyper_layers: Depth = 2
     """Layers of those hypernetworks. Paper: 1; code: 2."""
 
 
@@ -88,5 +89,5 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         InputError: actions are continuous, the environment has no global state and the mixer shall read it, or an
             option is out of its range.
     """
-    check_options(config, counts=("mixing_width", "hyper_width", "hyper_layers"))
+    check_options(config)
     return _q.make_with(spec, config, scale, make_mixer(spec, config))

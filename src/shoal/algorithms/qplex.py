@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from shoal.algorithms import _q
 from shoal.algorithms._config import check_options
 from shoal.algorithms._utilities import joint_action
+from shoal.bounds import Depth, Width
 from shoal.networks.hyper import hypernetwork, read
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
 
@@ -37,13 +38,13 @@ class Config(_q.QConfig):
 
     mixer_input: Literal["state", "concat"] = "state"
     """What the mixer reads: the global ``state``, or ``concat``, all agents' observations. Paper: state."""
-    heads: int = 4
+    heads: Depth = 4
     """Attention heads whose products add up to λ_i. Code: 4; 10 in matrix games."""
-    hyper_width: int = 64
+    hyper_width: Width = 64
     """Width of the hidden layer of the nets that make w_i and b_i. Code: 64."""
-    attention_width: int = 64
+    attention_width: Width = 64
     """Width of the hidden layers of the nets that make λ_i. Code: 64."""
-    attention_layers: int = 1
+    attention_layers: Depth = 1
     """Layers of those nets. Code: 1, which is linear; 3 in matrix games."""
     stop_gradient: bool = True
     """Whether the A_i that λ_i − 1 multiplies are constants. Code: yes."""
@@ -115,5 +116,5 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         InputError: actions are continuous, the environment has no global state and the mixer shall read it, or an
             option is out of its range.
     """
-    check_options(config, counts=("heads", "hyper_width", "attention_width", "attention_layers"))
+    check_options(config)
     return _q.make_with(spec, config, scale, make_mixer(spec, config))

@@ -27,6 +27,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from shoal.algorithms import _q
 from shoal.algorithms._config import check_options
 from shoal.algorithms._utilities import best, joint_action, utility
+from shoal.bounds import Weight, Width
 from shoal.equations.distributions import ILLEGAL
 from shoal.errors import unknown
 from shoal.networks.hyper import Mixing, hypernetwork, mixing_critic, read
@@ -41,16 +42,16 @@ class Config(_q.QConfig):
 
     variant: Variant = "base"
     """Joint actions in L_nopt: the one taken (``base``), or all that differ from it in one agent at most (``alt``)."""
-    opt_coef: float = 1.0
+    opt_coef: Weight = 1.0
     """Weight c_opt of L_opt. Code: 1."""
-    nopt_coef: float = 1.0
+    nopt_coef: Weight = 1.0
     """Weight c_nopt of L_nopt. Code: 0.1."""
     mixer_input: Literal["state", "concat"] = "state"
     """What Q_jt and V_jt read: the global ``state``, or ``concat``, all agents' observations. Code: state."""
     mixing: Mixing = "mlp"
     """How state and joint action meet in Q_jt: side by side (``mlp``), or by weights from hypernetworks (``mix``, as in
     LICA). Paper: mlp."""
-    mixing_width: int = 64
+    mixing_width: Width = 64
     """Width of the hidden layers of Q_jt and V_jt. Code: 64."""
 
 
@@ -110,5 +111,5 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """
     if config.variant not in get_args(Variant):
         raise unknown("variant of QTRAN", config.variant, get_args(Variant))
-    check_options(config, counts=("mixing_width",), weights=("opt_coef", "nopt_coef"))
+    check_options(config)
     return _q.make_with(spec, config, scale, make_mixer(spec, config))

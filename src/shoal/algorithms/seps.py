@@ -23,6 +23,7 @@ from jaxtyping import Float, PRNGKeyArray
 from shoal.algorithms import _autoencoder, _clusters, ia2c
 from shoal.algorithms._config import check_options
 from shoal.algorithms.preparation import Decision, Preparation
+from shoal.bounds import Index, Positive, Rate, Size, Weight, Width
 from shoal.errors import InputError
 from shoal.networks.sharing import Sharing
 from shoal.types import Algorithm, EnvSpec, Scale, Trajectory
@@ -35,31 +36,31 @@ STANDARD_ERRORS = 2.0
 class Config(ia2c.Config):
     """Hyper-parameters. "Paper" is Christianos et al. 2021; "code" its authors' repository."""
 
-    sharing: Sharing | Literal["learned"] | tuple[int, ...] = "learned"  # pyright: ignore[reportIncompatibleVariableOverride]
+    sharing: Sharing | Literal["learned"] | tuple[Index, ...] = "learned"  # pyright: ignore[reportIncompatibleVariableOverride]
     """Which agents share parameters: ``learned`` from experience, or given as everywhere else, without pre-training."""
     agent_id: bool = False
     """Append a one-hot id to what agents with shared parameters read. Paper: only its baseline FuPS+id does."""
-    clusters: int | None = None
+    clusters: Width | None = None
     """K, how many policies to learn; None to find it. Paper: either."""
     criterion: Literal["held_out", "davies_bouldin"] = "held_out"
     """How K is found: by the decoder on ``held_out`` experience, or by the index over 2 … N − 1. Paper: the index."""
-    latent: int = 10
+    latent: Width = 10
     """Width of z. Code: 10."""
-    kl_weight: float = 1e-4
+    kl_weight: Weight = 1e-4
     """β. Code: 1e-4."""
-    pretrain_steps: int = 20_000
+    pretrain_steps: Size = 20_000
     """Environment steps of experience. Code: 200,000."""
-    pretrain_updates: int = 20_000
+    pretrain_updates: Size = 20_000
     """Gradient steps of encoder and decoder. Code: 10 epochs, which are 234,000 with 15 agents."""
-    pretrain_batch: int = 128
+    pretrain_batch: Width = 128
     """Transitions of single agents in each gradient step. Code: 128."""
-    pretrain_rate: float = 3e-3
+    pretrain_rate: Rate = 3e-3
     """Adam's step size for encoder and decoder at the start; it goes linearly to 0. Code: 3e-4, constant."""
-    learning_rate: float = 3e-4
+    learning_rate: Rate = 3e-4
     """Adam's step size for actors. Code: 3e-4."""
-    max_grad_norm: float | None = 0.5
+    max_grad_norm: Positive | None = 0.5
     """Largest gradient norm of one policy or critic. Code: 0.5 of all together."""
-    value_coef: float = 0.5
+    value_coef: Weight = 0.5
     """Weight of the value loss. Code: 0.5."""
 
 
@@ -142,8 +143,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     Raises:
         InputError: chunks do not divide the roll-out, the critic input does not exist, or an option means nothing.
     """
-    counts = ("clusters", "latent", "pretrain_steps", "pretrain_updates", "pretrain_batch")
-    check_options(config, counts=counts, positive=("pretrain_rate",), weights=("kl_weight",))
+    check_options(config)
     known = {field.name: getattr(config, field.name) for field in fields(ia2c.Config)}
     if config.sharing == "learned":
         known |= {"sharing": "shared", "agent_id": False}

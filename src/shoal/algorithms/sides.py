@@ -9,7 +9,7 @@ Which agents are on which side, options and an example: docs/crossplay.md.
 from dataclasses import dataclass, field, make_dataclass, replace
 from functools import cache, partial
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from shoal import algorithms
+from shoal.bounds import Bounds
 from shoal.errors import InputError
 from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Scale, Step, Trajectory
 
@@ -28,7 +29,7 @@ MOST = 3
 class SidesConfig:
     """What the sides have in common; the hyper-parameters of each stand in a ``Config`` of its own."""
 
-    sides: tuple[int, ...] | None = None
+    sides: tuple[Annotated[int, Bounds(least=1, most=MOST)], ...] | None = None
     """The side of each agent, numbered from 1, for example 1 1 1 2. None: side 1 is role 0, side 2 is role 1, and so
     on; the last side has all roles that are left."""
 

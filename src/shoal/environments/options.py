@@ -3,16 +3,27 @@
 import math
 from typing import Literal, get_args
 
+from shoal.bounds import LARGEST_INT, text
 from shoal.errors import InputError, unknown
+
+MANY = 1024
+"""Agents, landmarks or other things of one kind that an environment may have at the most."""
 
 Convention = Literal["mpe2", "openai"]
 
 
-def check_count(name: str, value: int, least: int = 1) -> int:
-    """``value`` itself, or an :class:`InputError` where it is not an integer ≥ ``least``."""
+def check_count(name: str, value: int, least: int = 1, most: int = MANY) -> int:
+    """``value`` itself, or an :class:`InputError` where it is not an integer from ``least`` to ``most``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{name} must be an integer of at least {least}, not {value!r}.")
+    if value > most:
+        raise InputError(f"{name} must be at most {most}, not {text(value)}.")
     return value
+
+
+def check_steps(name: str, value: int) -> int:
+    """``value`` itself, or an :class:`InputError` where it is not a number of steps that 32 bits can count."""
+    return check_count(name, value, most=LARGEST_INT)
 
 
 def check_flag(name: str, value: bool) -> bool:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from shoal.environments.options import check_count
+from shoal.environments.options import check_steps
 from shoal.errors import InputError
 from shoal.types import Discrete, Environment, EnvSpec, Step
 
@@ -82,7 +82,7 @@ def game(
     Raises:
         InputError: horizon is below 1.
     """
-    check_count("horizon", horizon)
+    check_steps("horizon", horizon)
     num_agents = len(actions)
     spec = EnvSpec(
         name=name,

@@ -7,16 +7,15 @@ to what is learned, and is saved with it: :mod:`shoal.algorithms.normalisation`.
 """
 
 import functools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from shoal.bounds import Bounds, Positive, Size, check
 from shoal.environments import changes
 from shoal.environments.changes import Change
-from shoal.errors import InputError
 from shoal.game import Game, HostEnvironment, Moment, blank
 from shoal.spec import EnvSpec
 
@@ -29,28 +28,15 @@ Maker = Callable[[EnvSpec], Change]
 class Wrapping:
     """What is changed of an environment; by default nothing. Applied in the order of the fields."""
 
-    time_limit: int | None = None
+    time_limit: Size | None = None
     """Steps after which an episode is cut off: by truncation, so that values still bootstrap (discount unchanged)."""
-    frame_stack: int = 1
+    frame_stack: Annotated[int, Bounds(least=1, most=1000)] = 1
     """Each agent sees its last so many observations side by side, the oldest first; early in an episode, its first
     observation stands in for those that are missing. The global state is not stacked."""
     agent_ids: bool = False
     """Append a one-hot id to every agent's own observation."""
-    reward_scale: float = 1.0
+    reward_scale: Positive = 1.0
     """Multiply rewards by this; reported returns are in the new unit too."""
-
-    def check(self) -> None:
-        """Refuse what means nothing.
-
-        Raises:
-            InputError: a field is out of its range.
-        """
-        for name in ("time_limit", "frame_stack"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be at least 1, not {value}.")
-        if not 0 < self.reward_scale < math.inf:
-            raise InputError(f"reward_scale must be finite and above 0, not {self.reward_scale:g}.")
 
     @property
     def observing(self) -> "Wrapping":
@@ -71,7 +57,7 @@ def wrap(env: Env, wrapping: Wrapping) -> Env:
     Raises:
         InputError: a field of ``wrapping`` is out of its range.
     """
-    wrapping.check()
+    check(wrapping)
     return env if wrapping == Wrapping() else changed(env, functools.partial(change_of, wrapping=wrapping))
 
 

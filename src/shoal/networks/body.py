@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from shoal.errors import InputError, unknown
+from shoal.bounds import Gain, Width, check
+from shoal.errors import unknown
 from shoal.networks.net import Net, from_module
 from shoal.networks.orthogonal import scaled
 
@@ -22,11 +23,11 @@ ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu
 class Body:
     """What a network is made of, without its input and output widths."""
 
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: tuple[Width, ...] = (64, 64)
     """Width of each fully connected layer."""
     activation: Activation = "tanh"
     """Nonlinearity after each fully connected layer. Paper (MAPPO): tanh in spread, relu elsewhere."""
-    recurrent: int | None = None
+    recurrent: Width | None = None
     """Width H of a GRU between the last layer and the head; None for a feed-forward net."""
     layer_norm: bool = False
     """Normalise after every activation, and after the GRU (Andrychowicz et al. 2021; Yu et al. 2022)."""
@@ -34,7 +35,7 @@ class Body:
     """Normalise the raw input features of each sample, as the MAPPO authors' code does."""
     orthogonal: bool = True
     """Orthogonal kernels (Saxe et al. 2014), those of the GRU with gain 1; otherwise LeCun normal."""
-    gain: float = 2**0.5
+    gain: Gain = 2**0.5
     """Gain of the orthogonal kernels of the hidden layers."""
 
 
@@ -133,14 +134,11 @@ def build(body: Body, inputs: int, outputs: int, *, output_gain: float = 1.0, lo
     """A net from ``inputs`` features to ``outputs`` numbers (twice as many when ``log_std`` is given).
 
     Raises:
-        InputError: there is no such activation, or a width is not positive.
+        InputError: there is no such activation, or a number is out of its bounds.
     """
     if body.activation not in ACTIVATIONS:
         raise unknown("activation", body.activation, ACTIVATIONS)
-    if min((*body.hidden, 1 if body.recurrent is None else body.recurrent)) < 1:
-        raise InputError(
-            f"A network's layers must be at least 1 wide, not hidden {body.hidden}, recurrent {body.recurrent}."
-        )
+    check(body)
 
     def initial_carry(batch: tuple[int, ...]) -> Array | tuple[()]:
         return jnp.zeros((*batch, body.recurrent)) if body.recurrent else ()

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from shoal.bounds import check
 from shoal.errors import InputError, unknown
 from shoal.networks.attention import (
     attend,
@@ -66,10 +67,9 @@ def check_transformer(body: Body, heads: int) -> int:
     """
     if body.activation not in ACTIVATIONS:
         raise unknown("activation", body.activation, ACTIVATIONS)
-    if not body.hidden or min(body.hidden) < 1:
-        raise InputError(
-            f"A transformer embeds with at least one layer, each at least 1 wide, not hidden {body.hidden}."
-        )
+    check(body)
+    if not body.hidden:
+        raise InputError("A transformer embeds with at least one layer: hidden cannot be empty.")
     if body.hidden[-1] % heads:
         raise InputError(f"{heads} heads do not divide the transformer's width of {body.hidden[-1]}.")
     return body.hidden[-1]

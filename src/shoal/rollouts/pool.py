@@ -25,6 +25,9 @@ PATIENCE = 3
 BUILDING = 300.0
 """Seconds in which a worker must have built its games."""
 
+PER_CORE = 64
+"""Most worker processes for each core: each holds an interpreter and its games."""
+
 CLOSING = 2.0
 """Seconds that workers have to free what they hold before they are killed."""
 
@@ -51,6 +54,10 @@ class Pool:
         self.here_fault: list[Fault | None] = [None] * groups
         self._file: IO[bytes] | None = None
         games = groups * size
+        if min(workers, size) > PER_CORE * cores():
+            raise InputError(
+                f"{min(workers, size)} worker processes are more than {PER_CORE} per core; lower num_workers."
+            )
         if workers == 0:
             self.board: Board = board(env.spec, games)
             try:
@@ -59,8 +66,13 @@ class Pool:
                 self._check(fault_of(error, "make"))
             return
         self.make = sendable(env)
-        self._file = memory_file(board_bytes(env.spec, games))
-        self.board = board(env.spec, games, mmap.mmap(self._file.fileno(), 0))
+        size_in_bytes = board_bytes(env.spec, games)
+        try:
+            self._file = memory_file(size_in_bytes)
+            self.board = board(env.spec, games, mmap.mmap(self._file.fileno(), 0))
+        except (OSError, OverflowError, ValueError) as error:
+            self.close()
+            raise InputError(f"{games} environments need {size_in_bytes} bytes of shared memory: {error}.") from None
         cuts = np.linspace(0, size, min(workers, size) + 1).astype(int)
         for w, (start, stop) in enumerate(itertools.pairwise(cuts)):
             self.workers.append(Worker(w, [range(rows.start + start, rows.start + stop) for rows in self.rows]))
@@ -69,6 +81,12 @@ class Pool:
                 self._start(one)
             for one in self.workers:
                 self._greet(one)
+        except OSError as error:  # too many processes or open files
+            count = len(self.workers)
+            self.close()
+            raise InputError(
+                f"{count} worker processes cannot be started: {error.strerror}; lower num_workers."
+            ) from None
         except BaseException:
             self.close()
             raise
@@ -213,5 +231,9 @@ def sendable(env: HostEnvironment) -> bytes:
 
 def spread(games: int, workers: int | None) -> int:
     """How many workers step so many games: one for each core unless said otherwise, and never more than games."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(games, cores if workers is None else workers)
+    return min(games, cores() if workers is None else workers)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -60,7 +60,10 @@ def connect(address: str | None, workers: int) -> None:
             # "local", since without an address Ray would join whatever else it finds on this machine
             ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **size)
     except ConnectionError as error:
-        raise InputError(f"Ray cannot reach a cluster at {address}: {error}") from None
+        raise InputError(f"Ray cannot reach a cluster at {address}: {_first_line(error)}.") from None
+    except Exception as error:  # Ray raises what its own parts do: no space, no port, a folder that cannot be written
+        where = f"at {address}" if address else "on this machine"
+        raise InputError(f"Ray cannot start {where}: {type(error).__name__}: {_first_line(error)}.") from error
     finally:  # Ray's own would end the process, unsaved
         if handler is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
@@ -75,6 +78,10 @@ def _check_there(address: str | None) -> None:
         socket.create_connection((host, int(port)), timeout=10.0).close()
     except OSError as error:
         raise InputError(f"There is no Ray cluster at {address}: {error}.") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["it does not say why"])[0].rstrip(".")
 
 
 def cause(error: Any) -> Exception:

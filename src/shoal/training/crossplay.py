@@ -5,14 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Array, Float, Key
 
 from shoal.errors import InputError, unknown
 from shoal.records.intervals import interval
+from shoal.training import memory
 from shoal.training.evaluation import check_episodes, known_mean
 from shoal.training.meetings import meeting
-from shoal.types import Algorithm, AnyEnvironment, EnvSpec, Learner
+from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner
 
 
 class Player(NamedTuple):
@@ -198,6 +200,9 @@ def play(
         InputError: there is no episode to play.
     """
     check_episodes(episodes)
+    if isinstance(env, Environment):
+        seeds = max(len(jax.tree.leaves(player.learner)[0]) for player in players)
+        memory.check_episodes(env.spec, seeds, episodes, env.spec.horizon, "episodes")
     programs: dict[tuple[int, int], Callable] = {}  # players of the same algorithm, as an object, share a program
 
     def entry(one: Player, two: Player) -> tuple[np.ndarray, np.ndarray]:

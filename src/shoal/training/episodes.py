@@ -19,6 +19,9 @@ from shoal.types import Algorithm, AnyEnvironment, Box, EnvSpec, Learner, PyTree
 SHOWN = 1000
 """Most steps of an episode that a picture shows, where worker processes would step it: few look at more."""
 
+LONGEST = 10_000
+"""Most steps of an episode in a device environment that are recorded for a picture."""
+
 
 class Episode(NamedTuple):
     """One episode, for a picture."""
@@ -69,7 +72,7 @@ def record(
     def play(key: Array) -> tuple:
         key_reset, key_play = jax.random.split(key)
         start = first_moment(key_reset)
-        return start[0], jax.lax.scan(moment, start, jax.random.split(key_play, env.spec.horizon))[1]
+        return start[0], jax.lax.scan(moment, start, jax.random.split(key_play, min(env.spec.horizon, LONGEST)))[1]
 
     def cut(played: tuple) -> Episode:
         first, (states, actions, rewards, last, metrics) = jax.device_get(played)

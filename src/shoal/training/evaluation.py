@@ -17,6 +17,7 @@ from shoal.records.intervals import interval, interval_text
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Width
+from shoal.training import memory
 from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner, PyTree
 
 ENVS = 32
@@ -149,6 +150,7 @@ def evaluate(
         with closing(HostRollout(env, algorithm.initial_carry, width, 1)) as rollout:
             played = rollout.play(algorithm.act, learner, jax.random.split(key, seeds), episodes, greedy)
         return judged(env.spec, *played)
+    memory.check_episodes(env.spec, len(jax.tree.leaves(learner)[0]), episodes, env.spec.horizon, "episodes")
     one = first_episodes(env, algorithm.act, algorithm.initial_carry(episodes), episodes, greedy)
     seeds = len(jax.tree.leaves(learner)[0])
     run = jax.jit(jax.vmap(one, axis_name=fused.SEEDS))

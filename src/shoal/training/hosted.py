@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array
 
 from shoal.equations.reduce import DEVICES
+from shoal.errors import InputError
 from shoal.game import HostEnvironment, blank
 from shoal.notices import Warn
 from shoal.rollouts.pool import sendable
@@ -25,6 +26,9 @@ from shoal.training.settings import Settings
 from shoal.training.sharding import SEED_SHARDS, Layout
 from shoal.training.sources import Cluster, Processes
 from shoal.types import Algorithm, Learner, PyTree, Step, Trajectory
+
+MOST = 65_536
+"""Environments of all seeds that may be Python objects."""
 
 
 def compile_program(
@@ -43,6 +47,9 @@ def compile_program(
     Raises:
         InputError: the environments cannot be stepped as asked.
     """
+    objects = settings.seeds * settings.num_envs
+    if objects > MOST:
+        raise InputError(f"{objects} environments would be Python objects, and there can be {MOST}; lower num_envs.")
     if settings.workers == "ray":
         library()
         actors(Width(settings.seeds, settings.num_envs, settings.num_workers))

@@ -1,12 +1,16 @@
-"""What a replay buffer takes and what there is: said, and refused, before anything is allocated."""
+"""What a run takes of memory and what there is: said, and refused, before anything is allocated."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from shoal.bounds import text
 from shoal.errors import InputError
+from shoal.types import Box, EnvSpec, PyTree
 
 SHARE = 0.8
 """Most of an accelerator's free memory that replay buffers may take: roll-outs and gradients need the rest."""
@@ -26,6 +30,78 @@ def free(device: Any) -> int | None:
         return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
     stats = device.memory_stats() or {}
     return stats["bytes_limit"] - stats.get("bytes_in_use", 0) if "bytes_limit" in stats else None
+
+
+def num_bytes(tree: PyTree) -> int:
+    """Bytes of all arrays, given by their shapes; keys of random numbers are left out."""
+    leaves = [x for x in jax.tree.leaves(tree) if not jnp.issubdtype(x.dtype, jax.dtypes.extended)]
+    return sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)
+
+
+def moment_bytes(spec: EnvSpec) -> int:
+    """The least bytes of one environment's step in a trajectory: what was seen before and after, and the actions."""
+    n, a = spec.num_agents, spec.action.width
+    step = 4 * (n * spec.obs_dim + spec.state_dim + 2 * n) + n * (a + 1)
+    return 2 * step + 4 * n * (a if isinstance(spec.action, Box) else 1)
+
+
+def check_run(
+    spec: EnvSpec, learner: PyTree, seeds: int, num_envs: int, length: int, drawn: int, devices: np.ndarray
+) -> None:
+    """Refuse parameters, roll-outs, or samples from a replay buffer that cannot be held.
+
+    Args:
+        spec: the environment.
+        learner: the shapes of all seeds' learners; each device of a seed holds a copy.
+        seeds: S.
+        num_envs: E of each seed, on all devices together.
+        length: T.
+        drawn: moments that are drawn from the replay buffers for one update of one seed.
+        devices: [seed shards, environment shards] those that the run uses; CPU devices share one memory.
+
+    Raises:
+        InputError: one of them takes more than all memory that is free.
+    """
+    there = free(devices.flat[0])
+    shared = devices.flat[0].platform == "cpu"
+    parameters = num_bytes(learner) * devices.shape[1] // (1 if shared else devices.size)
+    _refuse(
+        f"The parameters and optimisers of {seeds} seed{'s' if seeds > 1 else ''}",
+        parameters,
+        there,
+        "seeds, or the networks' widths",
+    )
+    rolled = seeds * num_envs * length * moment_bytes(spec) // (1 if shared else devices.size)
+    _refuse(
+        f"Roll-outs of {text(seeds * num_envs)} environments over {text(length)} steps",
+        rolled,
+        there,
+        "num_envs, rollout_length or seeds",
+    )
+    samples = seeds * drawn * moment_bytes(spec) // (1 if shared else devices.size)
+    _refuse(f"Samples of {text(seeds * drawn)} moments", samples, there, "batch_size, gradient_steps or seeds")
+
+
+def check_episodes(spec: EnvSpec, seeds: int, episodes: int, length: int, name: str) -> None:
+    """Refuse to play more episodes side by side than can be held.
+
+    Args:
+        spec: the environment.
+        seeds: S.
+        episodes: of each seed.
+        length: steps of the longest.
+        name: the option that gives their number.
+
+    Raises:
+        InputError: they take more than all memory that is free.
+    """
+    what = f"{text(seeds * episodes)} episodes of up to {text(length)} steps"
+    _refuse(what, seeds * episodes * length * moment_bytes(spec), free(jax.devices()[0]), name)
+
+
+def _refuse(what: str, needed: int, there: int | None, lower: str) -> None:
+    if there is not None and needed > there:
+        raise InputError(f"{what} would take {_size(needed)} of memory, and {_size(there)} are free; lower {lower}.")
 
 
 def check(per_device: int, devices: np.ndarray, moments: int, seeds: int) -> str:
@@ -62,7 +138,7 @@ def check(per_device: int, devices: np.ndarray, moments: int, seeds: int) -> str
 
 def _size(count: int) -> str:
     """Bytes as a reader takes them in."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    for unit, size in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count} bytes"

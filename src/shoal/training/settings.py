@@ -1,9 +1,9 @@
 """The size of a run: everything the user chooses that no algorithm may know."""
 
-import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from shoal.bounds import LARGEST_INT, Bounds, Count, Positive, check, text
 from shoal.environments.wrappers import Wrapping
 from shoal.errors import InputError
 from shoal.game import HostEnvironment
@@ -14,66 +14,58 @@ from shoal.types import AnyEnvironment
 class Settings:
     """How long, how wide and how often; each field is a flag of ``shoal train``."""
 
-    steps: float = 5e6
+    steps: Annotated[float, Bounds(least=1, most=1e15)] = 5e6
     """Environment steps per seed; rounded up to whole updates."""
-    seeds: int = 1
+    seeds: Annotated[int, Bounds(least=1, most=65_536)] = 1
     """Independent runs trained at once in one program."""
-    seed: int = 0
+    seed: Annotated[int, Bounds(least=0, most=LARGEST_INT)] = 0
     """The first seed; the others follow."""
-    num_envs: int = 16
+    num_envs: Annotated[int, Bounds(least=1, most=10_000_000)] = 16
     """Environments per seed that are stepped side by side (E)."""
-    rollout_length: int = 128
+    rollout_length: Count = 128
     """Steps of each environment between two updates (T)."""
-    devices: int | None = None
+    devices: Annotated[int, Bounds(least=1, most=65_536)] | None = None
     """Local devices to use; None for all. Seeds are spread over them first, then environments."""
     workers: Literal["processes", "ray"] = "processes"
     """What steps environments that are Python objects: processes of this machine, or actors of a Ray cluster."""
-    num_workers: int | None = None
+    num_workers: Annotated[int, Bounds(least=0, most=1024)] | None = None
     """How many of them; None for one per core. 0 steps in the training process, which is slower and easier to debug."""
-    worker_timeout: float = 60.0
+    worker_timeout: Positive = 60.0
     """Seconds of silence after which a worker is taken to hang, and is started again."""
     address: str | None = None
     """The Ray cluster's address; None for a local one, which starts by itself."""
     normalise_rewards: bool = False
     """Learn from rewards divided by the running standard deviation of the discounted return (Engstrom et al. 2020);
     reported returns stay as they are."""
-    reward_clip: float = 10.0
+    reward_clip: Positive = 10.0
     """Largest size of a normalised reward. Engstrom et al. 2020: 10."""
     wrapping: Wrapping = field(default_factory=Wrapping)
     """What is changed of the environment."""
-    rows: int = 500
+    rows: Count = 500
     """Rows of metrics that a whole run writes; each is a mean over the updates since the last."""
-    checkpoint_seconds: float = 30.0
+    checkpoint_seconds: Annotated[float, Bounds(least=0, most=1e9)] = 30.0
     """Wall time between checkpoints; the first and the last moment are always kept."""
-    keep: int = 3
+    keep: Count = 3
     """Newest checkpoints that stay on the disk."""
-    eval_episodes: int | None = None
+    eval_episodes: Annotated[int, Bounds(least=0, most=1_000_000)] | None = None
     """Greedy episodes per seed that judge the finished run; 0 for none, None for 256 on the device and 32 elsewhere."""
     tensorboard: bool = True
     """Write TensorBoard events beside metrics.jsonl."""
 
     def check(self) -> None:
-        """Refuse sizes that mean nothing.
+        """Refuse sizes out of their bounds.
 
         Raises:
             InputError: a field is out of range.
         """
-        self.wrapping.check()
-        for name in ("steps", "seeds", "num_envs", "rollout_length", "rows", "keep"):
-            if not getattr(self, name) >= 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name):g}.")
-        if not math.isfinite(self.steps):
-            raise InputError("steps must be finite; Ctrl-C ends a long run, saved.")
-        if not 0 <= self.seed < 2**31:
-            raise InputError(f"seed must be between 0 and 2³¹ − 1, not {self.seed}.")
-        if self.devices is not None and self.devices < 1:
-            raise InputError(f"devices must be at least 1, not {self.devices}.")
-        if self.num_workers is not None and self.num_workers < 0:
-            raise InputError(f"num_workers cannot be negative, and is {self.num_workers}.")
-        if not self.worker_timeout > 0:
-            raise InputError(f"worker_timeout must be positive, not {self.worker_timeout:g}.")
-        if (self.eval_episodes or 0) < 0 or self.checkpoint_seconds < 0:
-            raise InputError("eval_episodes and checkpoint_seconds cannot be negative.")
+        check(self)
+        if self.seed + self.seeds - 1 > LARGEST_INT:
+            raise InputError(f"{self.seeds} seeds from {self.seed} on pass the largest seed, {LARGEST_INT}.")
+        if self.num_updates > LARGEST_INT:
+            raise InputError(
+                f"{text(self.steps)} steps would be {self.num_updates} updates, and there can be {LARGEST_INT}; lower "
+                f"steps, or raise num_envs or rollout_length."
+            )
 
     def judged_by(self, env: AnyEnvironment) -> int:
         """Episodes per seed that judge a run in ``env``."""

@@ -60,7 +60,12 @@ class Trainer:
         """What the user is told before the run starts."""
         if what := algorithm.unequal_rewards:
             self.warnings.append(f"Agents of {env.spec.name} may earn different rewards; the team learns from {what}.")
-        if buffers := feed.wanted(algorithm.replay):
+        learner = self.program.template().learner
+        buffers = feed.wanted(algorithm.replay)
+        drawn = sum(one.draws * one.batch * one.length for one in buffers)
+        size = settings.seeds, settings.num_envs, settings.rollout_length, drawn
+        memory.check_run(env.spec, learner, *size, layout.mesh.devices)
+        if buffers:
             moments = sum(one.capacity for one in buffers)
             self.notes.append(memory.check(self.program.replay_bytes, layout.mesh.devices, moments, settings.seeds))
             steps, waiting = settings.num_updates * settings.steps_per_update, max(one.warm_up for one in buffers)
@@ -126,7 +131,7 @@ class Trainer:
         settings, size = self.settings, 4
         if self.state is None:
             first = settings.seed
-            keys = jax.numpy.stack([jax.random.key(first + i) for i in range(settings.seeds)])
+            keys = jax.vmap(jax.random.key)(first + jax.numpy.arange(settings.seeds))
             self.state = self.program.init(jax.device_put(keys, self.layout.named(self.layout.learner)))
             self.save()
         try:

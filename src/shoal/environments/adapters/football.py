@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shoal.environments.options import check_choice, check_count
+from shoal.environments.options import check_choice, check_count, check_steps
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment, Moment
 from shoal.spec import Discrete, EnvSpec
@@ -89,9 +89,10 @@ def make(
         raise unknown("football scenario", task, known)
     check_choice("representation", representation, ("simple115v2", "simple115"))
     check_choice("rewards", rewards, ("scoring", "scoring,checkpoints"))
-    for name, count in (("num_agents", num_agents), ("time_limit", time_limit)):
-        if count is not None:
-            check_count(name, count)
+    if num_agents is not None:
+        check_count("num_agents", num_agents)
+    if time_limit is not None:
+        check_steps("time_limit", time_limit)
     maker = functools.partial(Match, task, num_agents, representation, rewards, shared_reward, time_limit)
     built = maker()
     built.close()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from shoal.environments.options import check_choice, check_count
+from shoal.environments.options import check_choice, check_steps
 from shoal.errors import InputError
 from shoal.extras import install
 from shoal.game import HostEnvironment, Moment
@@ -74,7 +74,7 @@ def make(
     parsed = parse(task)
     on_host = check_choice("backend", backend, ("device", "host")) == "host"
     shared = check_choice("reward", reward, ("team", "individual")) == "team"
-    limit = check_count("horizon", (50 if on_host else 100) if horizon is None else horizon)
+    limit = check_steps("horizon", (50 if on_host else 100) if horizon is None else horizon)
     spec = describe(parsed, limit, shared)
     if not on_host:
         return _device(spec, parsed)

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.environments.options import check_steps
 from shoal.errors import InputError
 
 DEFAULT_LIMIT = 10_000
@@ -29,10 +30,13 @@ def limits(env: Any, given: int | None, name: str, moves: int = 1) -> Limits:
     still played differs. So the environment has one more step, often the one that pays, to end the episode by itself.
 
     Raises:
-        InputError: ``given`` is not positive.
+        InputError: ``given`` is not a number of steps.
     """
-    if given is not None and given < 1:
-        raise InputError(f"{name} needs a time_limit of at least 1 step, not {given}.")
+    if given is not None:
+        try:
+            check_steps("time_limit", given)
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from None
     promised = _first([getattr(getattr(env, "spec", None), "max_episode_steps", None)])
     inner = getattr(env, "unwrapped", env)
     # SISL's environments keep the game, and its limit, in another object.

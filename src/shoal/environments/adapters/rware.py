@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from shoal.environments.options import check_choice, check_count
+from shoal.environments.options import check_choice, check_steps
 from shoal.errors import InputError
 from shoal.extras import install
 from shoal.game import HostEnvironment, Moment
@@ -73,7 +73,7 @@ def make(
     parsed = parse(task)
     on_host = check_choice("backend", backend, ("device", "host")) == "host"
     shared = check_choice("reward", reward, ("team", "individual")) == "team"
-    check_count("horizon", horizon)
+    check_steps("horizon", horizon)
     if on_host:
         maker = functools.partial(Warehouse, task, horizon, shared)
         built = maker()

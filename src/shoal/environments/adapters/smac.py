@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.environments.adapters import smac_layout, smac_packages
 from shoal.environments.adapters.values import flag, number
-from shoal.environments.options import check_count
+from shoal.environments.options import check_steps
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, Moment
 from shoal.spec import Discrete, EnvSpec
@@ -48,7 +48,7 @@ def make(
         InputError: there is no such map or package, an option is wrong, or the package (or StarCraft II) is missing.
     """
     if time_limit is not None:
-        check_count("time_limit", time_limit)
+        check_steps("time_limit", time_limit)
     maker = functools.partial(_build, task, smac_packages.choose(task, package), time_limit)
     built = maker()
     built.close()

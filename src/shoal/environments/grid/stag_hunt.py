@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.environments.grid.drawing import scene
 from shoal.environments.grid.field import GONE, MAX_SIDE, Field, distinct
-from shoal.environments.options import check_count, check_number
+from shoal.environments.options import check_count, check_number, check_steps
 from shoal.errors import InputError
 from shoal.types import Discrete, Environment, EnvSpec, Step
 
@@ -79,7 +79,7 @@ def stag_hunt(
     m = stags + check_count("num_hares", num_hares, least=0)
     rows, columns = _sides(grid)
     penalty = check_number("penalty", penalty, -LARGEST, 0.0)
-    horizon, view = check_count("horizon", horizon), check_count("view", view, least=0)
+    horizon, view = check_steps("horizon", horizon), check_count("view", view, least=0)
     if view > MAX_SIDE:
         raise InputError(f"view must be at most {MAX_SIDE}, not {view}.")
     if m == 0:

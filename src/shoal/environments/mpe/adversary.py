@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, norm, offsets, one_hot, others, pick
 from shoal.environments.mpe.drawing import BLUE, VERMILION, highlighted
-from shoal.environments.options import check_count, check_flag
+from shoal.environments.options import check_count, check_flag, check_steps
 from shoal.types import Environment
 
 
@@ -59,7 +59,7 @@ def simple_adversary(*, num_good: int = 2, horizon: int = 25, continuous_actions
         observe=observe,
         reward=reward,
         features=features,
-        horizon=check_count("horizon", horizon),
+        horizon=check_steps("horizon", horizon),
         novel=range(2 + 2 * num_good + 2 * num_good),
         colours=lambda s: highlighted(world, s.goal),
     )

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, norm, offsets
 from shoal.environments.mpe.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
-from shoal.environments.options import check_count, check_flag
+from shoal.environments.options import check_count, check_flag, check_steps
 from shoal.errors import InputError
 from shoal.types import Environment
 
@@ -140,6 +140,6 @@ def _build(name: str, sizes: tuple[int, ...], scrambled: bool, horizon: int, con
         observe=observe,
         reward=reward,
         features=features,
-        horizon=check_count("horizon", horizon),
+        horizon=check_steps("horizon", horizon),
         novel=np.flatnonzero((orders >= 4).any(0)).tolist() if scrambled else range(4, width),
     )

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, one_hot, pick
 from shoal.environments.mpe.drawing import BLUE, SKY, VERMILION, highlighted
-from shoal.environments.options import check_count, check_flag
+from shoal.environments.options import check_flag, check_steps
 from shoal.types import Environment
 
 LANDMARKS = 2
@@ -60,7 +60,7 @@ def simple_crypto(*, horizon: int = 25, continuous_actions: bool = False) -> Env
         observe=observe,
         reward=reward,
         features=features,
-        horizon=check_count("horizon", horizon),
+        horizon=check_steps("horizon", horizon),
         novel=(),
         colours=lambda s: highlighted(world, s.goal[:1]),
     )

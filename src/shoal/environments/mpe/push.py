@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, norm, offsets, one_hot, others, pick
 from shoal.environments.mpe.drawing import BLUE, VERMILION, highlighted
-from shoal.environments.options import check_count, check_flag
+from shoal.environments.options import check_flag, check_steps
 from shoal.types import Environment
 
 LANDMARKS = 2
@@ -63,7 +63,7 @@ def simple_push(*, horizon: int = 25, continuous_actions: bool = False) -> Envir
         observe=observe,
         reward=reward,
         features=features,
-        horizon=check_count("horizon", horizon),
+        horizon=check_steps("horizon", horizon),
         novel=(*range(2, 11), 17, 18),
         colours=lambda s: highlighted(world, s.goal),
     )

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, offsets, one_hot, pick, square
 from shoal.environments.mpe.drawing import BLUE, ORANGE, highlighted
-from shoal.environments.options import Convention, check_convention, check_count, check_flag, check_number
+from shoal.environments.options import Convention, check_convention, check_flag, check_number, check_steps
 from shoal.errors import InputError
 from shoal.types import Environment
 
@@ -78,7 +78,7 @@ def simple_reference(
         observe=observe,
         reward=reward,
         features=features,
-        horizon=check_count("horizon", horizon),
+        horizon=check_steps("horizon", horizon),
         shared_reward=openai or ratio == 0.0,
         score="mean" if openai else "sum",
         novel=range(2, 2 + 2 * LANDMARKS),

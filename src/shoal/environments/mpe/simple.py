@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, offsets, square
 from shoal.environments.mpe.drawing import BLUE, GREEN
-from shoal.environments.options import check_count, check_flag
+from shoal.environments.options import check_flag, check_steps
 from shoal.types import Environment
 
 
@@ -44,6 +44,6 @@ def simple(*, horizon: int = 25, continuous_actions: bool = False) -> Environmen
         observe=observe,
         reward=reward,
         features=features,
-        horizon=check_count("horizon", horizon),
+        horizon=check_steps("horizon", horizon),
         novel=(2, 3),
     )

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, offsets, one_hot, pick, square
 from shoal.environments.mpe.drawing import BLUE, ORANGE, highlighted
-from shoal.environments.options import Convention, check_convention, check_count, check_flag
+from shoal.environments.options import Convention, check_convention, check_flag, check_steps
 from shoal.types import Environment
 
 LANDMARKS = 3
@@ -68,7 +68,7 @@ def simple_speaker_listener(
         observe=observe,
         reward=reward,
         features=features,
-        horizon=check_count("horizon", horizon),
+        horizon=check_steps("horizon", horizon),
         shared_reward=True,
         score="mean" if openai else "sum",
         novel=range(2, 2 + 2 * LANDMARKS),

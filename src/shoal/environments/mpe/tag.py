@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, norm, offsets, others
 from shoal.environments.mpe.drawing import BLUE, VERMILION
-from shoal.environments.options import check_count, check_flag
+from shoal.environments.options import check_count, check_flag, check_steps
 from shoal.types import Environment
 
 CATCH = 10.0
@@ -91,6 +91,6 @@ def simple_tag(
         observe=observe,
         reward=reward,
         features=features,
-        horizon=check_count("horizon", horizon),
+        horizon=check_steps("horizon", horizon),
         novel=range(4, 4 + 2 * num_obstacles + 2 * (num_agents - 1)),
     )

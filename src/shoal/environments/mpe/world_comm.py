@@ -8,7 +8,7 @@ from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, norm, offsets, others
 from shoal.environments.mpe.drawing import BLUE, GREEN, GREY, ORANGE, SKY, VERMILION
 from shoal.environments.mpe.tag import fence
-from shoal.environments.options import check_count, check_flag
+from shoal.environments.options import check_count, check_flag, check_steps
 from shoal.types import Environment
 
 WORDS = 4
@@ -109,6 +109,6 @@ def simple_world_comm(
         observe=observe,
         reward=reward,
         features=features,
-        horizon=check_count("horizon", horizon),
+        horizon=check_steps("horizon", horizon),
         novel=range(4, wide - WORDS),
     )

@@ -1,0 +1,146 @@
+"""Bounds of numbers, written beside the field that they are for, and the one function that checks them. No JAX.
+
+    learning_rate: Annotated[float, Bounds(above=0.0, most=10.0)] = 7e-4
+
+A bound is a limit of sense, wide enough for every setting that could be meant: beyond it a number cannot be allocated,
+overflows single precision or a 32-bit integer, or makes training meaningless. Names such as :data:`Count` are for the
+kinds of field that occur often.
+"""
+
+import dataclasses
+import functools
+import numbers
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any
+
+from shoal.errors import InputError
+
+LARGEST_INT = 2**31 - 1
+"""The largest integer of 32 bits, which is what compiled programs count with."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """An interval of numbers; what is None is unbounded on that side. NaN lies in none."""
+
+    least: int | float | None = None
+    """The smallest value."""
+    most: int | float | None = None
+    """The largest value."""
+    above: int | float | None = None
+    """In place of ``least``: every value exceeds this."""
+    below: int | float | None = None
+    """In place of ``most``: every value is smaller than this."""
+
+    def holds(self, value: Any) -> bool:
+        """Whether ``value`` lies within."""
+        return (
+            value == value  # NaN does not equal itself
+            and (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        """For example ``at least 1 and at most 64``."""
+        words = (("at least", self.least), ("above", self.above), ("at most", self.most), ("below", self.below))
+        return " and ".join(f"{word} {text(limit)}" for word, limit in words if limit is not None)
+
+    @property
+    def interval(self) -> str:
+        """In mathematical notation, for example ``(0, 10]``."""
+        low, high = (x if y is None else y for x, y in ((self.least, self.above), (self.most, self.below)))
+        left = "(" if self.above is not None or low is None else "["
+        right = ")" if self.below is not None or high is None else "]"
+        return f"{left}{'-inf' if low is None else text(low)}, {'inf' if high is None else text(high)}{right}"
+
+
+Count = Annotated[int, Bounds(least=1, most=1_000_000)]
+"""How often something is done."""
+Width = Annotated[int, Bounds(least=1, most=65_536)]
+"""Units of one layer of a network."""
+Depth = Annotated[int, Bounds(least=1, most=64)]
+"""Layers, blocks or heads of a network."""
+Index = Annotated[int, Bounds(least=0, most=65_535)]
+"""An agent, a role or a policy, numbered from 0."""
+Size = Annotated[int, Bounds(least=1, most=LARGEST_INT)]
+"""How many of something are stored."""
+Fraction = Annotated[float, Bounds(least=0.0, most=1.0)]
+"""A share of a whole, or a probability."""
+Positive = Annotated[float, Bounds(above=0.0, most=1e6)]
+"""A width, a limit or a temperature."""
+Weight = Annotated[float, Bounds(least=0.0, most=1e6)]
+"""A term's weight in a loss, or a standard deviation; 0 leaves it out."""
+Gain = Annotated[float, Bounds(least=0.0, most=1000.0)]
+"""A factor of initial weights."""
+Decay = Annotated[float, Bounds(least=0.0, most=0.999999)]
+"""What an exponential average keeps of itself at each update; nearer to 1 it would stand still in single precision."""
+Draws = Annotated[int, Bounds(least=1, most=1024)]
+"""Copies of every row that lie side by side in memory."""
+Rate = Annotated[float, Bounds(above=0.0, most=10.0)]
+"""An optimiser's step size."""
+Tiny = Annotated[float, Bounds(least=1e-30, most=1.0)]
+"""What keeps a denominator above 0, also in single precision."""
+
+
+def check(config: Any, prefix: str = "") -> None:
+    """Refuse a number outside its field's bounds, in a dataclass or in those inside it.
+
+    Values that are not numbers of Python or NumPy, such as arrays that are being traced, are left alone, as is None.
+
+    Raises:
+        InputError: naming the field, its bounds and the value.
+    """
+    known = bounds_of(type(config))
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            check(value, prefix + field.metadata.get("prefix", ""))
+        elif field.name in known:
+            check_value(prefix + field.name, value, known[field.name])
+
+
+def check_value(name: str, value: Any, bounds: Bounds) -> None:
+    """Refuse a number, or a tuple of numbers, out of bounds.
+
+    Raises:
+        InputError: naming ``name``, the bounds and the value.
+    """
+    for one in value if isinstance(value, tuple | list) else (value,):
+        if isinstance(one, numbers.Real) and not isinstance(one, bool) and not bounds.holds(one):
+            whose = "each item of " if isinstance(value, tuple | list) else ""
+            raise InputError(f"{whose}{name} must be {bounds}, not {text(one)}.")
+
+
+@functools.cache
+def bounds_of(kind: type) -> dict[str, Bounds]:
+    """The bounds of a dataclass's own fields, by name; also of the items of a tuple."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    found = {field.name: next(_bounds(hints[field.name]), None) for field in dataclasses.fields(kind)}
+    return {name: bounds for name, bounds in found.items() if bounds is not None}
+
+
+def _bounds(hint: Any) -> Iterator[Bounds]:
+    """Those in an annotation, also inside unions and tuples."""
+    if typing.get_origin(hint) is Annotated:
+        yield from (mark for mark in hint.__metadata__ if isinstance(mark, Bounds))
+        yield from _bounds(hint.__origin__)
+    elif isinstance(hint, types.UnionType) or typing.get_origin(hint) in (typing.Union, tuple):
+        for part in typing.get_args(hint):
+            yield from _bounds(part)
+
+
+def text(number: Any) -> str:
+    """A number as one would type it: 65536, 0.5, 1e15."""
+    if isinstance(number, numbers.Integral):
+        plain = str(int(number)) if abs(int(number)) < 10**10 else ""
+        if plain and not plain.endswith("00000"):
+            return plain
+        number = Decimal(int(number)).normalize()  # an integer may be too large for a float
+    mantissa, e, exponent = f"{number:.6g}".partition("e")
+    return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}" if e else mantissa

@@ -1,0 +1,83 @@
+"""What cannot be held in memory is refused before anything is allocated."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import counters
+import shoal
+import toys
+from shoal.algorithms import mappo, qmix
+from shoal.configs import override
+from shoal.environments.matrix import climbing
+from shoal.errors import InputError
+from shoal.rollouts import fused
+from shoal.training import crossplay, evaluation, memory
+from shoal.training.program import trajectory_shape
+from shoal.training.trainer import Trainer
+from shoal.types import Scale
+
+HUGE: list[tuple[str, dict[str, Any], str]] = [
+    ("mappo", {"hidden": (65_536, 65_536)}, "The parameters and optimisers of 2 seeds would take .* lower seeds"),
+    ("mappo", {"seeds": 65_536, "hidden": (4096, 4096)}, "The parameters and optimisers of 65536 seeds would take"),
+    ("mappo", {"recurrent": 65_536}, "The parameters and optimisers of 2 seeds would take"),
+    ("mappo", {"num_envs": 10_000_000, "rollout_length": 1_000_000}, "Roll-outs of 2e7 environments over 1e6 steps"),
+    ("mappo", {"eval_episodes": 1_000_000, "seeds": 65_536}, "6.5536e10 episodes of up to 7 steps .* eval_episodes"),
+    ("qmix", {"batch_size": 2**31 - 1}, "Samples of .* moments would take .* lower batch_size"),
+    ("qmix", {"gradient_steps": 1_000_000, "batch_size": 2**20}, "Samples of .* moments would take"),
+    ("qmix", {"buffer_size": 2**31 - 1}, "replay buffers of 2,147,483,647 moments would take"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "flags", "said"), HUGE)
+def test_what_cannot_be_held_is_refused(
+    algorithm: str, flags: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free", lambda _: 32 * 10**9)
+    monkeypatch.setattr(Trainer, "run", lambda _: pytest.fail("training began"))
+    sizes = {"seeds": 2, "num_envs": 4, "rollout_length": 8, "minibatches": 1, "chunk_length": 8}
+    if algorithm == "qmix":
+        sizes = {"seeds": 2, "num_envs": 4, "rollout_length": 8, "mixer_input": "concat"}
+    with pytest.raises(InputError, match=said) as caught:
+        shoal.train(algorithm, toys.busy(), folder=tmp_path / "run", progress=False, **(sizes | flags))
+    assert str(caught.value).count("\n") == 0 and not (tmp_path / "run" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(("make", "kind"), [(toys.busy, mappo), (toys.drift, mappo), (climbing, qmix)])
+def test_the_estimate_of_a_roll_out_is_a_lower_bound(make: Any, kind: Any) -> None:
+    """Beside what is counted there are the algorithm's own notes, and two flags of a moment."""
+    env = make()
+    config = override(kind.Config(), {"hidden": (4,), "minibatches": 1, "mixer_input": "concat"})
+    algorithm = kind.make(env.spec, config, Scale(4, 8, 10))._replace(replay=("anything",))
+    shapes = trajectory_shape(algorithm, fused.make(env, 4, 8), 4)
+    bare = shapes._replace(extras={}, carry=())
+    true = sum(int(np.prod(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(bare))
+    flags = 2 * 2 * 4 * 8
+    assert memory.moment_bytes(env.spec) * 4 * 8 == true - flags
+
+
+def test_parameters_are_counted_with_their_optimisers() -> None:
+    algorithm = mappo.make(toys.busy().spec, mappo.Config(), Scale(4, 16, 10))
+    learner = jax.eval_shape(algorithm.init, jax.random.key(0))
+    made = jax.tree.leaves(algorithm.init(jax.random.key(0)))
+    assert memory.num_bytes(learner) == sum(x.nbytes for x in made)
+
+
+def test_episodes_to_judge_by_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free", lambda _: 10**6)
+    env = toys.busy()
+    algorithm = mappo.make(env.spec, override(mappo.Config(), {"hidden": (4,)}), Scale(1, 16, 1))
+    learner = jax.vmap(algorithm.init)(jax.random.split(jax.random.key(0), 2))
+    with pytest.raises(InputError, match=r"2e5 episodes of up to 7 steps would take .*; lower episodes\."):
+        evaluation.evaluate(env, algorithm, learner, jax.random.key(0), 100_000)
+    player = crossplay.Player("a", "mappo", algorithm, learner)
+    with pytest.raises(InputError, match=r"2e5 episodes of up to 7 steps would take .*; lower episodes\."):
+        crossplay.play(env, [player], (0,), jax.random.key(0), 100_000)
+
+
+def test_too_many_python_objects_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="131072 environments would be Python objects, and there can be 65536"):
+        shoal.train("mappo", counters.hosted(True), folder=tmp_path / "run", num_envs=65_536, seeds=2, progress=False)
