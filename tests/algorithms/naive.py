@@ -178,11 +178,15 @@ def actor_loss(
     kappa: float,
     carry: Any = None,
 ) -> tuple[float, Counter]:
-    """−L(θ) and sums of metrics, with how often each bound holds ("upper", "lower", "dual") among them."""
+    """−L(θ), each policy's a mean over its own agents' rows, and metrics, which are means over the team's.
+
+    How often each bound holds ("upper", "lower", "dual") is among the latter.
+    """
     index = policy_index(spec, c.sharing)
     xs = features(spec, step, "local", c.agent_id and max(index) + 1 < spec.num_agents)
     loss, count, seen = 0.0, int(step.alive.sum()), Counter()
     for i, x in enumerate(xs):
+        mine = step.alive[..., [j for j in range(spec.num_agents) if index[j] == index[i]]].sum()
         own = of_policy(params, index[i])
         y = forward(own, x, None if carry is None else carry[:, i], step.first)
         for t, e in np.argwhere(step.alive[..., i]):
@@ -195,7 +199,7 @@ def actor_loss(
                 seen["dual"] += c.dual_clip * a > objective
                 objective = max(objective, c.dual_clip * a)
             kl = ratio - 1 - math.log(ratio)
-            loss -= (objective + (sigma * entropy if sigma else 0.0) - kappa * kl) / count
+            loss -= (objective + (sigma * entropy if sigma else 0.0) - kappa * kl) / mine
             seen["policy_loss"] -= objective / count
             seen["entropy"] += entropy / count
             seen["kl"] += kl / count
@@ -208,8 +212,12 @@ def actor_loss(
 def critic_loss(
     spec: Any, c: Any, params: Tree, step: Any, old: np.ndarray, target: np.ndarray, carry: Any = None
 ) -> tuple[float, Counter]:
-    """L(φ), with how often the clip and the linear part of Huber's loss hold."""
+    """L(φ), each critic's a mean over its own agents' rows; "value_loss" is the mean over the team's.
+
+    How often the clip and the linear part of Huber's loss hold is told too.
+    """
     value, loss, seen = values(spec, c, params, step, carry), 0.0, Counter()
+    nets = (0,) * spec.num_agents if c.critic_input in ("concat", "state") else policy_index(spec, c.sharing)
 
     def size(error: float) -> float:
         if c.huber is None or abs(error) <= c.huber:
@@ -224,7 +232,8 @@ def critic_loss(
             clipped = size(v_old + min(max(v - v_old, -c.value_clip), c.value_clip) - g)
             seen["clipped"] += clipped > row
             row = max(row, clipped)
-        loss += row / step.alive.sum()
+        loss += row / step.alive[..., [j for j in range(spec.num_agents) if nets[j] == nets[i]]].sum()
+        seen["value_loss"] += row / step.alive.sum()
     return loss, seen
 
 

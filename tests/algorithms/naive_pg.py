@@ -53,6 +53,12 @@ def v_of(spec: Any, c: Any, params: Any, step: Any) -> np.ndarray:
     return np.stack([y[..., i] if y.shape[-1] > 1 else y[..., 0] for i, y in enumerate(rows)], -1)
 
 
+def of_each(x: np.ndarray, alive: np.ndarray, nets: tuple[int, ...]) -> float:
+    """The sum over nets of the mean of ``x`` over the living rows of each net's agents."""
+    agents = [[i for i, net in enumerate(nets) if net == p] for p in range(max(nets) + 1)]
+    return sum(x[..., own][alive[..., own]].mean() for own in agents)
+
+
 def lambda_return(c: Any, reward: np.ndarray, discount: np.ndarray, next_q: np.ndarray, last: np.ndarray) -> np.ndarray:
     """The forward view: (1 − λ) Σ λ^{n−1} G^n, all the rest of the weight on the longest n-step return."""
     y = np.zeros(reward.shape)
@@ -132,15 +138,15 @@ def update(spec: Any, c: Any, num_updates: int, learner: Any, traj: Any, u_next:
     goal = (y - mean) / std
 
     def critic_loss(params: Any) -> Any:
+        """Each net's mean over its own agents' rows, and the mean over the team's."""
         heads = [of_taken(q_of_all(spec, c, params.q, step, traj.action), traj.action)]
         heads += [v_of(spec, c, params.v, step)] if params.v else []
-        loss = 0.0
+        loss = team = 0.0
         for x in heads:
-            e = np.abs(x - goal)[alive]
-            loss += (
-                e**2 / 2 if c.huber is None else np.where(e < c.huber, e**2 / 2, c.huber * (e - c.huber / 2))
-            ).mean()
-        return loss, {}
+            e = np.abs(x - goal)
+            row = e**2 / 2 if c.huber is None else np.where(e < c.huber, e**2 / 2, c.huber * (e - c.huber / 2))
+            loss, team = loss + of_each(row, alive, group), team + row[alive].mean()
+        return loss, team
 
     rate = c.learning_rate if c.critic_learning_rate is None else c.critic_learning_rate
     fitted, critic_norm, _ = Adam(critics, rate, c, num_updates).step(critics, gradient(critic_loss, critics))
@@ -154,19 +160,21 @@ def update(spec: Any, c: Any, num_updates: int, learner: Any, traj: Any, u_next:
     spread = advantage[alive].std()
     scale = spread + 1e-5 if c.scale_advantage else 1.0
 
-    def terms(params: Any) -> tuple[float, float]:
+    def terms(params: Any) -> tuple[np.ndarray, np.ndarray]:
         pi, _ = probabilities(spec, c, params, step, carry, epsilon)
         gain = np.log(of_taken(pi, traj.action)) * advantage / scale
-        entropy = -np.sum(pi * np.log(np.where(pi > 0, pi, 1.0)), -1)
-        return gain[alive].mean(), entropy[alive].mean()
+        return gain, -np.sum(pi * np.log(np.where(pi > 0, pi, 1.0)), -1)
 
-    slope = gradient(lambda params: (-(terms(params)[0] + c.entropy_coef * terms(params)[1]), {}), actor)
-    theta, norm, _ = Adam(actor, c.learning_rate, c, num_updates).step(actor, slope)
-    gain, entropy = terms(actor)
+    def actor_loss(params: Any) -> Any:
+        gain, entropy = terms(params)
+        return -of_each(gain + c.entropy_coef * entropy, alive, policy_index(spec, c.sharing)), {}
+
+    theta, norm, _ = Adam(actor, c.learning_rate, c, num_updates).step(actor, gradient(actor_loss, actor))
+    gain, entropy = (x[alive].mean() for x in terms(actor))
     metrics = {
         "policy_loss": -gain,
         "entropy": entropy,
-        "value_loss": critic_loss(critics)[0],
+        "value_loss": critic_loss(critics)[1],
         "actor_grad_norm": norm,
         "critic_grad_norm": critic_norm,
         "advantage_std": spread,

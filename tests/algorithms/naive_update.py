@@ -79,7 +79,7 @@ class Adam:
         policies = jax.tree.leaves(grad)[0].shape[0]
         norms = [math.sqrt(sum((x**2).sum() for x in jax.tree.leaves(of_policy(grad, p)))) for p in range(policies)]
         limit = math.inf if self.c.max_grad_norm is None else self.c.max_grad_norm
-        factor = np.array([min(1.0, limit / norm) for norm in norms])
+        factor = np.array([min(1.0, limit / max(norm, 1e-30)) for norm in norms])
         grad = jax.tree.map(lambda g: g * factor.reshape(-1, *(1,) * (g.ndim - 1)), grad)
         done = self.count / self.steps
         rate = self.rate * (1 - (1 - self.c.lr_final) * done)
@@ -145,9 +145,7 @@ def update(spec: Any, c: Any, num_updates: int, learner: Any, traj: Any) -> Expe
             return c.value_coef * loss, seen
 
         sums.update(of_actor(actor)[1])
-        loss, seen = of_critic(critic)
-        sums.update(seen)  # not +=, which drops what is negative
-        sums["value_loss"] += loss / c.value_coef
+        sums.update(of_critic(critic)[1])  # not +=, which drops what is negative
         g_actor, g_critic = gradient(of_actor, actor), gradient(of_critic, critic)
         actor, norm, held = actor_adam.step(actor, g_actor)
         critic, critic_norm, critic_held = critic_adam.step(critic, g_critic)

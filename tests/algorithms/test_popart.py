@@ -74,7 +74,7 @@ class InRewards:
             return critic_loss(SPEC, c, params, traj.step, old, goal)
 
         for _ in range(c.epochs):
-            total += loss(params)[0] / c.epochs
+            total += loss(params)[1]["value_loss"] / c.epochs
             params = self.adam.step(params, gradient(loss, params))[0]
         kernel, bias = params["head"]["kernel"], params["head"]["bias"]
         mean, std = mean.reshape(bias.shape), std.reshape(bias.shape)

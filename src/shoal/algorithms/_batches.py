@@ -117,10 +117,32 @@ def whole(batch: Batch) -> Batch:
     return batch._replace(weight=batch.weight / jnp.maximum(total(batch.weight.sum()), 1.0))
 
 
-def gradient(loss: Loss, params: PyTree, batch: Any, block: int) -> tuple[PyTree, Metrics]:
-    """The gradient of a sum over items and its metrics, added up over blocks and devices."""
+def gradient(
+    loss: Loss, params: PyTree, batch: Any, block: int, policy_of: tuple[int, ...] | None = None
+) -> tuple[PyTree, Metrics]:
+    """The gradient of a sum over items and its metrics, added up over blocks and devices.
+
+    With ``policy_of`` the loss is a sum over agents too: ``batch.weight`` ends in the axis N, and agent i's rows depend
+    on no parameters but those of net ``policy_of[i]`` along the leading axis P (or on a net for all, of P = 1). Each
+    net's gradient is then that of the mean over its own agents' rows, as if it were trained alone. That of the team's
+    mean is the same times the net's share of the rows, so that a clip of the norm and Adam's ε would act the more
+    strongly the more nets there are.
+    """
     grad = jax.grad(loss, has_aux=True)
-    return sums(lambda part: grad(params, part), batch, block)
+    if policy_of is None or max(policy_of) == 0:
+        return sums(lambda part: grad(params, part), batch, block)
+
+    def of(part: Any) -> tuple[tuple[PyTree, Metrics], Array]:
+        return grad(params, part), part.weight.reshape(-1, len(policy_of)).sum(0)
+
+    (slope, metrics), weight = sums(of, batch, block)
+    share = jnp.zeros(max(policy_of) + 1).at[jnp.array(policy_of)].add(weight)
+    own = 1 / jnp.where(share > 0, share, 1.0)  # a net whose agents are all dead has a gradient of 0
+
+    def scaled(x: Array) -> Array:
+        return x if x.shape[0] == 1 else x * own.reshape(-1, *(1,) * (x.ndim - 1))
+
+    return jax.tree.map(scaled, slope), metrics
 
 
 def sums(f: Callable[[Any], Tree], batch: Any, block: int) -> Tree:

@@ -148,6 +148,7 @@ def fit(
     learner: Learner,
     batch: Any,
     key: PRNGKeyArray,
+    net_of: tuple[int, ...] | None = None,
 ) -> tuple[Learner, Metrics]:
     """Descend the critic's loss for ``epochs`` passes; the target network follows. Metrics are means over steps.
 
@@ -158,10 +159,11 @@ def fit(
         learner: its ``optimiser`` is (actors', critics') and its ``statistics`` hold ``target`` and ``critic_steps``.
         batch: a NamedTuple of leaves [items, L, ...] with a ``weight``, as :mod:`shoal.algorithms._batches` has them.
         key: decides the order; the same on every device.
+        net_of: the critic of each agent, where the loss is a sum over agents; see :func:`_batches.gradient`.
     """
 
     def descend(learner: Learner, part: Any) -> tuple[Learner, Metrics]:
-        gradient, metrics = _batches.gradient(loss, learner.critic, part, c.block)
+        gradient, metrics = _batches.gradient(loss, learner.critic, part, c.block, net_of)
         critic, state, norm = adam.step(gradient, learner.optimiser[1], learner.critic)
         steps = learner.statistics.critic_steps + 1
         target = follow(c, learner.statistics.target, critic, steps)
@@ -177,10 +179,15 @@ def fit(
 
 
 def climb(
-    c: PgConfig, adam: Optimiser, loss: Callable[[PyTree, Any], tuple[Array, Metrics]], learner: Learner, batch: Any
+    c: PgConfig,
+    adam: Optimiser,
+    loss: Callable[[PyTree, Any], tuple[Array, Metrics]],
+    learner: Learner,
+    batch: Any,
+    policy_of: tuple[int, ...] | None = None,
 ) -> tuple[Learner, Metrics]:
     """One step of the actors along −``loss`` of the whole batch; arguments as :func:`fit` has them."""
-    gradient, metrics = _batches.gradient(loss, learner.policy.actor, _batches.whole(batch), c.block)
+    gradient, metrics = _batches.gradient(loss, learner.policy.actor, _batches.whole(batch), c.block, policy_of)
     theta, state, norm = adam.step(gradient, learner.optimiser[0], learner.policy.actor)
     learner = learner._replace(policy=learner.policy._replace(actor=theta), optimiser=(state, learner.optimiser[1]))
     return learner, metrics | {"actor_grad_norm": norm}

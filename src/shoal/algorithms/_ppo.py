@@ -213,7 +213,7 @@ def make_team(spec: EnvSpec, c: ValueConfig, scale: Scale, nets: ActorCritic, ac
             return c.value_coef * loss, {"value_loss": loss}
 
         def descend(learner: Learner, part: Batch) -> tuple[Learner, Metrics]:
-            gradient, metrics = _batches.gradient(loss, learner.critic, part, c.block)
+            gradient, metrics = _batches.gradient(loss, learner.critic, part, c.block, nets.actor.policy_of)
             phi, state, norm = critic_adam.step(gradient, learner.optimiser[1], learner.critic)
             learner = learner._replace(critic=phi, optimiser=(learner.optimiser[0], state))
             return learner, metrics | {"critic_grad_norm": norm}

@@ -204,7 +204,7 @@ def make_with(spec: EnvSpec, config: Any, scale: Scale, mixer: Mixer) -> Algorit
         batch = Batch(traj.step, traj.action, target, (acted & learned).astype(jnp.float32))
         batch = _batches.whole(_batches.items(batch, traj.step.first.shape[0]))
         params = learner.policy.actor, learner.critic
-        gradient, metrics = _batches.gradient(loss, params, batch, c.block)
+        gradient, metrics = _batches.gradient(loss, params, batch, c.block, None if mixer.team else index)
         theta, state, norm = adam.step(gradient[0], learner.optimiser[0], params[0])
         phi, mixer_state = learner.critic, ()
         if phi:

@@ -198,7 +198,7 @@ def make_with(
         scale_of_y, _ = values.update(kept.value, (), y, alive)
         learner = learner._replace(statistics=kept._replace(value=scale_of_y))
         facts = Facts(*_batches.items((step, traj.action, values.normalise(scale_of_y, y), weight), 1))
-        learner, metrics = _pg.fit(c, critic_adam, critic_loss, learner, facts, key_fit)
+        learner, metrics = _pg.fit(c, critic_adam, critic_loss, learner, facts, key_fit, critic.group_of)
 
         reward = lambda x: values.denormalise(scale_of_y, x)  # noqa: E731
         q = reward(critic.taken(learner.critic.q, step, traj.action))
@@ -222,7 +222,7 @@ def make_with(
             total = -jnp.sum(part.weight * (gain + sigma * entropy))
             return total, {name: jnp.sum(part.weight * x) for name, x in metrics.items()}
 
-        learner, more = _pg.climb(c, adam, loss, learner, lessons)
+        learner, more = _pg.climb(c, adam, loss, learner, lessons, actor.policy_of)
         metrics |= more | {"entropy_coef": sigma, "advantage_std": spread}
         residual, variance = mean_and_std(y - seen, alive)[1], mean_and_std(y, alive)[1]
         metrics["explained_variance"] = 1 - (residual / jnp.maximum(variance, 1e-6)) ** 2

@@ -3,13 +3,15 @@
     max_θ  E[ min(r A, clip(r, 1 ± ε) A) + σ S(π_θ) − κ KL(π_old ‖ π_θ) ]      (Yu et al. 2022, appendix A, L(θ))
     min_φ  E[ max(ℓ(V_φ − R), ℓ(clip(V_φ, V_old ± ε) − R)) ]                    (Yu et al. 2022, appendix A, L(φ))
 
-with r = π_θ(a|o) / π_old(a|o), A from GAE (Schulman et al. 2016, eq. 16) and R = A + V, every mean taken over alive
-agents. Values are learned on normalised targets. Deviations from the authors' code: a time limit bootstraps; value
-statistics change once per update, before the losses that read them; V(s) is one output per agent where rewards differ;
-V of a dead agent is the mean of the living agents' where the reward is shared and 0 where it is not, while the code
-bootstraps on its critic's output for the dead agent's input. With Gaussian actions the code sums the surrogate over
-action dimensions although each ratio is that of the whole action, and averages the entropy over them: its objective is
-act_dim times this one, its entropy 1 / act_dim of this one. Equations, options and results: docs/algorithms/mappo.md.
+with r = π_θ(a|o) / π_old(a|o), A from GAE (Schulman et al. 2016, eq. 16) and R = A + V. Means are over alive agents,
+and a policy's gradient is that of the mean over its own agents. Values are learned on normalised targets.
+
+Deviations from the authors' code: a time limit bootstraps; value statistics change once per update, before the losses
+that read them; V(s) is one output per agent where rewards differ; V of a dead agent is the mean of the living agents'
+where the reward is shared and 0 where it is not, while the code bootstraps on its critic's output for the dead agent's
+input. With Gaussian actions the code sums the surrogate over action dimensions although each ratio is that of the whole
+action, and averages the entropy over them: its objective is act_dim times this one, its entropy 1 / act_dim of ours.
+Equations, options and results: docs/algorithms/mappo.md.
 """
 
 from dataclasses import dataclass
@@ -107,7 +109,8 @@ def make_with(
                 loss_v += metrics["q_loss"]
             return loss_pi + c.value_coef * loss_v, metrics
 
-        gradients, metrics = _batches.gradient(loss, (learner.policy.actor, learner.critic), batch, c.block)
+        params = learner.policy.actor, learner.critic
+        gradients, metrics = _batches.gradient(loss, params, batch, c.block, nets.actor.policy_of)
         learner, norms = team.apply(learner, gradients)
         return learner, metrics | norms
 
