@@ -20,6 +20,10 @@ Score = Literal["sum", "mean"]
 _SCORES: tuple[str, ...] = ("sum", "mean")
 
 DOCS: dict[str, str] = {
+    "metrics": (
+        "Names of numbers in the info of an episode's last step (with PettingZoo's interface the mean over the agents "
+        "whose info has it) that are metrics of the episode, for example won."
+    ),
     "shared_reward": (
         "True: at each step every agent, a dead one too, is given the mean of all agents' rewards; False: each agent "
         "learns from its own reward; None: as the environment describes itself."
@@ -36,6 +40,11 @@ OPTIONS: dict[str, inspect.Parameter] = {
     for name, annotation in {"shared_reward": bool | None, "score": Score | None}.items()
 }
 """The options as parameters of a factory."""
+
+OF_INFO: dict[str, inspect.Parameter] = {
+    "metrics": inspect.Parameter("metrics", inspect.Parameter.KEYWORD_ONLY, default=(), annotation=tuple[str, ...])
+}
+"""Options of one's own environments with the interface of PettingZoo, Gymnasium or SMAC, whose adapters apply them."""
 
 
 def split(options: Mapping[str, Any], accepted: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -55,6 +64,20 @@ def split(options: Mapping[str, Any], accepted: Mapping[str, Any]) -> tuple[dict
                 raise _refusal(name, value)
             del common[name]
     return own, common
+
+
+def of_info(options: Mapping[str, Any], accepted: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """(the other options, the names that ``metrics`` gives unless the factory takes an option of that name itself).
+
+    Raises:
+        InputError: they are no names.
+    """
+    if "metrics" in accepted or "metrics" not in options:
+        return dict(options), ()
+    names = options["metrics"]
+    if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"metrics must be a tuple of names, not {names!r}.")
+    return {name: value for name, value in options.items() if name != "metrics"}, tuple(names)
 
 
 def apply(env: Any, common: Mapping[str, Any]) -> Any:

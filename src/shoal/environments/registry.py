@@ -95,6 +95,7 @@ def make(name: Any, **options: Any) -> Environment | HostEnvironment:
         return common_options.apply(name, common)
     factory = factory_of(name)
     accepted = _parameters(factory)
+    options, metrics = common_options.of_info(options, accepted) if _is_own(name) else (options, ())
     own, common = common_options.split(options, accepted)
     flexible = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     for option in own:
@@ -105,7 +106,9 @@ def make(name: Any, **options: Any) -> Environment | HostEnvironment:
         raise InputError(f"{name} needs the option {_list(missing)}.")
     made = factory(**own)
     if not isinstance(made, Environment | HostEnvironment):
-        made = foreign.adapt(made, functools.partial(factory, **own), called(name))
+        made = foreign.adapt(made, functools.partial(factory, **own), called(name), metrics)
+    elif metrics:
+        raise InputError(f"{name} names its metrics in its spec, so it takes no option 'metrics'.")
     return common_options.apply(made, common)
 
 
@@ -134,7 +137,13 @@ def options_of(name: Any) -> dict[str, inspect.Parameter]:
         InputError: there is no such environment.
     """
     own = _parameters(factory_of(name))
-    return own | {name: option for name, option in common_options.OPTIONS.items() if name not in own}
+    common = common_options.OPTIONS | (common_options.OF_INFO if _is_own(name) else {})
+    return own | {option: parameter for option, parameter in common.items() if option not in own}
+
+
+def _is_own(name: Any) -> bool:
+    """Whether an environment is somebody's own class or function, rather than one of those that Shoal names."""
+    return not isinstance(name, str) or not (name in _FACTORIES or name.startswith(tuple(FAMILIES)))
 
 
 _NAMED = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

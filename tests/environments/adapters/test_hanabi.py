@@ -42,6 +42,32 @@ def start(task: str, seed: int) -> tuple[Any, Moment]:
     return game, out
 
 
+def cards_in_all(parameters: dict) -> int:
+    return parameters.get("colors", 5) * parameters.get("ranks", 5)
+
+
+class Scored:
+    """OpenSpiel's state with another score."""
+
+    def __init__(self, state: Any, points: float):
+        self._state, self._points = getattr(state, "_state", state), points
+
+    def player_return(self, player: int) -> float:
+        return self._points
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._state, name)
+
+
+def test_a_perfect_game_has_all_points(monkeypatch: pytest.MonkeyPatch):
+    game, out = start("mini-2p", 0)
+    for points, perfect in ((8.0, 0.0), (9.0, 1.0)):
+        stand_in = Scored(game._state, points)
+        monkeypatch.setattr(game, "_state", stand_in)
+        move(game, out, np.array([np.flatnonzero(row)[0] for row in out.legal], np.int32))
+        assert game.spec.metrics == ("perfect",) and out.metrics.tolist() == [perfect]
+
+
 def move(game, out, action: np.ndarray) -> None:
     refresh(out, own_actions(game.spec))
     game.step(action, out)
@@ -91,6 +117,7 @@ def test_games_are_openspiels(task: str, parameters: dict, seen: int, cards: int
             assert out.last == state.is_terminal()
             np.testing.assert_array_equal(out.discount, np.full(players, 0.0 if state.is_terminal() else 1.0))
             scored = max(scored, state.player_return(0))
+            assert out.metrics.tolist() == [0.0] and state.player_return(0) < cards_in_all(parameters)
         assert moves <= spec.horizon
     assert scored > 0.0
 

@@ -195,6 +195,28 @@ def test_victory_is_an_end_and_time_a_limit(battle):
     assert scene.centres.shape == (int(np.asarray(won.state.unit_alive).sum()), 2)
 
 
+@pytest.mark.parametrize(("allies", "enemies"), [((), ()), ((0,), (1,)), ((), (0, 1)), ((0, 1), ()), ((0, 1), (0, 1))])
+def test_who_won_a_battle_is_what_jaxmarl_says(battle, allies, enemies):
+    """As its SMAXLogWrapper counts: the last reward is 1 or more, which holds the bonus."""
+    raw, env = battle
+    state, _ = env.reset(jax.random.key(0))
+    dead = [*allies, *(2 + i for i in enemies)]
+    inner = state.state
+    health = inner.unit_health.at[jnp.array(dead, int)].set(0.0)
+    alive = inner.unit_alive.at[jnp.array(dead, int)].set(False)
+    state = state.replace(state=inner.replace(unit_health=health, unit_alive=alive))
+    _, outcome = env.step(jax.random.key(0), state, jnp.array([4, 4]))
+    _, _, reward, _, _ = raw.step_env(
+        jax.random.key(0), state, dict(zip(env.spec.agents, jnp.array([4, 4]), strict=True))
+    )
+    assert env.spec.metrics == ("won", "dead_allies", "dead_enemies")
+    assert outcome.metrics.tolist() == [float(reward["ally_0"] >= 1.0), len(allies), len(enemies)]
+    assert bool(outcome.metrics[0]) == (len(enemies) == 2 and len(allies) < 2)
+    both_play = FAMILIES["SMAX"].metrics
+    assert list(both_play) == ["allies_won", "enemies_won", "dead_allies", "dead_enemies"]
+    assert bool(both_play["enemies_won"](raw, state)) == (len(allies) == 2 and len(enemies) < 2)
+
+
 def test_the_usual_names_of_smax_are_understood():
     spec = registry.make("jaxmarl/smax/3m").spec
     assert spec.name == "jaxmarl/smax/3m" and spec.horizon == 101 and spec.num_agents == 3

@@ -56,6 +56,9 @@ def test_a_device_episode_is_jumanjis_step_by_step(device: Environment):
             np.testing.assert_array_equal(seen.state, view.reshape(-1))
             np.testing.assert_array_equal(seen.legal, timestep.observation.action_mask)
             np.testing.assert_array_equal(seen.discount, timestep.discount)
+            if not seen.first:
+                share = float(timestep.extras["percent_eaten"]) / 100
+                np.testing.assert_allclose(seen.metrics, [share == 1, share], rtol=1e-6)
             assert bool(seen.last) == bool(timestep.last())
             if seen.last:
                 break
@@ -136,6 +139,8 @@ def test_a_host_episode_is_lbforagings_step_by_step():
             game.step(action, out)
             np.testing.assert_allclose(out.reward, np.full(2, sum(rewards)), atol=1e-7)
             earned += out.reward
+            gathered = not raw.field.any()  # of one food
+            assert out.metrics.tolist() == [gathered, gathered]
         ended = not out.discount.any()
         assert ended == (raw.field.sum() == 0)
         np.testing.assert_allclose(earned, float(ended), atol=1e-6)

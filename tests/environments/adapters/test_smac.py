@@ -16,7 +16,7 @@ from skirmish import LiteSkirmish, Skirmish, Typed, Uncounted, Wrapped
 
 from held import check_novel, random_play
 from shoal.environments import registry
-from shoal.environments.adapters import foreign, smac, smac_layout, smac_packages
+from shoal.environments.adapters import foreign, smac, smac_layout, smac_packages, smac_results
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, Moment, blank, own_actions, refresh
 
@@ -67,6 +67,7 @@ def side_by_side(game: Any, original: Any, episodes: int = EPISODES, scale: floa
             decided = not original.strength.any() or not original.health.any()
             assert out.last == (over or step == game.spec.horizon)
             np.testing.assert_array_equal(out.discount, 0.0 if decided else 1.0)
+            np.testing.assert_array_equal(out.metrics, [not original.strength.any(), (original.health <= 0).sum()])
             seen["mourned"] += not out.alive.all() and not out.last
             if out.last:
                 sees(out, original, scale * np.array(obs))
@@ -205,6 +206,41 @@ def test_a_limit_that_info_tells_and_a_crash_are_cuts():
         refresh(out, own)
         game.step(np.ones(3, np.int32), out)
     assert out.last and out.discount.all() and not out.reward.any()
+    assert np.isnan(out.metrics).all()  # nobody knows how it would have ended
+
+
+def test_dead_enemies_are_counted_as_smac_does():
+    """Other numbers of the info by their names."""
+
+    class Told(Uncounted):
+        death_tracker_enemy = None
+
+        def step(self, actions: Any) -> Any:
+            reward, over, info = super().step(actions)
+            return reward, over, info | {"health": int(self.health.sum()), "dead_enemies": sum(self.strength <= 0)}
+
+    made = Told(limit=60, hit=0.1)
+    game = smac.wrap(made, "mine:told", ("health", "won"))
+    assert game.spec.metrics == ("won", "dead_allies", "dead_enemies", "health")
+    out, own = begun(game, 3)
+    rng, deaths = np.random.default_rng(0), set()
+    while not out.last:
+        action = legal_play(out, rng)
+        refresh(out, own)
+        game.step(action, out)
+        expected = [not made.strength.any(), (made.health <= 0).sum(), (made.strength <= 0).sum(), made.health.sum()]
+        np.testing.assert_array_equal(out.metrics, expected)
+        deaths.add(int(out.metrics[2]))
+    assert len(deaths) > 1
+
+
+def test_smaclite_lists_the_living():
+    core = SimpleNamespace(n_enemies=3, enemies={1: None})
+    spec = replace(smac.wrap(LiteSkirmish("2s3z"), "mine:lite").spec, metrics=smac_results.names(core))
+    out = blank(spec)
+    out.alive[:2] = True
+    smac_results.write(spec.metrics, core, {"battle_won": False}, out)
+    assert spec.metrics == ("won", "dead_allies", "dead_enemies") and out.metrics.tolist() == [0.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize("side", ["health", "strength"])

@@ -67,6 +67,9 @@ def make(
     which player the agent controls, and the mode of the game. The state holds the same once, with every agent's player:
     104 + 11 N numbers. All 19 actions are legal, but for whose player was sent off, who idles.
 
+    The metrics of an episode are ``won``, 1 where the left team has scored more goals than the right one (in the
+    academy: where it has scored), ``goals`` and ``goals_against``.
+
     Where agents are fewer than the players that can be controlled, gfootball hands them the players near the ball, the
     goalkeeper among them, so which player an agent controls changes within an episode.
 
@@ -174,6 +177,7 @@ class Match:
             horizon=time_limit or limit,
             shared_reward=shared_reward,
             score="mean" if shared_reward else "sum",
+            metrics=("won", "goals", "goals_against"),
             novel=(),
         )
 
@@ -196,6 +200,8 @@ class Match:
         self._look(obs, out)
         out.reward[...] = np.sum(reward) if self.spec.shared_reward else reward
         seen = self._match.observation()[0]
+        goals, against = seen["score"]
+        out.metrics[:] = goals > against, goals, against
         if done:
             out.last[...] = True
             if seen["steps_left"] > 0 or self._ends_anyway(seen):

@@ -4,13 +4,13 @@ whose spaces are Tuples, with lists of observations and rewards."""
 import contextlib
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from shoal.environments.adapters import spaces
+from shoal.environments.adapters import infos, spaces
 from shoal.environments.adapters.camera import tracked
 from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import end
@@ -21,7 +21,7 @@ from shoal.game import Game, HostEnvironment, Moment
 from shoal.spec import Discrete, EnvSpec
 
 
-def make(task: str, *, time_limit: int | None = None, **options: Any) -> HostEnvironment:
+def make(task: str, *, time_limit: int | None = None, metrics: tuple[str, ...] = (), **options: Any) -> HostEnvironment:
     """An environment of Gymnasium's registry, as a team of one agent.
 
     Discrete, MultiDiscrete and MultiBinary actions become one index, observations of any space one vector, as
@@ -31,19 +31,22 @@ def make(task: str, *, time_limit: int | None = None, **options: Any) -> HostEnv
     Args:
         task: the id, for example ``LunarLander-v3``.
         time_limit: steps after which an episode is cut off; the id's own limit where it is smaller or this is absent.
+        metrics: names of numbers in the info of an episode's last step that are metrics of the episode.
         options: keyword arguments of ``gymnasium.make``.
 
     Raises:
         InputError: Gymnasium does not know the id or an option, what it needs is not installed, or a space cannot be
             flattened.
     """
-    maker = functools.partial(_game, task, time_limit, options)
+    maker = functools.partial(_game, task, time_limit, metrics, options)
     game = maker()
     game.close()
     return HostEnvironment(game.spec, maker)
 
 
-def _game(task: str, time_limit: int | None, options: dict[str, Any], render: bool = False) -> Game:
+def _game(
+    task: str, time_limit: int | None, metrics: tuple[str, ...], options: dict[str, Any], render: bool = False
+) -> Game:
     name = f"gymnasium:{task}"
     try:
         import gymnasium
@@ -53,17 +56,18 @@ def _game(task: str, time_limit: int | None, options: dict[str, Any], render: bo
     if render:
         with contextlib.suppress(Exception), warnings.catch_warnings():  # what cannot draw is made without
             warnings.simplefilter("ignore")
-            return wrap(gymnasium.make(task, **given, render_mode="rgb_array"), name, time_limit=time_limit)
+            made = gymnasium.make(task, **given, render_mode="rgb_array")
+            return wrap(made, name, time_limit=time_limit, metrics=metrics)
     try:
         env = gymnasium.make(task, **given)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         raise InputError(f"{name} needs more than is installed ({error}): {install('gymnasium')}.") from error
     except (gymnasium.error.Error, TypeError, ValueError) as error:
         raise InputError(f"Gymnasium cannot make {task!r}: {error}") from error
-    return wrap(env, name, time_limit=time_limit)
+    return wrap(env, name, time_limit=time_limit, metrics=metrics)
 
 
-def wrap(made: Any, name: str, *, time_limit: int | None = None) -> Game:
+def wrap(made: Any, name: str, *, time_limit: int | None = None, metrics: Sequence[str] = ()) -> Game:
     """A ``gymnasium.Env``, or anything with its interface, behind Shoal's.
 
     Where both its spaces are Tuples of one length, or lists, there is an agent for each entry.
@@ -78,14 +82,14 @@ def wrap(made: Any, name: str, *, time_limit: int | None = None) -> Game:
         raise InputError(f"{name} has a space for each agent, as in PettingZoo, but names no possible_agents.")
     several = (theirs.Tuple, list, tuple)
     if isinstance(seen, several) and isinstance(acts, several) and len(seen) == len(acts):
-        return _Team(made, name, time_limit)
-    return _Solo(made, name, time_limit)
+        return _Team(made, name, time_limit, metrics)
+    return _Solo(made, name, time_limit, metrics)
 
 
 class _Solo:
     """A team of one."""
 
-    def __init__(self, env: Any, name: str, time_limit: int | None):
+    def __init__(self, env: Any, name: str, time_limit: int | None, metrics: Sequence[str] = ()):
         observation = spaces.Observation(env.observation_space, name)
         action, dims, (self._send,) = spaces.actions([env.action_space], name)
         self._env = env
@@ -95,7 +99,9 @@ class _Solo:
         self._indices = isinstance(action, Discrete)
         self._masked = observation.masked
         self._time = 0
-        spec = spaces.describe(name, ["agent_0"], [observation], [env.action_space], (action, dims), None, horizon)
+        spec = spaces.describe(
+            name, ["agent_0"], [observation], [env.action_space], (action, dims), None, horizon, metrics
+        )
         self.spec: EnvSpec = replace(spec, shared_reward=True, score="mean")
 
     def reset(self, seed: int, out: Moment) -> None:
@@ -107,6 +113,7 @@ class _Solo:
         seen, reward, terminated, truncated, info = self._env.step(self._send(action[0]))
         self._time += 1
         self._write(seen, info, out)
+        infos.write(self.spec.metrics, info, out)
         out.reward[0] = number(reward, "the reward")
         if flag(terminated, "terminated"):
             out.discount[0] = 0.0
@@ -132,7 +139,7 @@ class _Solo:
 class _Team:
     """Several agents; observations and rewards are lists in their order, ends are one flag or a list."""
 
-    def __init__(self, env: Any, name: str, time_limit: int | None):
+    def __init__(self, env: Any, name: str, time_limit: int | None, metrics: Sequence[str] = ()):
         acts = list(env.action_space)
         agents = [f"agent_{i}" for i in range(len(acts))]
         observations = [spaces.Observation(space, name) for space in env.observation_space]
@@ -145,7 +152,7 @@ class _Team:
         horizon, self._limit = limits(env, time_limit, name)
         self._time = 0
         self._gone = np.zeros(len(acts), bool)
-        self.spec: EnvSpec = spaces.describe(name, agents, observations, acts, (action, dims), None, horizon)
+        self.spec: EnvSpec = spaces.describe(name, agents, observations, acts, (action, dims), None, horizon, metrics)
 
     def reset(self, seed: int, out: Moment) -> None:
         seen, _ = self._env.reset(seed=seed)
@@ -155,9 +162,10 @@ class _Team:
 
     def step(self, action: np.ndarray, out: Moment) -> None:
         sent = tuple(send(row) for send, row in zip(self._send, action, strict=True))
-        seen, reward, terminated, truncated, _ = self._env.step(sent)
+        seen, reward, terminated, truncated, info = self._env.step(sent)
         self._time += 1
         self._write(seen, out)
+        infos.write(self.spec.metrics, info, out)
         out.reward[:] = [number(x, "the reward of agent", i) for i, x in enumerate(self._each(reward, "rewards"))]
         out.reward[self._gone] = 0.0
         ended, cut = self._flags(terminated, "terminated"), self._flags(truncated, "truncated")

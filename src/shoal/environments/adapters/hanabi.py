@@ -44,6 +44,8 @@ def make(task: str) -> HostEnvironment:
     mini-Hanabi, 3 colours, 3 ranks, hands of 3, 5 hints, 3 lives (9 points), but OpenSpiel's deck, which has three, two
     and one cards of a colour's ranks, where jax-aht's has two, two and one.
 
+    The metric of an episode is ``perfect``, 1 where every card was played and so all points were scored.
+
     Raises:
         InputError: there is no such variant or number of players, or OpenSpiel is missing.
     """
@@ -100,6 +102,7 @@ class _Hanabi:
         self._players = players = rules.num_players()
         self._pass: int = rules.num_distinct_actions()
         size = _VARIANTS[task.partition("-")[0]]
+        self._most = size.get("colors", 5) * size.get("ranks", 5)
         hand = size.get("hand_size", 5 if players < 4 else 4) * size.get("colors", 5) * size.get("ranks", 5)
         # The hand of who sits to one's right is the last of the others' hands, which the tensor begins with.
         self._right = slice((players - 2) * hand, (players - 1) * hand)
@@ -114,6 +117,7 @@ class _Hanabi:
             horizon=rules.max_game_length(),
             shared_reward=True,
             score="mean",
+            metrics=("perfect",),
             novel=_relative(players, self._seen, size),
         )
         # Whose turn it is as each seat counts, for every seat on turn.
@@ -136,6 +140,7 @@ class _Hanabi:
         self._arrive(out)
         score = self._state.player_return(0)
         out.reward[...] = score - self._score
+        out.metrics[0] = score == self._most
         self._score = score
 
     def _arrive(self, out: Moment) -> None:

@@ -5,12 +5,12 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from shoal.types import Environment, EnvSpec, Step
 
 
-def environment(spec: EnvSpec, env: Any) -> Environment:
+def environment(spec: EnvSpec, env: Any, metrics: Callable[[Any], Float[Array, " M"]] | None = None) -> Environment:
     """A Jumanji environment whose observation holds ``agents_view`` [N O] and ``action_mask`` [N A].
 
     The state is the concatenation of all observations. A reward per agent is summed over the team where
@@ -21,6 +21,7 @@ def environment(spec: EnvSpec, env: Any) -> Environment:
         spec: its description.
         env: the environment, with a time limit beyond ``spec.horizon``, so that whatever ends an episode by itself is a
             termination. Jumanji's RobotWarehouse gives discount 0 at its time limit, too.
+        metrics: state -> the values of ``spec.metrics``; None where it names none.
     """
     n = spec.num_agents
 
@@ -37,6 +38,7 @@ def environment(spec: EnvSpec, env: Any) -> Environment:
             discount=jnp.broadcast_to(jnp.where(over, 0.0, 1.0), (n,)),
             first=jnp.asarray(first),
             last=over | (state.step_count >= spec.horizon),
+            metrics=() if metrics is None else metrics(state),
         )
 
     def reset(key: PRNGKeyArray) -> tuple[Any, Step]:

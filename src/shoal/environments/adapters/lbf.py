@@ -55,7 +55,8 @@ def make(
     An episode ends when all food is gone.
 
     Rewards are scaled so that all the food of an episode is worth 1 to the whole team: a score is the share of the food
-    that was gathered, by its level, with either ``reward``.
+    that was gathered, by its level, with either ``reward``. The metrics of an episode are ``won``, 1 where all food was
+    gathered, and ``eaten``, the share of the foods by their number (Jumanji's ``percent_eaten`` / 100).
 
     The backends are two implementations of the same rules that differ in details. Jumanji's keeps a place for each food
     in the observation, lbforaging's lists the foods in sight first; near a wall lbforaging's players see others further
@@ -116,6 +117,7 @@ def describe(task: Task, horizon: int, shared: bool) -> EnvSpec:
         horizon=horizon,
         shared_reward=shared,
         score="mean" if shared else "sum",
+        metrics=("won", "eaten"),
         novel=(),
     )
 
@@ -138,7 +140,14 @@ def _device(spec: EnvSpec, task: Task) -> "Environment":
         force_coop=task.coop,
     )
     viewer = LevelBasedForagingViewer(task.side, spec.name, render_mode="rgb_array")
-    return jumanji.environment(spec, LevelBasedForaging(generator, viewer, time_limit=spec.horizon + 1))
+
+    def eaten(state: Any) -> Any:
+        import jax.numpy as jnp
+
+        gone = state.food_items.eaten
+        return jnp.stack([gone.all().astype(jnp.float32), gone.mean()])
+
+    return jumanji.environment(spec, LevelBasedForaging(generator, viewer, time_limit=spec.horizon + 1), eaten)
 
 
 class Foraging:
@@ -156,6 +165,7 @@ class Foraging:
         except ModuleNotFoundError as error:
             raise InputError(f"lbf/{parsed.name} on the host needs lbforaging: {install('lbf')}.") from error
         self.spec = describe(parsed, horizon, shared)
+        self._foods = 0
         self._env: Any = ForagingEnv(
             players=parsed.players,
             min_player_level=1,
@@ -174,6 +184,7 @@ class Foraging:
         for player in self._env.players:
             player.position = None  # otherwise their old places would be taken while the first ones are placed
         observations, _ = self._env.reset(seed=seed)
+        self._foods = np.count_nonzero(self._env.field)
         self._look(observations, out)
 
     def step(self, action: np.ndarray, out: Moment) -> None:
@@ -182,7 +193,9 @@ class Foraging:
         self._look(observations, out)
         out.reward[...] = sum(rewards) if self.spec.shared_reward else rewards
         out.last[...] = over
-        if over and not self._env.field.any():
+        left = np.count_nonzero(self._env.field)
+        out.metrics[:] = left == 0, 1 - left / self._foods
+        if over and left == 0:
             out.discount[...] = 0.0
 
     def _look(self, observations: tuple[np.ndarray, ...], out: Moment) -> None:

@@ -5,7 +5,7 @@ import importlib
 import inspect
 import math
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ _SHARING = ("pettingzoo.sisl.multiwalker", "pettingzoo.sisl.pursuit")
 _CONCATENATED = frozenset({"mpe2._mpe_utils.simple_env", _MULTIWALKER})
 
 
-def make(task: str, *, time_limit: int | None = None, **options: Any) -> HostEnvironment:
+def make(task: str, *, time_limit: int | None = None, metrics: tuple[str, ...] = (), **options: Any) -> HostEnvironment:
     """A PettingZoo environment: all agents act at once, or, where they take turns, whoever is not on turn has the one
     legal action 0.
 
@@ -42,19 +42,23 @@ def make(task: str, *, time_limit: int | None = None, **options: Any) -> HostEnv
             may be left out).
         time_limit: steps after which an episode is cut off; the environment's own limit where it is smaller or this is
             absent, and 10,000 where it has none that is known.
+        metrics: names of numbers in the infos of an episode's last step that are metrics of the episode, each the mean
+            over the agents whose info has it.
         options: keyword arguments of the module's ``parallel_env`` or ``env``.
 
     Raises:
         InputError: there is no such module, it takes no such option, what it needs is not installed, or its spaces
             cannot be those of one team.
     """
-    maker = functools.partial(_game, task, time_limit, options)
+    maker = functools.partial(_game, task, time_limit, metrics, options)
     game = maker()
     game.close()
     return HostEnvironment(game.spec, maker)
 
 
-def _game(task: str, time_limit: int | None, options: dict[str, Any], render: bool = False) -> Game:
+def _game(
+    task: str, time_limit: int | None, metrics: tuple[str, ...], options: dict[str, Any], render: bool = False
+) -> Game:
     name = f"pettingzoo:{task}"
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     module = _module(task, name)
@@ -68,7 +72,7 @@ def _game(task: str, time_limit: int | None, options: dict[str, Any], render: bo
         raise InputError(f"{name} needs more than is installed: {error}") from error
     except (TypeError, ValueError, AssertionError) as error:
         raise InputError(f"{name} cannot be made with the options {given}: {error}") from error
-    return wrap(made, name, time_limit=time_limit)
+    return wrap(made, name, time_limit=time_limit, metrics=metrics)
 
 
 def _factory(module: Any, name: str) -> Callable[..., Any]:
@@ -118,7 +122,7 @@ def _module(task: str, name: str) -> Any:
     raise InputError(f"There is no module {missing!r}, which {name} needs.")
 
 
-def wrap(made: Any, name: str, *, time_limit: int | None = None) -> Game:
+def wrap(made: Any, name: str, *, time_limit: int | None = None, metrics: Sequence[str] = ()) -> Game:
     """An object with PettingZoo's parallel or AEC interface behind Shoal's.
 
     Raises:
@@ -128,24 +132,24 @@ def wrap(made: Any, name: str, *, time_limit: int | None = None) -> Game:
         raise InputError(f"{name} names no possible_agents, so the size of its team is unknown.")
     if hasattr(made, "agent_iter"):
         if not getattr(made, "metadata", {}).get("is_parallelizable", False):
-            return TurnGame(made, name, time_limit)
+            return TurnGame(made, name, time_limit, metrics)
         from pettingzoo.utils.conversions import aec_to_parallel
 
         made = aec_to_parallel(made)
-    return _ParallelGame(made, name, time_limit)
+    return _ParallelGame(made, name, time_limit, metrics)
 
 
 class _ParallelGame:
     """All agents act at once."""
 
-    def __init__(self, env: Any, name: str, time_limit: int | None):
+    def __init__(self, env: Any, name: str, time_limit: int | None, metrics: Sequence[str] = ()):
         self._env = env
         horizon, self._limit = limits(env, time_limit, name)
         state = getattr(type(getattr(env, "unwrapped", env)), "state", None)
         module = getattr(state, "__module__", "")
         # Multiwalker reports its time limit as a termination.
         self._clock = horizon if module == _MULTIWALKER else math.inf
-        self._team = Team(env, name, horizon, ask=module not in _CONCATENATED)
+        self._team = Team(env, name, horizon, metrics, ask=module not in _CONCATENATED)
         self._agents, self._known = self._team.agents, frozenset(self._team.agents)
         self._time = 0
         self._gone = np.zeros(len(self._agents), bool)

@@ -6,11 +6,12 @@ Samvelyan et al. 2019, "The StarCraft Multi-Agent Challenge"; Ellis et al. 2023,
 
 import functools
 import inspect
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from shoal.environments.adapters import smac_layout, smac_packages
+from shoal.environments.adapters import smac_layout, smac_packages, smac_results
 from shoal.environments.adapters.values import flag, number
 from shoal.environments.options import check_steps
 from shoal.errors import InputError
@@ -32,7 +33,8 @@ def make(
     Actions are no-op (legal for the dead alone), stop, four moves, and attacking or healing each unit. Everybody
     receives the team's reward, of which an episode won without loss of time holds about 20. Victory and defeat are true
     terminations, the time limit is not. The state is the package's own. Who is dead sees zeros and has the no-op as the
-    only legal action, while the team's reward goes on.
+    only legal action, while the team's reward goes on. The metrics of an episode are ``won`` (the package's
+    ``battle_won``), ``dead_allies`` and ``dead_enemies``; where StarCraft II crashed they are not known.
 
     SMAClite draws an episode from its seed alone. StarCraft II takes a seed only when it starts, with the first
     episode; SMACv2 draws its armies without one.
@@ -66,13 +68,13 @@ def understands(made: Any) -> bool:
     return all(hasattr(core, word) for word in ("get_avail_actions", "get_state", "get_obs"))
 
 
-def wrap(made: Any, name: str) -> "Battle":
-    """An object with SMAC's interface, as a game.
+def wrap(made: Any, name: str, metrics: Sequence[str] = ()) -> "Battle":
+    """An object with SMAC's interface, as a game; ``metrics`` are numbers of its ``info`` that it reports as well.
 
     Raises:
         InputError: its time limit is not known, or it lacks a part of the interface.
     """
-    return Battle(made, name)
+    return Battle(made, name, metrics=metrics)
 
 
 class Battle:
@@ -81,11 +83,13 @@ class Battle:
     ``step`` may give SMAC's (reward, terminated, info) or Gymnasium's five values. An agent is dead where the no-op,
     action 0, is its only legal action. At a time limit SMAC says ``terminated``, and names the limit in ``info`` only
     if it was told to; it is known by SMAC's counter of time-outs. Its counter of restarts tells an episode that was
-    lost because StarCraft II crashed, which is cut off as well.
+    lost because StarCraft II crashed, which is cut off as well. Of an object that has neither, an end at the limit is
+    the battle's own if all allies are dead or ``info`` says that the battle was won.
     """
 
-    def __init__(self, made: Any, name: str, time_limit: int | None = None) -> None:
-        """``time_limit``: steps; None: the object's own ``episode_limit``, or SMAC's limit of its map."""
+    def __init__(self, made: Any, name: str, time_limit: int | None = None, metrics: Sequence[str] = ()) -> None:
+        """``time_limit``: steps; None: the object's own ``episode_limit``, or SMAC's limit of its map. ``metrics``:
+        numbers of its ``info`` beside those of every battle."""
         self._env = made
         self._core = core = getattr(made, "unwrapped", made)
         try:
@@ -108,6 +112,7 @@ class Battle:
             horizon=int(limit),
             shared_reward=True,
             score="mean",
+            metrics=tuple(dict.fromkeys((*smac_results.names(core), *metrics))),
             novel=smac_layout.novel(core, width) if made is core else None,  # a wrapper may change what is seen
         )
         self._seeded_reset = "seed" in inspect.signature(made.reset).parameters
@@ -141,11 +146,12 @@ class Battle:
             cut = over and self._was_cut(info, out.alive)
             over = over and not cut
         elif len(result) == 5:
-            obs, reward, over, cut, _ = result
+            obs, reward, over, cut, info = result
             self._look(obs, out)
         else:
             raise InputError(f"{self.spec.name}: step gives {len(result)} values, where SMAC gives 3 and Gymnasium 5.")
         out.reward[...] = number(reward, "the reward")
+        smac_results.write(self.spec.metrics, self._core, info, out)
         if flag(over, "terminated"):
             out.last[...] = True
             out.discount[...] = 0.0

@@ -191,6 +191,7 @@ def describe(
     action: tuple[Discrete | Box, tuple[int, ...]],
     state_dim: int | None,
     horizon: int,
+    metrics: Sequence[str] = (),
 ) -> EnvSpec:
     """The specification; agents with the same :func:`kind` of name and the same spaces have one role. Without a
     ``state_dim``, the state is all observations side by side, which hold everything; what the environment's own state
@@ -214,6 +215,7 @@ def describe(
         roles=tuple(roles),
         horizon=horizon,
         shared_reward=False,
+        metrics=tuple(metrics),
         novel=() if state_dim is None else None,
     )
 

@@ -1,10 +1,11 @@
 """Teams whose observations come in a dict, and agents that end one by one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from shoal.environments.adapters import infos as infos_of
 from shoal.environments.adapters import spaces
 from shoal.game import Moment
 from shoal.spec import Discrete, EnvSpec
@@ -17,13 +18,14 @@ class Team:
         env: with PettingZoo's interface.
         name: how the environment is called.
         horizon: steps of the longest episode.
+        metrics: which numbers of the infos are metrics of the episode.
         ask: whether to use the environment's ``state()``, where it has one.
 
     Raises:
         InputError: the spaces cannot be those of one team.
     """
 
-    def __init__(self, env: Any, name: str, horizon: int, ask: bool = True):
+    def __init__(self, env: Any, name: str, horizon: int, metrics: Sequence[str] = (), ask: bool = True):
         self.agents: list[Any] = list(env.possible_agents)
         acts = [env.action_space(agent) for agent in self.agents]
         seen = [spaces.Observation(env.observation_space(agent), name) for agent in self.agents]
@@ -45,10 +47,11 @@ class Team:
             (action, dims),
             None if state is None else state.size,
             horizon,
+            metrics,
         )
 
     def write(self, seen: Mapping[Any, Any], infos: Mapping[Any, Any], out: Moment) -> None:
-        """Observations, legal actions and the state; agents that ``seen`` lacks get zeros."""
+        """Observations, legal actions, the state and metrics; agents that ``seen`` lacks get zeros."""
         obs, state, ask, indices, at = out.obs, out.state, self._ask, self.indices, 0
         for i, agent in enumerate(self.agents):
             width = self._widths[i]
@@ -64,6 +67,7 @@ class Team:
                 spaces.write_mask(out.legal[i], self._masks[i](infos[agent][spaces.MASK]))
         if ask:
             state[:] = np.asarray(self._env.state()).reshape(-1)
+        infos_of.write_of_agents(self.spec.metrics, infos, out)
 
 
 def _state(env: Any) -> np.ndarray | None:

@@ -1,5 +1,6 @@
 """PettingZoo's games of turns (AEC): one step is one move, and everybody else has one legal action."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,10 @@ class TurnGame:
     to what ``last()`` gives it. The environment's own limit in rounds becomes one in moves.
     """
 
-    def __init__(self, env: Any, name: str, time_limit: int | None):
+    def __init__(self, env: Any, name: str, time_limit: int | None, metrics: Sequence[str] = ()):
         self._env = env
         horizon, self._limit = limits(env, time_limit, name, moves=len(env.possible_agents))
-        self._team = Team(env, name, horizon)
+        self._team = Team(env, name, horizon, metrics)
         self._places = {agent: i for i, agent in enumerate(self._team.agents)}
         self._time = 0
         self._gone = np.zeros(len(self._places), bool)

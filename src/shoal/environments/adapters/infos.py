@@ -1,0 +1,38 @@
+"""Numbers of an ``info`` as metrics of an episode, for environments with PettingZoo's or Gymnasium's interface."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shoal.environments.adapters.values import number
+from shoal.game import Moment
+
+
+def told(info: Mapping[Any, Any], name: str) -> float:
+    """``info[name]``; NaN where it is not there.
+
+    Raises:
+        ValueError: it is not one number.
+    """
+    return number(info[name], f"info[{name!r}]") if name in info else math.nan
+
+
+def write(names: Iterable[str], info: Mapping[Any, Any], out: Moment) -> None:
+    """The named numbers of an ``info`` as the metrics of a step.
+
+    Raises:
+        ValueError: one of them is not a number.
+    """
+    for i, name in enumerate(names):
+        out.metrics[i] = told(info, name)
+
+
+def write_of_agents(names: Iterable[str], infos: Mapping[Any, Any], out: Moment) -> None:
+    """The same of a dict with an ``info`` of each agent: the mean over the agents whose ``info`` has the number.
+
+    Raises:
+        ValueError: one of them is not a number.
+    """
+    for i, name in enumerate(names):
+        known = [told(info, name) for info in infos.values() if isinstance(info, Mapping) and name in info]
+        out.metrics[i] = sum(known) / len(known) if known else math.nan

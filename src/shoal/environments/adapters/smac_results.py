@@ -1,0 +1,40 @@
+"""How a battle ended, told by objects with SMAC's interface: who won it, and who died. Knows no JAX."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shoal.environments.adapters.infos import told
+from shoal.game import Moment
+
+
+def names(core: Any) -> tuple[str, ...]:
+    """The metrics of a battle; enemies are counted by SMAC and SMACv2 in ``info``, and listed by SMAClite."""
+    counted = hasattr(core, "death_tracker_enemy") or isinstance(getattr(core, "enemies", None), dict | list)
+    return ("won", "dead_allies", "dead_enemies") if counted else ("won", "dead_allies")
+
+
+def write(metrics: Sequence[str], core: Any, info: Mapping[str, Any], out: Moment) -> None:
+    """The values after a step, of which ``out.alive`` is written already.
+
+    Without ``battle_won`` in ``info``, as where StarCraft II crashed, nothing of the battle is known.
+    """
+    if "battle_won" in info:
+        known = {
+            "won": told(info, "battle_won"),
+            "dead_allies": float(np.sum(~out.alive)),
+            "dead_enemies": _dead_enemies(core, info),
+        }
+    else:
+        known = {}
+    for i, name in enumerate(metrics):
+        out.metrics[i] = known[name] if name in known else told(info, name)
+
+
+def _dead_enemies(core: Any, info: Mapping[str, Any]) -> float:
+    living = getattr(core, "enemies", None)
+    if "dead_enemies" in info or not isinstance(living, dict | list):
+        return told(info, "dead_enemies")
+    return float(core.n_enemies - len(living)) if hasattr(core, "n_enemies") else math.nan
