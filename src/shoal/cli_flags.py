@@ -14,21 +14,10 @@ from typing import Any, Literal, NamedTuple
 
 from shoal.bounds import Bounds, bounds_of
 from shoal.environments import common_options, registry
+from shoal.environments.spelling import Anything, hint_of, is_boolean
 from shoal.errors import InputError
 
 REQUIRED = dataclasses.MISSING
-
-
-class Anything:
-    """The type of an option whose type nobody says: what Python reads as a value is that value, all else is text."""
-
-    @staticmethod
-    def read(text: str) -> Any:
-        """``3`` as a number, ``[1, 2]`` as a list, ``None`` as None, ``easy`` as text."""
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            return text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +48,7 @@ class Flag:
     @property
     def booleans(self) -> tuple[str, ...]:
         """``--progress`` and ``--no-progress`` for a flag that is True or False; nothing for any other."""
-        if self.hint is not bool and set(typing.get_args(self.hint)) != {bool, types.NoneType}:
-            return ()
-        return self.spelt, f"--{self.prefix}no-{self.name.replace('_', '-')}"
+        return (self.spelt, f"--{self.prefix}no-{self.name.replace('_', '-')}") if is_boolean(self.hint) else ()
 
     @property
     def takes(self) -> str | None:
@@ -166,9 +153,7 @@ def of_environment(name: str, given: dict[str, Any], args: Sequence[str] = ()) -
         if option.kind not in (option.KEYWORD_ONLY, option.POSITIONAL_OR_KEYWORD):
             continue
         default = given.get(option.name, REQUIRED if option.default is option.empty else option.default)
-        hint = option.annotation
-        if hint is option.empty or isinstance(hint, str):
-            hint = Anything if default is REQUIRED or default is None else type(default)
+        hint = hint_of(option, option.empty if default is REQUIRED else default)
         flag = Flag(option.name, hint, default, docs.get(option.name, ""), prefix="env.")
         if flag.takes is not None:
             flags.append(flag)

@@ -12,6 +12,7 @@ from typing import Any
 from shoal import algorithms, api
 from shoal.cli_flags import Command, Flag, Values, first_line, number, of_environment, of_fields
 from shoal.configs import override
+from shoal.environments.spelling import path_words
 from shoal.errors import GameError, InputError
 from shoal.presets import preset
 from shoal.training.settings import Settings
@@ -98,7 +99,7 @@ def _about(words: Sequence[str], run: api.Run | None) -> str:
 
 def _watched(folder: Path, start: Callable[..., api.Run], progress: bool, flags: dict[str, Any]) -> int:
     """Start training, draw what came out and say where it is; after Ctrl-C say how to go on."""
-    again = f"{_program()} train --resume {shlex.quote(str(folder))}"
+    again = f"{_program()} train --resume {path_words(folder)}"
     try:
         run = start(progress=progress, **flags)
         if not run.finished:
@@ -126,7 +127,7 @@ def _unless_empty(look: Callable[[], Any]) -> Any:
 
 def _summary(run: api.Run, pictures: dict[str, Any], again: str) -> str:
     """What the team reached, where the pictures are, and what to type next."""
-    folder = shlex.quote(str(run.folder))
+    folder = path_words(run.folder)
     lines = [f"\n{run.algorithm} in {run.environment}", ""]
     if run.evaluation is not None:
         lines.append(f"greedy score  {str(run.evaluation).replace('-', '−')}")
@@ -143,7 +144,7 @@ def _program() -> str:
     if called.name != "shoal":
         return "shoal"
     found = shutil.which("shoal")
-    return "shoal" if found and called.exists() and Path(found).samefile(called) else sys.argv[0]
+    return "shoal" if found and called.exists() and Path(found).samefile(called) else shlex.quote(sys.argv[0])
 
 
 def _value_of(args: Sequence[str], flag: str) -> str | None:

@@ -70,9 +70,10 @@ def members(spec: EnvSpec, count: int, sides: tuple[int, ...] | None) -> tuple[t
     if sides is None:
         roles = max(spec.roles) + 1
         if roles == 1:
+            example = tuple(min(i + 1, count) for i in range(spec.num_agents))
             raise InputError(
                 f"All agents of {spec.name} have one role: say which of the {spec.num_agents} are on which side, for "
-                f"example sides={(1,) + (2,) * (spec.num_agents - 1)}."
+                f"example --sides {' '.join(map(str, example))} (in Python, sides={example})."
             )
         if roles < count:
             raise InputError(f"{spec.name} has {roles} roles, too few for {count} sides.")

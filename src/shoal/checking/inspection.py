@@ -2,7 +2,6 @@
 
 import contextlib
 import pickle
-import shlex
 import time
 import traceback
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from shoal.checking.play import DevicePlayer, Episode, HostPlayer, Player, play,
 from shoal.checking.report import Finding, Report, describe, ordered
 from shoal.checking.speed import ENVS, vmapped_rate
 from shoal.environments import registry
+from shoal.environments.spelling import commands
 from shoal.environments.validation import check_spec, validate
 from shoal.errors import InputError
 from shoal.game import Moment
@@ -58,7 +58,7 @@ def check(
         findings.append(_raised("making the environment", error))
     else:
         _inspect(made, findings, facts, episodes, steps, seed)
-    train, again = _commands(environment, name, options)
+    train, again = commands(environment, options)
     return Report(name, ordered(findings), tuple(facts), train, again)
 
 
@@ -216,15 +216,6 @@ def own_traceback(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [f for f in frames if not f.filename.startswith(ours) and "<frozen" not in f.filename]
     return "".join(traceback.format_list(theirs or list(frames)[-1:])).rstrip()
-
-
-def _commands(environment: Any, name: str, options: dict[str, Any]) -> tuple[str, str]:
-    """How to train in it, and how to check it again."""
-    if isinstance(environment, str):
-        words = [name, *(w for k, v in options.items() for w in (f"--env.{k.replace('_', '-')}", str(v)))]
-        return f"shoal train mappo {shlex.join(words)}", f"shoal check {shlex.join(words)}"
-    given = f", env={options!r}" if options else ""
-    return f'shoal.train("mappo", environment{given})', f"shoal.check(environment{given})"
 
 
 def _rounded(rate: float) -> str:

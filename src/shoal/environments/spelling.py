@@ -1,0 +1,133 @@
+"""An environment's options as words of the command line, so that a printed command can be pasted."""
+
+import ast
+import inspect
+import math
+import shlex
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from shoal.environments import registry
+
+
+class _AnyInstance(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return True  # any default is of this type, which the parser checks
+
+
+class Anything(metaclass=_AnyInstance):
+    """The type of an option whose type nobody says: what Python reads as a value is that value, all else is text."""
+
+    @staticmethod
+    def read(text: str) -> Any:
+        """``3`` as a number, ``[1, 2]`` as a list, ``None`` as None, ``easy`` as text."""
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            return text
+
+
+def hint_of(option: inspect.Parameter, default: Any) -> Any:
+    """The type that the command line gives an option: its annotation, else that of its default."""
+    if option.annotation is not option.empty and not isinstance(option.annotation, str):
+        return option.annotation
+    return Anything if default is option.empty or default is None else type(default)
+
+
+def is_boolean(hint: Any) -> bool:
+    """Whether a flag of this type is said as ``--x`` or ``--no-x``."""
+    return hint is bool or set(typing.get_args(hint)) == {bool, types.NoneType}
+
+
+def commands(environment: Any, options: Mapping[str, Any]) -> tuple[str, str]:
+    """(how to train in an environment, how to check it again): on the command line where its name and options can be
+    said there, else in Python, where an object that has no text is called ``environment`` or ``env``."""
+    name = registry.called(environment)
+    if isinstance(environment, str):
+        words = _words(environment, options)
+        if words is not None:
+            return f"shoal train mappo {shlex.join([name, *words])}", f"shoal check {shlex.join([name, *words])}"
+    what = repr(name) if isinstance(environment, str) else "environment"
+    given = f", env={dict(options)!r}" if _literal(dict(options)) else ", env=env"
+    given = given if options else ""
+    return f'shoal.train("mappo", {what}{given})', f"shoal.check({what}{given})"
+
+
+def path_words(path: Path | str) -> str:
+    """A path as a word of a shell, which no command takes for a flag."""
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
+
+
+def _words(name: str, options: Mapping[str, Any]) -> list[str] | None:
+    """Flags that say ``options``; None where one cannot be said."""
+    known, words = registry.options_of(name), []
+    for option, value in options.items():
+        parameter = known.get(option)
+        if parameter is None or parameter.kind is parameter.VAR_KEYWORD:
+            hint = Anything
+        else:
+            hint = hint_of(parameter, parameter.default)
+        said = _flag(option.replace("_", "-"), value, hint)
+        if said is None:
+            return None
+        words += said
+    return words
+
+
+def _flag(name: str, value: Any, hint: Any) -> list[str] | None:
+    if is_boolean(hint) and isinstance(value, bool):
+        return [f"--env.{name}" if value else f"--env.no-{name}"]
+    texts = _texts(value, hint)
+    if texts is None or any(_like_a_flag(text) for text in texts[1:]):
+        return None
+    if texts and texts[0][:1] in ("-", ""):  # where a word could be taken for a flag, or for none
+        return [f"--env.{name}={texts[0]}", *texts[1:]]
+    return [f"--env.{name}", *texts]
+
+
+def _texts(value: Any, hint: Any) -> list[str] | None:
+    """The words after a flag of type ``hint`` that are read as ``value``; None where none are."""
+    origin, choices = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Anything:
+        plain = isinstance(value, str) and Anything.read(value) == value and isinstance(Anything.read(value), str)
+        return [value] if plain else [repr(value)] if _literal(value) else None
+    if origin in (typing.Union, types.UnionType):
+        if isinstance(value, str) and value == "None":
+            return None
+        said = (_texts(value, choice) for choice in choices)
+        return next((texts for texts in said if texts is not None), None)
+    if origin is Literal:
+        return [str(value)] if any(type(value) is type(x) and value == x for x in choices) else None
+    if origin is tuple and isinstance(value, tuple | list):
+        kinds = [choices[0]] * len(value) if Ellipsis in choices else list(choices)
+        each = [_texts(x, kind) for x, kind in zip(value, kinds, strict=True)] if len(kinds) == len(value) else [None]
+        return None if None in each else [text for texts in each if texts is not None for text in texts]
+    if hint in (None, types.NoneType):
+        return ["None"] if value is None else None
+    if hint is Path and isinstance(value, Path | str):
+        return [str(value)]
+    if isinstance(value, bool) or hint not in (int, float, str):
+        return None
+    if hint is float and isinstance(value, int):
+        value = float(value)
+    return [str(value) if hint is str else repr(value)] if isinstance(value, hint) else None
+
+
+def _like_a_flag(text: str) -> bool:
+    """Whether a word that begins with ``-`` is no number."""
+    try:
+        return text.startswith("-") and math.isnan(float(text))
+    except ValueError:
+        return True
+
+
+def _literal(value: Any) -> bool:
+    """Whether Python reads back what it prints of a value."""
+    try:
+        return ast.literal_eval(repr(value)) == value
+    except (ValueError, SyntaxError):
+        return False
