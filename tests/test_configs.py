@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import toys
 from shoal import algorithms
-from shoal.configs import check_names, flags_of, override, spec_from_json, spec_to_json
-from shoal.environments import registry
+from shoal.configs import check_names, flags_of, override
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.presets import PRESETS, preset
@@ -76,7 +74,7 @@ def test_a_value_fits_its_type_or_is_refused(config: Any, value: Any) -> None:
         try:
             after = flags_of(override(config, {name: value}))
         except InputError as error:
-            assert str(error).startswith(f"{name} cannot be ") and "\n" not in str(error).replace(repr(value), "")
+            assert str(error).startswith(f"{name} cannot be ") and "\n" not in str(error)
             assert not isinstance(value, (int, float, str, tuple)) or not is_a(value, types[name]) or value != value
             continue
         assert is_a(after[name], types[name])
@@ -172,12 +170,3 @@ def test_presets_are_flags_that_exist(name: str) -> None:
 def test_a_preset_is_a_copy() -> None:
     preset("mappo", "mpe/simple_spread")["gamma"] = 2.0
     assert preset("mappo", "mpe/simple_spread").get("gamma") != 2.0
-
-
-SPECS = [registry.make(name).spec for name in registry.names()] + [toys.busy().spec, toys.drift().spec]
-
-
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
-def test_a_spec_through_json(spec: Any) -> None:
-    again = spec_from_json(json.loads(json.dumps(spec_to_json(spec))))
-    assert again == spec and hash(again) == hash(spec)

@@ -9,17 +9,17 @@ from typing import Any
 import jax
 
 from shoal import algorithms
-from shoal.configs import check_names, options_from_json, override, spec_from_json, spec_to_json
+from shoal.configs import check_names, options_from_json, override, spec_to_json
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.loading import load
 from shoal.presets import preset
 from shoal.records import curves, manifest
 from shoal.run import Run
-from shoal.run_file import read_configuration
+from shoal.run_file import described
 from shoal.training import crossplay as playing
 from shoal.training.crossplay import CrossPlay
-from shoal.training.settings import Settings
+from shoal.training.settings import CHANGEABLE, Settings
 from shoal.types import Algorithm, AnyEnvironment
 
 __all__ = ["CrossPlay", "Run", "compare", "crossplay", "load", "new_folder", "open_run", "resume", "train"]
@@ -87,11 +87,9 @@ def resume(folder: str | Path, *, environment: Any = None, progress: bool = True
         CheckpointError: no checkpoint is sound.
     """
     run = open_run(folder, environment)
-    allowed = {"steps", "devices", "checkpoint_seconds", "keep", "eval_episodes", "tensorboard"}
-    allowed |= {"workers", "num_workers", "worker_timeout", "address"}
-    wrong = sorted(set(flags) - allowed)
+    wrong = sorted(set(flags) - CHANGEABLE)
     if wrong:
-        raise InputError(f"{wrong[0]} cannot change in a resumed run; only {', '.join(sorted(allowed))} can.")
+        raise InputError(f"{wrong[0]} cannot change in a resumed run; only {', '.join(sorted(CHANGEABLE))} can.")
     run.settings = override(run.settings, flags)
     run.settings.check()
     trainer = run.trainer(progress)
@@ -113,24 +111,21 @@ def open_run(folder: str | Path, environment: Any = None) -> Run:
     Raises:
         InputError: the folder holds no run.
     """
-    where = Path(folder)
-    said, settings, config = read_configuration(where)
+    said = described(Path(folder))
 
     def build() -> AnyEnvironment:
-        if environment is None:
-            if not said.get("by_name", True):
-                raise InputError(
-                    f"{folder} was trained in an Environment object, not in a name: give that environment again."
-                )
-            run.env_options = options_from_json(said["env"], registry.options_of(said["environment"]))
-            return registry.make(said["environment"], **run.env_options)
         if isinstance(environment, AnyEnvironment):
-            return registry.make(environment, **said["env"])
-        return registry.make(environment, **options_from_json(said["env"], registry.options_of(environment)))
+            return registry.make(environment, **said.env)
+        if environment is None and not said.by_name:
+            raise InputError(
+                f"{folder} was trained in an Environment object, not in a name: give that environment again."
+            )
+        factory = said.environment if environment is None else environment
+        run.env_options = options_from_json(said.env, registry.options_of(factory))
+        return registry.make(factory, **run.env_options)
 
-    spec = spec_from_json(said["spec"])
-    run = Run(where, said["algorithm"], said["environment"], said["env"], settings, config, build, spec)
-    run.by_name = said.get("by_name", True)
+    run = Run(Path(folder), said.algorithm, said.environment, said.env, said.settings, said.config, build, said.spec)
+    run.by_name = said.by_name
     return run
 
 

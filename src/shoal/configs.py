@@ -9,8 +9,8 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from shoal.errors import InputError, unknown
-from shoal.types import Box, Discrete, EnvSpec
+from shoal.errors import InputError, shortened, unknown
+from shoal.types import EnvSpec
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ def override(config: T, flags: Mapping[str, Any]) -> T:
             own = {name.removeprefix(prefix): x for name, x in flags.items() if prefix and name.startswith(prefix)}
             changes[field.name] = override(value, {**flags, **own})
         elif field.name in flags:
-            changes[field.name] = _coerce(field.name, flags[field.name], hints[field.name])
+            changes[field.name] = typed(field.name, flags[field.name], hints[field.name])
     return dataclasses.replace(config, **changes)  # type: ignore[type-var]
 
 
@@ -73,15 +73,6 @@ def spec_to_json(spec: EnvSpec) -> dict[str, Any]:
     return said | {"action": {"kind": type(spec.action).__name__.lower(), **vars(spec.action)}}
 
 
-def spec_from_json(said: Mapping[str, Any]) -> EnvSpec:
-    """The inverse of :func:`spec_to_json`."""
-    action = dict(said["action"])
-    space = {"discrete": Discrete, "box": Box}[action.pop("kind")](**action)
-    # Folders of older versions have a threshold of the return, "success", where there are metrics now.
-    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items() if k != "success"}
-    return EnvSpec(**{**fields, "action": space})
-
-
 def options_from_json(options: Mapping[str, Any], known: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
     """A factory's options as they were before JSON, which has no tuples, made lists of them.
 
@@ -95,14 +86,18 @@ def options_from_json(options: Mapping[str, Any], known: Mapping[str, inspect.Pa
     return {k: tuple(v) if k in tuples and isinstance(v, list) else v for k, v in options.items()}
 
 
-def _coerce(name: str, value: Any, hint: Any) -> Any:
-    """The value as the field's type: ints where floats are due, tuples for lists; anything else must fit."""
+def typed(name: str, value: Any, hint: Any) -> Any:
+    """The value as the type ``hint``: ints where floats are due, tuples for lists; anything else must fit.
+
+    Raises:
+        InputError: it does not fit; the message begins with ``name``.
+    """
     for option in _options(hint):
         fitted = _fitted(value, option)
         if fitted is not _UNFIT:
             return fitted
     said = " or ".join(_words(option) for option in _options(hint))
-    raise InputError(f"{name} cannot be {value!r}; it is {said}.")
+    raise InputError(f"{name} cannot be {shortened(value)}; it is {said}.")
 
 
 _UNFIT = object()

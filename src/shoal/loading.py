@@ -1,5 +1,7 @@
 """The trained policies of a run folder. Its environment is neither built nor imported."""
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +9,13 @@ import jax
 
 from shoal import algorithms
 from shoal.algorithms.normalisation import normalise_rewards
-from shoal.configs import flags_of, override, spec_from_json
+from shoal.configs import flags_of, override
 from shoal.deploy import Policies
 from shoal.errors import CheckpointError, InputError
 from shoal.records.checkpoint import Checkpoints
-from shoal.run_file import read_configuration
-from shoal.training.settings import Settings
+from shoal.records.configuration import identity
+from shoal.run_file import described
+from shoal.training.settings import CHANGEABLE, Settings
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale
 
 
@@ -28,12 +31,11 @@ def load(folder: str | Path, *, seed: int | None = None, greedy: bool = True) ->
         InputError: the folder holds no run or the run has no such seed.
         CheckpointError: no saved policy is sound.
     """
-    said, settings, config = read_configuration(Path(folder))
-    spec = spec_from_json(said["spec"])
-    algorithm = acting(said["algorithm"], spec, config, settings)
-    policy = saved_policy(Path(folder), algorithm, settings.seeds)
-    one = jax.tree.map(lambda x: x[seed_index(settings, seed)], policy)
-    return Policies(spec, algorithm, one, greedy=greedy, wrapping=settings.wrapping)
+    run = described(Path(folder))
+    algorithm = acting(run.algorithm, run.spec, run.config, run.settings)
+    policy = saved_policy(Path(folder), algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE))
+    one = jax.tree.map(lambda x: x[seed_index(run.settings, seed)], policy)
+    return Policies(run.spec, algorithm, one, greedy=greedy, wrapping=run.settings.wrapping)
 
 
 def made(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Algorithm:
@@ -50,17 +52,23 @@ def acting(name: str, spec: EnvSpec, config: Any, settings: Settings) -> Algorit
     return made(name, spec, override(config, {"minibatches": 1}), settings, Scale(1, settings.rollout_length, 1))
 
 
-def saved_policy(folder: Path, algorithm: Any, seeds: int) -> PyTree:
+def saved_policy(folder: Path, algorithm: Any, seeds: int, run: Mapping[str, Any]) -> PyTree:
     """The newest sound ``Learner.policy`` of a run folder, with a leading axis of seeds.
 
+    Args:
+        folder: the run's.
+        algorithm: the team's.
+        seeds: how many the run has.
+        run: the run's configuration (:func:`shoal.records.configuration.identity`).
+
     Raises:
-        CheckpointError: there is none, or it is not of this algorithm and environment.
+        CheckpointError: there is none, or it was trained in another configuration.
     """
     keys = jax.random.split(jax.random.key(0), seeds)
     template = jax.eval_shape(jax.vmap(algorithm.init), keys).policy
     if not (folder / "policy").exists():
         raise CheckpointError(f"{folder} holds no trained policy yet.")
-    return Checkpoints(folder / "policy").restore(template)[0]
+    return Checkpoints(folder / "policy", run=run).restore(template)[0]
 
 
 def seed_index(settings: Settings, seed: int | None) -> int:
@@ -74,3 +82,11 @@ def seed_index(settings: Settings, seed: int | None) -> int:
         last = settings.seed + settings.seeds - 1
         raise InputError(f"The run has no seed {seed}; its seeds are {settings.seed} to {last}.")
     return index
+
+
+def devices_before(folder: Path) -> int | None:
+    """How many of the devices here a run began on, which a machine with more must not exceed; None for a new run."""
+    checkpoints = Checkpoints(folder / "checkpoints")
+    if checkpoints.latest() is None:
+        return None
+    return min(math.prod(checkpoints.load_meta()["shards"].values()), jax.local_device_count())

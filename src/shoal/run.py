@@ -1,6 +1,5 @@
 """A run folder, with everything needed to look at what the team learned."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -20,15 +19,16 @@ from shoal.environments import registry
 from shoal.environments.wrappers import wrap
 from shoal.errors import InputError
 from shoal.game import HostEnvironment
-from shoal.loading import acting, load, made, saved_policy, seed_index
+from shoal.loading import acting, devices_before, load, made, saved_policy, seed_index
 from shoal.records import curves, replay, report
-from shoal.records.checkpoint import Checkpoints
+from shoal.records.configuration import identity
 from shoal.records.files import dumps, write_text
 from shoal.rollouts.stepping import importable
+from shoal.run_file import Described
 from shoal.training import evaluation, feed, memory, pretraining, sharding
 from shoal.training.episodes import record
 from shoal.training.evaluation import Evaluation
-from shoal.training.settings import Settings
+from shoal.training.settings import CHANGEABLE, Settings
 from shoal.training.trainer import Trainer
 from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner, Scale
 
@@ -156,7 +156,7 @@ class Run:
         return acting(self.algorithm, self.spec, self.config, self.settings)
 
     def _learner(self) -> Learner:
-        policy = saved_policy(self.folder, self._acting(), self.settings.seeds)
+        policy = saved_policy(self.folder, self._acting(), self.settings.seeds, self._identity())
         return Learner(policy, (), (), (), jnp.zeros(self.settings.seeds, jnp.int32))
 
     def trainer(self, progress: bool) -> Trainer:
@@ -167,7 +167,7 @@ class Run:
         """
         if self.settings.devices != 1:
             sharding.one_device_per_core()
-        devices = self.settings.devices or _devices_before(self.folder)
+        devices = self.settings.devices or devices_before(self.folder)
         if self.settings.workers == "ray":
             if isinstance(self.env, Environment):
                 raise InputError(f"{self.environment} is compiled with the update, so it has no use for Ray's workers.")
@@ -185,7 +185,7 @@ class Run:
         if self.decision:
             self.config = self.decision.config
         make = partial(made, self.algorithm, self.env.spec, self.config, self.settings, self._schedules_over(scale))
-        return Trainer(self.env, make(), self.settings, layout, self.folder, progress, make)
+        return Trainer(self.env, make(), self.settings, layout, self.folder, progress, make, self._identity())
 
     def _schedules_over(self, scale: Scale) -> Scale:
         """The size with the number of updates that are made: none while a replay buffer is too empty to learn from."""
@@ -231,22 +231,12 @@ class Run:
         played = play(self._learner(), jax.random.key(0), episodes, True)
         return self.evaluate(episodes) if played is None else evaluation.judged(self.env.spec, *played)
 
+    def _identity(self) -> dict[str, Any]:
+        """What its checkpoints record of it."""
+        return identity(self.as_json(), CHANGEABLE)
+
     def as_json(self) -> dict[str, Any]:
         """The whole configuration, as ``run.json`` keeps it."""
-        return {
-            "algorithm": self.algorithm,
-            "environment": self.environment,
-            "env": self.env_options,
-            "by_name": self.by_name,
-            "settings": flags_of(self.settings),
-            "config": flags_of(self.config),
-            "spec": spec_to_json(self.spec),
-        }
-
-
-def _devices_before(folder: Path) -> int | None:
-    """How many of the devices here a run began on, which a machine with more must not exceed; None for a new run."""
-    checkpoints = Checkpoints(folder / "checkpoints")
-    if checkpoints.latest() is None:
-        return None
-    return min(math.prod(checkpoints.load_meta()["shards"].values()), jax.local_device_count())
+        return Described(
+            self.algorithm, self.environment, self.env_options, self.by_name, self.settings, self.config, self.spec
+        ).as_json()

@@ -67,10 +67,33 @@ def test_an_environment_that_changed_is_refused(copy: Path) -> None:
 
 def test_a_configuration_that_changed_is_refused(copy: Path) -> None:
     change(copy, "config", hidden=[9])
-    with pytest.raises(CheckpointError, match="kernel"):
-        shoal.resume(copy, progress=False)
-    with pytest.raises(CheckpointError, match="kernel"):
-        shoal.load(copy)
+    for call in (shoal.resume, shoal.load, lambda folder: shoal.open_run(folder).evaluate(2)):
+        with pytest.raises(CheckpointError, match=r"step 400 was saved: config.hidden is \[9\] and was \[8\]"):
+            call(copy)
+
+
+def test_a_configuration_that_the_parameters_do_not_show_is_refused(copy: Path) -> None:
+    """Nothing but the record could tell a learning rate that was changed by hand, or an option that was dropped."""
+    was = json.loads((copy / "run.json").read_text())["config"]["config"]["learning_rate"]
+    change(copy, "config", learning_rate=2 * was)
+    for call in (shoal.resume, shoal.load):
+        with pytest.raises(CheckpointError, match=rf"config.learning_rate is {2 * was} and was {was}"):
+            call(copy)
+    change(copy, "config", learning_rate=was)
+    change(copy, "env", death=0.5)
+    with pytest.raises(CheckpointError, match=r"env.death is 0.5 and was missing"):
+        shoal.resume(copy)
+
+
+def test_a_renamed_key_is_refused(copy: Path) -> None:
+    """It would be a default, which trains another run."""
+    said = json.loads((copy / "run.json").read_text())
+    said["config"]["config"]["learning_rat"] = said["config"]["config"].pop("learning_rate")
+    (copy / "run.json").write_text(json.dumps(said))
+    for call in (shoal.open_run, shoal.resume, shoal.load):
+        with pytest.raises(InputError, match="no key in 'config' named 'learning_rat'; did you mean 'learning_rate'"):
+            call(copy)
+    assert json.loads((copy / "run.json").read_text()) == said
 
 
 def test_a_broken_parameter_is_not_saved(copy: Path) -> None:

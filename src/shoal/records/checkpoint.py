@@ -6,20 +6,23 @@ back in parts: a replay buffer may fill most of the memory, and saving it must n
 is the only file that knows orbax, and it imports it late: that takes up to half a second.
 """
 
-import json
 import logging
 import math
 import os
 import re
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
 from shoal import notices
-from shoal.errors import InputError
+from shoal.errors import CheckpointError, InputError
 from shoal.notices import Warn
+from shoal.records import reading
+from shoal.records.configuration import check_same
 from shoal.records.files import dumps, from_json
 from shoal.records.leaves import Leaf, compare, describe, from_host, to_host
 from shoal.records.step_folders import commit, found, newest_sound
@@ -27,15 +30,22 @@ from shoal.types import PyTree
 
 PART = 2**28
 """Bytes of leaves that are written at once; a larger leaf is a part of its own."""
+MOST = 64 * reading.MIB
+"""Bytes of the largest index that is read."""
+_PART_NAME = re.compile(r"arrays(-\d+)?")
 
 
 class Checkpoints:
-    """The newest ``keep`` checkpoints of one run, in ``folder`` (made on the first save). One writer at a time."""
+    """The newest ``keep`` checkpoints of one run, in ``folder`` (made on the first save). One writer at a time.
 
-    def __init__(self, folder: Path, keep: int = 3):
+    ``run`` is the run's configuration (:func:`shoal.records.configuration.identity`): each checkpoint records it, and
+    one of another configuration is not restored. None where there is none to compare.
+    """
+
+    def __init__(self, folder: Path, keep: int = 3, run: Mapping[str, Any] | None = None):
         if keep < 1:
             raise InputError(f"keep is the number of checkpoints to keep, at least 1, not {keep}.")
-        self.folder, self.keep = Path(folder).absolute(), keep
+        self.folder, self.keep, self.run = Path(folder).absolute(), keep, run
 
     def save(self, step: int, state: PyTree, meta: dict) -> None:
         """Store ``state`` (arrays on any local devices) and ``meta`` (JSON values); on the disk when it returns.
@@ -49,7 +59,13 @@ class Checkpoints:
         """
         leaves, flat = describe(state), jax.tree.leaves(state)
         parts = _parts(leaves)
-        index = {"step": int(step), "leaves": [list(leaf) for leaf in leaves], "parts": parts, "meta": meta}
+        index = {
+            "step": int(step),
+            "leaves": [list(leaf) for leaf in leaves],
+            "parts": parts,
+            "meta": meta,
+            "run": self.run,
+        }
         text = dumps(index, "checkpoint", indent=1)
         with commit(self.folder, int(step), self.keep) as work:
             for name, (start, stop) in parts.items():
@@ -68,15 +84,18 @@ class Checkpoints:
             warn: receives one sentence for each damaged checkpoint that is passed over.
 
         Raises:
-            CheckpointError: none is sound, or the tree differs from the template; the first such leaf is named.
+            CheckpointError: none is sound, it was saved in another configuration, or the tree differs from the
+                template; the first setting or leaf that differs is named.
         """
         path = newest_sound(self.folder, step, warn)
         index = _read_index(path)
+        if self.run is not None:
+            check_same(from_json(index.get("run")), self.run, index["step"])
         leaves = [Leaf(*leaf) for leaf in index["leaves"]]
         compare(leaves, describe(template), index["step"])
         like, structure = jax.tree.flatten(template)
         state: list = []
-        for name, (start, stop) in index.get("parts", {"arrays": (0, len(leaves))}).items():
+        for name, (start, stop) in index["parts"].items():
             state += from_host(_read_arrays(path / name, leaves[start:stop]), leaves[start:stop], like[start:stop])
         return structure.unflatten(state), from_json(index["meta"]), index["step"]
 
@@ -110,7 +129,27 @@ def _parts(leaves: list[Leaf]) -> dict[str, tuple[int, int]]:
 
 
 def _read_index(path: Path) -> dict:
-    return json.loads((path / "index.json").read_text(encoding="utf-8"))
+    """The index of one checkpoint.
+
+    Raises:
+        CheckpointError: it has not the form that :meth:`Checkpoints.save` writes.
+    """
+    try:
+        index = reading.parse(reading.read_bytes(path / "index.json", MOST))
+        leaves, meta = index["leaves"], index["meta"]
+        parts = index.setdefault("parts", {"arrays": [0, len(leaves)]})
+        sound = isinstance(meta, dict) and type(index["step"]) is int
+        for name, dtype, shape in leaves:
+            sound &= isinstance(name, str) and isinstance(dtype, str) and all(type(n) is int and n >= 0 for n in shape)
+        at = 0
+        for name, (start, stop) in parts.items():  # a name could lead out of the checkpoint
+            sound &= bool(_PART_NAME.fullmatch(name)) and start == at <= stop
+            at = stop
+        if not sound or at != len(leaves):
+            raise ValueError
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(f"The index of the checkpoint {path.name!r} is damaged.") from error
+    return index
 
 
 def _write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
@@ -133,11 +172,33 @@ def _write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
 
 
 def _read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray | None]:
+    """The arrays of one part.
+
+    Raises:
+        CheckpointError: they are not those that the index describes.
+    """
     import orbax.checkpoint as ocp
 
     wanted = {str(i): ocp.RestoreArgs(restore_type=np.ndarray) for i, leaf in enumerate(leaves) if 0 not in leaf.shape}
     arrays: dict[str, np.ndarray] = {}
     if wanted:
-        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-            arrays = checkpointer.restore(folder, args=ocp.args.PyTreeRestore(item=wanted, restore_args=wanted))
+        try:
+            with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+                _check_stored(checkpointer.metadata(folder), {name: leaves[int(name)] for name in wanted})
+                arrays = checkpointer.restore(folder, args=ocp.args.PyTreeRestore(item=wanted, restore_args=wanted))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise CheckpointError(f"The arrays of the checkpoint {folder.parent.name!r} cannot be read.") from error
     return [arrays.get(str(i)) for i in range(len(leaves))]
+
+
+def _check_stored(metadata: Any, leaves: Mapping[str, Leaf]) -> None:
+    """Compare the shapes of arrays, and of the chunks that they are stored in, with the index before any is read."""
+    stored = metadata.item_metadata.tree
+    for name, leaf in leaves.items():
+        shape, chunk = tuple(stored[name].shape), tuple(stored[name].storage.chunk_shape)
+        words = shape[len(leaf.shape) :]  # of a random key
+        extra = 1 if leaf.dtype.startswith("key<") else 0
+        if shape[: len(leaf.shape)] != tuple(leaf.shape) or len(words) != extra or max(words, default=0) > 8:
+            raise ValueError(f"{leaf.name} is stored as {shape}.")
+        if math.prod(chunk) > max(math.prod(shape), 1):
+            raise ValueError(f"{leaf.name} is stored in chunks of {chunk}.")

@@ -1,6 +1,5 @@
 """``run.json``: the whole configuration of a run and what it ran on. Nothing in it names a person or a machine."""
 
-import json
 import os
 import platform
 import subprocess
@@ -10,10 +9,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from shoal.errors import InputError
+from shoal.errors import InputError, shortened
+from shoal.records import reading
 from shoal.records.files import dumps, from_json, write_text
 
 FILE = "run.json"
+FORMAT = 2
+"""Of what :func:`write` writes. Files of format 1 have no number; :mod:`shoal.run_file` says what they lack."""
+MOST = 16 * reading.MIB
+"""Bytes of the largest ``run.json`` that is read."""
+_KEYS = ("format", "config", "made_with")
 _PACKAGES = ("shoal", "jax", "jaxlib", "flax", "optax", "numpy")
 
 
@@ -45,24 +50,54 @@ def write(folder: Path, config: dict[str, Any]) -> None:
         InputError: a value of ``config`` has no JSON form; the message names it.
     """
     Path(folder).mkdir(parents=True, exist_ok=True)
-    write_text(Path(folder) / FILE, dumps({"config": config, "made_with": describe()}, "run", indent=2) + "\n")
+    write_text(
+        Path(folder) / FILE,
+        dumps({"format": FORMAT, "config": config, "made_with": describe()}, "run", indent=2) + "\n",
+    )
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What :func:`write` wrote: ``config`` and ``made_with``. Tuples come back as lists.
+    """What :func:`write` wrote: ``format``, ``config`` and ``made_with``, both objects. Tuples come back as lists.
 
     Raises:
-        InputError: there is no readable ``run.json``.
+        InputError: there is no readable ``run.json``, it is of a newer format, or it has other keys than these.
     """
+    where = f"{FILE} in {str(folder)!r}"
     try:
-        found = from_json(json.loads((Path(folder) / FILE).read_text(encoding="utf-8")))
-    except FileNotFoundError:
+        found = from_json(reading.parse(reading.read_bytes(Path(folder) / FILE, MOST)))
+    except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"There is no {FILE} in {str(folder)!r}, so it is not the folder of a run.") from None
-    except (ValueError, OSError):
-        raise InputError(f"{FILE} in {str(folder)!r} cannot be read as JSON.") from None
-    if not isinstance(found, dict) or "config" not in found:
-        raise InputError(f"{FILE} in {str(folder)!r} holds no configuration.")
-    return found
+    except (reading.ReadingError, ValueError) as error:
+        raise InputError(f"{where} {error}.") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{where} is not a JSON object.")
+    version = found.get("format", 1)
+    if type(version) is not int or version < 1:
+        raise InputError(f"{where} has no format that is known: {shortened(version)}.")
+    if version > FORMAT:
+        raise InputError(f"{where} is of format {version}, written by a newer Shoal; this one reads up to {FORMAT}.")
+    for key in found:
+        if key not in _KEYS:
+            raise InputError(f"{where} has the unknown key {shortened(key)}; known: {', '.join(_KEYS)}.")
+    for key in ("config", "made_with"):
+        if not isinstance(found.get(key), dict):
+            raise InputError(f"{where} holds no {'configuration' if key == 'config' else repr(key)}.")
+    return {"format": version} | found
+
+
+def hardware(folder: Path) -> str:
+    """What a run ran on, for a line of its summary; empty where ``run.json`` does not say it.
+
+    Raises:
+        InputError: see :func:`read`.
+    """
+    said = read(folder)["made_with"].get("hardware")
+    said = said if isinstance(said, dict) else {}
+    devices = said.get("devices")
+    names = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
+    text = f"{said.get('processor')}, {said.get('cores')} cores; devices: "
+    text += ", ".join(f"{device.get('count')} × {device.get('kind')}" for device in names)
+    return "".join(x for x in text if x.isprintable())[:200] if said else ""
 
 
 def _version(package: str) -> str | None:

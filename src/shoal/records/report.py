@@ -98,11 +98,8 @@ def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95
     if isinstance(seconds, (int, float)) and seconds > 0:
         lines.append(("speed", f"{number_text(round(last['step'] * seeds / seconds))} environment steps per second"))
         lines.append(("time", duration_text(seconds)))
-    if (folder / manifest.FILE).exists():
-        made = manifest.read(folder).get("made_with", {})
-        hardware = made.get("hardware", {})
-        devices = ", ".join(f"{d['count']} × {d['kind']}" for d in hardware.get("devices", []))
-        lines.append(("on", f"{hardware.get('processor')}, {hardware.get('cores')} cores; devices: {devices}"))
+    if (folder / manifest.FILE).exists() and (text := manifest.hardware(folder)):
+        lines.append(("on", text))
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines) + "\n"
 

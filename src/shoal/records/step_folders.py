@@ -14,11 +14,13 @@ from pathlib import Path
 
 from shoal.errors import CheckpointError
 from shoal.notices import Warn
+from shoal.records import reading
 from shoal.records.files import digests, sync, sync_tree
 
 _NAME = re.compile(r"(\d+)(?:\.(\d+))?")
 _HIDDEN = ".unfinished-"
 _DIGESTS = "sha256.json"
+_MOST = 16 * reading.MIB
 
 
 def found(folder: Path) -> list[tuple[int, int, Path]]:
@@ -71,7 +73,7 @@ def newest_sound(folder: Path, step: int | None, warn: Warn) -> Path:
     candidates = [(other, path) for other, _, path in found(folder) if step in (None, other)]
     for other, path in candidates:
         try:
-            if json.loads((path / _DIGESTS).read_bytes()) == digests(path, but=_DIGESTS):
+            if reading.parse(reading.read_bytes(path / _DIGESTS, _MOST)) == digests(path, but=_DIGESTS):
                 return path
         except (OSError, ValueError):  # a missing file, or text that is not JSON
             pass

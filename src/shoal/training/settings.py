@@ -9,6 +9,12 @@ from shoal.errors import InputError
 from shoal.game import HostEnvironment
 from shoal.types import AnyEnvironment
 
+CHANGEABLE = frozenset(
+    {"steps", "devices", "checkpoint_seconds", "keep", "eval_episodes", "tensorboard"}
+    | {"workers", "num_workers", "worker_timeout", "address"}
+)
+"""Settings that may change when a run is resumed; anything else would make it another run."""
+
 
 @dataclass(frozen=True)
 class Settings:

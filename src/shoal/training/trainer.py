@@ -4,7 +4,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -50,6 +50,7 @@ class Trainer:
         folder: Path,
         shown: bool,
         remake: Callable[[], Algorithm] | None = None,
+        run: Mapping[str, Any] | None = None,  # recorded with checkpoints
     ):
         self.env, self.algorithm, self.settings, self.layout = env, algorithm, settings, layout
         self.per_row = max(1, settings.num_updates // settings.rows)
@@ -71,8 +72,8 @@ class Trainer:
             steps, waiting = settings.num_updates * settings.steps_per_update, max(one.warm_up for one in buffers)
             if steps < waiting:
                 self.warnings.append(f"Nothing is learned in {steps:,} steps, since learning_starts is {waiting:,}.")
-        self.checkpoints = Checkpoints(folder / "checkpoints", settings.keep)
-        self.policies = Checkpoints(folder / "policy", 2)
+        self.checkpoints = Checkpoints(folder / "checkpoints", settings.keep, run)
+        self.policies = Checkpoints(folder / "policy", 2, run)
         self.log = Log(folder, tensorboard=settings.tensorboard)
         self.state: TrainState | None = None
         self.update, self.elapsed = 0, 0.0
@@ -113,8 +114,8 @@ class Trainer:
                 f"needs {count} (on a CPU, the environment variable JAX_NUM_CPU_DEVICES={count} gives them)."
             )
         if update > self.settings.num_updates:
-            done = update * self.settings.steps_per_update
-            raise InputError(f"This run has done {done} steps already, so it cannot end at {self.settings.steps:g}.")
+            done, end = update * self.settings.steps_per_update, self.settings.steps
+            raise InputError(f"This run has done {done} steps already, so it cannot end at {end:g}.")
         self.state = place(state, self.layout)
         self.update, self.elapsed, self._saved = update, meta["elapsed"], update
         self._row = meta["row"]
@@ -130,8 +131,7 @@ class Trainer:
         """
         settings, size = self.settings, 4
         if self.state is None:
-            first = settings.seed
-            keys = jax.vmap(jax.random.key)(first + jax.numpy.arange(settings.seeds))
+            keys = jax.vmap(jax.random.key)(settings.seed + jax.numpy.arange(settings.seeds))
             self.state = self.program.init(jax.device_put(keys, self.layout.named(self.layout.learner)))
             self.save()
         try:

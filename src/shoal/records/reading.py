@@ -1,0 +1,90 @@
+"""Files of a run folder that anybody may have made, read so that none can hang the program or exhaust its memory."""
+
+import json
+import math
+import os
+import stat
+from pathlib import Path
+from typing import Any, NoReturn
+
+MIB = 2**20
+DEEPEST = 40
+"""Levels of objects and lists within each other; what Shoal writes has about five."""
+
+
+class ReadingError(ValueError):
+    """Why a file or a text cannot be read, as the end of a sentence that names the file."""
+
+
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """The contents of a regular file; a pipe, a device or a socket is refused without waiting for it.
+
+    Args:
+        path: the file.
+        most: bytes beyond which it is refused; None for any size.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ReadingError: it is something else, is too large, or the operating system refuses.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
+    try:
+        handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # without it, opening a pipe waits for a writer
+        try:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise ReadingError("is not a regular file")
+            if most is not None and found.st_size > most:
+                raise ReadingError(f"is larger than {most // MIB} MiB")
+            with open(handle, "rb", closefd=False) as file:
+                return file.read() if most is None else file.read(most)
+        finally:
+            os.close(handle)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ReadingError(f"cannot be read ({error.strerror})") from None
+
+
+def parse(data: bytes | str) -> Any:
+    """JSON that means one thing: UTF-8, no name twice in an object, every number finite.
+
+    Raises:
+        ReadingError: it is something else, or nested too deeply.
+    """
+    try:
+        text = data.decode("utf-8") if isinstance(data, bytes) else data
+        found = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number)
+    except ReadingError:
+        raise
+    except ValueError:  # no UTF-8, no JSON, or a whole number of thousands of digits
+        raise ReadingError("cannot be read as JSON") from None
+    except RecursionError:
+        raise ReadingError("is nested too deeply") from None
+    level = [found]
+    for _ in range(DEEPEST):
+        inner = [x.values() if isinstance(x, dict) else x for x in level if isinstance(x, dict | list)]
+        level = [value for values in inner for value in values]
+    if level:
+        raise ReadingError("is nested too deeply")
+    return found
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ReadingError(f"has the key {twice!r} twice")
+    return found
+
+
+def _constant(name: str) -> NoReturn:
+    raise ReadingError(f"holds {name}, which is not JSON")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ReadingError(f"holds the number {text[:40]}, which is too large")
+    return value

@@ -1,0 +1,449 @@
+"""``run.json`` from anybody: what is not exactly a run's configuration is refused in one sentence naming the key."""
+
+import copy
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shoal as library
+import toys
+from shoal import algorithms
+from shoal.configs import flags_of, spec_to_json
+from shoal.environments import registry
+from shoal.environments.validation import LARGEST
+from shoal.environments.wrappers import Wrapping, wrap
+from shoal.errors import CheckpointError, InputError
+from shoal.records import configuration, manifest
+from shoal.records.checkpoint import Checkpoints
+from shoal.records.files import dumps
+from shoal.run_file import Described, described, spec_of
+from shoal.training.settings import Settings
+
+
+def written(folder: Path, algorithm: str = "mappo", options: dict[str, Any] | None = None, **changed: Any) -> Path:
+    """The folder of a run in ``toys:busy`` that was never trained."""
+    here, options = Settings(seeds=2, **changed), options or {}
+    spec = wrap(toys.busy(**options), here.wrapping).spec
+    run = Described(algorithm, "toys:busy", options, True, here, algorithms.get(algorithm).Config(), spec)
+    manifest.write(folder, run.as_json())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What ``run.json`` of such a run holds."""
+    folder = written(tmp_path_factory.mktemp("sound"), options={"horizon": 5}, wrapping=Wrapping(frame_stack=2))
+    return json.loads((folder / "run.json").read_text(encoding="utf-8"))
+
+
+def again(folder: Path) -> Any:
+    """What Shoal read, as it would write it."""
+    return json.loads(dumps(described(folder).as_json()))
+
+
+def refused(folder: Path) -> str:
+    """The sentence with which a folder is refused."""
+    with pytest.raises(InputError) as caught:
+        described(folder)
+    assert "\n" not in str(caught.value) and str(caught.value).isprintable() and "run.json" in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("algorithm", [*algorithms.NAMES, "mappo+iql"])
+def test_what_is_written_is_read(algorithm: str, tmp_path: Path) -> None:
+    folder = written(tmp_path, algorithm, {"horizon": 4}, steps=1e5, wrapping=Wrapping(agent_ids=True))
+    run = described(folder)
+    assert run == Described(algorithm, "toys:busy", {"horizon": 4}, True, run.settings, run.config, run.spec)
+    assert run.settings == Settings(seeds=2, steps=1e5, wrapping=Wrapping(agent_ids=True))
+    assert run.config == algorithms.get(algorithm).Config()
+    assert run.spec == wrap(toys.busy(4), run.settings.wrapping).spec and hash(run.spec)
+    assert again(folder) == json.loads((folder / "run.json").read_text(encoding="utf-8"))["config"]
+
+
+SPECS = [registry.make(name).spec for name in registry.names()] + [toys.busy().spec, toys.drift().spec]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_a_spec_through_json(spec: Any) -> None:
+    again = spec_of(json.loads(json.dumps(spec_to_json(spec))))
+    assert again == spec and hash(again) == hash(spec)
+
+
+# What can be wrong with one place of the file. A path leads to it; ``GONE`` deletes it.
+
+GONE = object()
+DEEP: Any = 0
+for _ in range(200):
+    DEEP = [DEEP]
+
+DAMAGES: list[tuple[str, Any, str]] = [
+    ("format", 3, "is of format 3, written by a newer Shoal; this one reads up to 2"),
+    ("format", "2", "has no format that is known: '2'"),
+    ("format", True, "has no format that is known: True"),
+    ("format", 0, "has no format that is known: 0"),
+    ("format", None, "has no format that is known: None"),
+    ("extra", 1, "has the unknown key 'extra'; known: format, config, made_with"),
+    ("config", GONE, "holds no configuration"),
+    ("config", None, "holds no configuration"),
+    ("config", [], "holds no configuration"),
+    ("made_with", GONE, "holds no 'made_with'"),
+    ("made_with", "me", "holds no 'made_with'"),
+    ("config.algorithm", GONE, "'config' lacks 'algorithm'"),
+    ("config.algorithm", None, "'algorithm' must be short printable text, not None"),
+    ("config.algorithm", 7, "'algorithm' must be short printable text, not 7"),
+    ("config.algorithm", "mapo", "no algorithm 'mapo'; did you mean 'mappo'"),
+    ("config.algorithm", "mappo+", "no algorithm ''"),
+    ("config.algorithm", "os", "no algorithm 'os'"),
+    ("config.algorithm", "mappo+mappo+mappo+mappo", "at most 3"),
+    ("config.environment", GONE, "'config' lacks 'environment'"),
+    ("config.environment", ["toys:busy"], "'environment' must be short printable text"),
+    ("config.environment", "", "'environment' must be short printable text"),
+    ("config.environment", "toys:busy\x1b]0;owned\x07", "'environment' must be short printable text"),
+    ("config.environment", "toys:busy\ud800", "'environment' must be short printable text"),
+    ("config.environment", "x" * 10**5, "'environment' must be short printable text"),
+    ("config.by_name", GONE, "'config' lacks 'by_name'"),
+    ("config.by_name", 1, "'by_name' must be true or false, not 1"),
+    ("config.enviroment", "toys:busy", "no key in 'config' named 'enviroment'; did you mean 'environment'"),
+    ("config.env", None, "'env' must be an object, not None"),
+    ("config.env", [], "'env' must be an object, not []"),
+    ("config.env", {"a\nb": 1}, "a key in 'env' must be short printable text"),
+    ("config.settings", GONE, "'config' lacks 'settings'"),
+    ("config.settings", "fast", "'settings' must be an object, not 'fast'"),
+    ("config.settings.seeds", GONE, "'settings' lacks 'seeds'"),
+    ("config.settings.seds", 2, "no key in 'settings' named 'seds'; did you mean 'seeds'"),
+    ("config.settings.wrapping", {"frame_stack": 2}, "no key in 'settings' named 'wrapping'"),
+    ("config.settings.seeds", 0, "seeds must be at least 1 and at most 65536, not 0"),
+    ("config.settings.seeds", None, "seeds cannot be None; it is a whole number"),
+    ("config.settings.seeds", [2], "seeds cannot be [2]; it is a whole number"),
+    ("config.settings.seeds", 1.5, "seeds cannot be 1.5; it is a whole number"),
+    ("config.settings.steps", "Infinity", "steps must be at least 1 and at most 1e15, not inf"),
+    ("config.settings.steps", "NaN", "steps cannot be nan; it is a number"),
+    ("config.settings.workers", "threads", "workers cannot be 'threads'; it is 'processes' or 'ray'"),
+    ("config.settings.frame_stack", 5, "frame_stack 5 and agent_ids do not fit the widths of 'obs_dims'"),
+    ("config.settings.agent_ids", True, "frame_stack 2 and agent_ids do not fit the widths of 'obs_dims'"),
+    ("config.config", GONE, "'config' lacks 'config'"),
+    ("config.config", None, "'config' must be an object, not None"),
+    ("config.config.learning_rate", GONE, "'config' lacks 'learning_rate'"),
+    ("config.config.learning_rat", 7e-4, "no key in 'config' named 'learning_rat'; did you mean 'learning_rate'"),
+    ("config.config.hidden", 64, "hidden cannot be 64; it is a tuple"),
+    ("config.config.hidden", ["x" * 10**5], "hidden cannot be ['xxx"),
+    ("config.config.network", {"hidden": [64]}, "no key in 'config' named 'network'"),
+    ("config.spec", GONE, "'config' lacks 'spec'"),
+    ("config.spec", [], "'spec' must be an object, not []"),
+    ("config.spec.horizon", GONE, "'spec' lacks 'horizon'"),
+    ("config.spec.windows", 1, "no key in 'spec' named 'windows'"),
+    ("config.spec.horizon", 0, "horizon must be at least 1"),
+    ("config.spec.horizon", "7", "horizon cannot be '7'; it is a whole number"),
+    ("config.spec.agents", [], "agents is empty"),
+    ("config.spec.agents", ["a", "b"], "obs_dims has 3 entries for 2 agents"),
+    ("config.spec.agents", ["a", "b", "a"], "has a name twice"),
+    ("config.spec.agents", ["a", "b", "c\x1b[2J"], "a name is short printable text"),
+    ("config.spec.agents", "abc", "agents cannot be 'abc'"),
+    ("config.spec.obs_dims", [4, 6], "obs_dims has 2 entries for 3 agents"),
+    ("config.spec.obs_dims", [4, -6, 4], "cannot be negative"),
+    ("config.spec.obs_dims", [4, 10**12, 4], "would hold more than 268,435,456 numbers"),
+    ("config.spec.state_dim", 10**15, "would hold more than"),
+    ("config.spec.state_dim", -1, "cannot be negative"),
+    ("config.spec.action", None, "'action' must be an object whose 'kind' is 'discrete' or 'box', not None"),
+    ("config.spec.action", {"kind": "tuple"}, "'action' must be an object whose 'kind'"),
+    ("config.spec.action", {"kind": ["box"]}, "'action' must be an object whose 'kind'"),
+    ("config.spec.action", {"kind": "box", "dim": 4, "low": 1, "high": 1}, "low must be below"),
+    ("config.spec.action.n", GONE, "'action' lacks 'n'"),
+    ("config.spec.action.n", 10**12, "would hold more than"),
+    ("config.spec.action.n", 5, "action_dims must lie between 1 and the padded width 5 and reach it"),
+    ("config.spec.action.m", 4, "no key in 'action' named 'm'"),
+    ("config.spec.action_dims", [3, 0, 2], "action_dims must lie between 1 and"),
+    ("config.spec.roles", [0, 2, 1 << 62], "roles must be numbered 0, 1, 2"),
+    ("config.spec.novel", [10**6], "novel must hold distinct indices below"),
+    ("config.spec.score", "median", "score cannot be 'median'"),
+    ("config.spec.shared_reward", "yes", "shared_reward cannot be 'yes'"),
+    ("config.spec", DEEP, "is nested too deeply"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "said"), DAMAGES, ids=lambda x: str(x)[:40])
+def test_a_damaged_place_is_named(path: str, value: Any, said: str, sound: dict[str, Any], tmp_path: Path) -> None:
+    damaged = copy.deepcopy(sound)
+    *parts, key = path.split(".")
+    held = damaged
+    for part in parts:
+        held = held[part]
+    if value is GONE:
+        del held[key]
+    else:
+        held[key] = value
+    (tmp_path / "run.json").write_text(json.dumps(damaged), encoding="utf-8")
+    assert said in refused(tmp_path)
+
+
+def test_a_renamed_key_is_not_a_default(sound: dict[str, Any], tmp_path: Path) -> None:
+    """The rename that trained another run: its value was dropped, and a default was taken and written back."""
+    damaged = copy.deepcopy(sound)
+    damaged["config"]["config"] = {
+        {"learning_rate": "learning_rat"}.get(key, key): value for key, value in sound["config"]["config"].items()
+    }
+    (tmp_path / "run.json").write_text(json.dumps(damaged), encoding="utf-8")
+    said = "no key in 'config' named 'learning_rat'; did you mean 'learning_rate'"
+    for call in (library.open_run, library.resume, library.load):
+        with pytest.raises(InputError, match=said):
+            call(tmp_path)
+    assert json.loads((tmp_path / "run.json").read_text(encoding="utf-8")) == damaged
+
+
+# Texts that are no such file at all.
+
+TEXTS: list[tuple[bytes, str]] = [
+    (b"", "cannot be read as JSON"),
+    (b"null", "is not a JSON object"),
+    (b"[]", "is not a JSON object"),
+    (b'"run"', "is not a JSON object"),
+    (b"3", "is not a JSON object"),
+    (b"{", "cannot be read as JSON"),
+    (b'{"format": 2}', "holds no configuration"),
+    (b'{"config": {}, "made_with": {}}', "'config' lacks 'algorithm'"),
+    (b"\xff\xfe{}", "cannot be read as JSON"),
+    ('{"a": "ü"}'.encode("latin-1"), "cannot be read as JSON"),
+    (b'{"format": 2, "format": 2}', "has the key 'format' twice"),
+    (b'{"config": {"seeds": 1, "seeds": 2}}', "has the key 'seeds' twice"),
+    (b'{"format": NaN}', "holds NaN, which is not JSON"),
+    (b'{"format": -Infinity}', "holds -Infinity, which is not JSON"),
+    (b'{"format": 1e999}', "holds the number 1e999, which is too large"),
+    (b'{"format": ' + b"9" * 5000 + b"}", "cannot be read as JSON"),
+    (b"[" * 100_000, "is nested too deeply"),
+    (b"[" * 41 + b"]" * 41, "is nested too deeply"),
+    (b'{"a":' * 100_000, "is nested too deeply"),
+    (b'{"config": "' + b"x" * (17 * 2**20) + b'"}', "is larger than 16 MiB"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), TEXTS, ids=lambda x: str(x)[:30])
+def test_a_text_that_is_no_run(text: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_bytes(text)
+    assert said in refused(tmp_path)
+
+
+def pipe(path: Path) -> Any:
+    os.mkfifo(path)
+
+
+def listening(path: Path) -> Any:
+    found = socket.socket(socket.AF_UNIX)
+    found.bind(os.path.relpath(path))
+    return found
+
+
+STRANGE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "pipe": (pipe, "is not a regular file"),
+    "socket": (listening, "run.json"),
+    "folder": (Path.mkdir, "is not a regular file"),
+    "endless device": (lambda path: path.symlink_to("/dev/zero"), "is not a regular file"),
+    "silent device": (lambda path: path.symlink_to("/dev/tty"), "run.json"),
+    "link to itself": (lambda path: path.symlink_to(path), "cannot be read (Too many levels of symbolic links)"),
+    "link to nothing": (lambda path: path.symlink_to("nothing"), "There is no run.json"),
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such files")
+@pytest.mark.parametrize("kind", STRANGE)
+def test_a_run_json_that_is_no_file(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the path of a socket has few characters
+    make, said = STRANGE[kind]
+    held = make(tmp_path / "run.json")
+    assert said in refused(tmp_path)
+    if isinstance(held, socket.socket):
+        held.close()
+
+
+def test_the_folder_itself(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "nowhere", tmp_path / "file", tmp_path / ("x" * 1000)):
+        assert "run.json" in refused(folder)
+
+
+# Anything else: what Shoal accepts, it has read as it stands, without a default in any place.
+
+NAMES = st.sampled_from(["seeds", "hidden", "kind", "n", "", "algorithm", "x"]) | st.text(max_size=3)
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 300),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from(["NaN", "Infinity", "-Infinity", "mappo", "iql", "box", "ray", "toys:busy", "sum", "pruned"]),
+    st.text(max_size=4),
+)
+VALUES = st.recursive(SCALARS, lambda x: st.lists(x, max_size=3) | st.dictionaries(NAMES, x, max_size=3), max_leaves=6)
+
+
+def places(said: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value."""
+    yield path
+    items = said.items() if isinstance(said, dict) else enumerate(said) if isinstance(said, list) else ()
+    for key, value in items:
+        yield from places(value, (*path, key))
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=st.data())
+def test_any_damage_is_refused_or_read_as_it_stands(
+    data: st.DataObject, sound: dict[str, Any], tmp_path_factory
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "any_damage"
+    folder.mkdir(exist_ok=True)
+    damaged: dict[str, Any] = {"root": copy.deepcopy(sound)}
+    for _ in range(data.draw(st.integers(1, 2))):
+        *parts, key = data.draw(st.sampled_from([path for path in places(damaged) if path]))
+        held: Any = damaged
+        for part in parts:
+            held = held[part]
+        how = data.draw(st.sampled_from(["replace", "replace", "delete", "rename", "add"]))
+        if how == "replace" or not parts:
+            held[key] = data.draw(VALUES)
+        elif how == "delete":
+            del held[key]
+        elif isinstance(held, dict):
+            value = held.pop(key) if how == "rename" else data.draw(VALUES)
+            held[data.draw(NAMES)] = value
+        else:
+            held.append(data.draw(VALUES))
+    (folder / "run.json").write_text(json.dumps(damaged["root"]), encoding="utf-8")
+    try:
+        found = again(folder)
+    except InputError as error:
+        assert "\n" not in str(error) and str(error).isprintable()
+        return
+    said = damaged["root"]
+    if said.get("format") == 2:
+        assert found == said["config"]
+    else:  # an earlier format may lack what was added later
+        dropped = set(configuration.DROPPED[2])
+        assert set(flat(said["config"])) - set(flat(found)) - dropped == set()
+        assert {path: x for path, x in flat(found).items() if path not in configuration.ADDED[2]}.items() <= flat(
+            said["config"]
+        ).items()
+
+
+def flat(said: Any, prefix: str = "") -> dict[str, str]:
+    """Values by their paths, as text."""
+    if not isinstance(said, dict) or not said:
+        return {prefix: json.dumps(said)}
+    found = [flat(value, f"{prefix}.{key}".removeprefix(".")) for key, value in said.items()]
+    return {path: value for one in found for path, value in one.items()}
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_bytes(data: st.DataObject, sound: dict[str, Any], tmp_path_factory) -> None:
+    folder = tmp_path_factory.getbasetemp() / "any_bytes"
+    folder.mkdir(exist_ok=True)
+    text = bytearray(json.dumps(sound).encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(text) - 1))
+        text[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=2))
+    (folder / "run.json").write_bytes(text)
+    try:
+        found = again(folder)
+    except InputError as error:
+        assert "\n" not in str(error) and str(error).isprintable()
+        return
+    assert json.loads(text).get("format", 1) != 2 or found == json.loads(text)["config"]
+
+
+# The format.
+
+
+def test_an_earlier_format_is_migrated(sound: dict[str, Any], tmp_path: Path) -> None:
+    """What it lacks meant one thing: no wrappers, worker processes, rewards as they are."""
+    earlier = copy.deepcopy(sound)
+    del earlier["format"]
+    for path in configuration.ADDED[2]:
+        part, _, key = path.rpartition(".")
+        (earlier["config"][part] if part else earlier["config"]).pop(key)
+    earlier["config"]["spec"]["success"] = 0.5
+    (tmp_path / "run.json").write_text(json.dumps(earlier), encoding="utf-8")
+    run = described(tmp_path)
+    assert run.settings == Settings(seeds=2) and run.by_name and run.spec.metrics == ()
+    assert again(tmp_path)["config"] == sound["config"]["config"]
+    del earlier["config"]["settings"]["rows"]
+    (tmp_path / "run.json").write_text(json.dumps(earlier), encoding="utf-8")
+    assert "'settings' lacks 'rows'" in refused(tmp_path)
+
+
+def test_what_migration_adds_is_what_shoal_has() -> None:
+    known = {f"settings.{name}": value for name, value in flags_of(Settings()).items()}
+    for path, value in configuration.ADDED[2].items():
+        assert known.get(path, value) == value
+    assert max(configuration.ADDED) <= manifest.FORMAT
+
+
+# The configuration that a checkpoint belongs to.
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> None:
+    def run(**changed: Any) -> dict[str, Any]:
+        folder = written(tmp_path / "run", **changed)
+        return configuration.identity(described(folder).as_json(), {"steps", "keep"})
+
+    state, before = {"x": np.ones(2)}, run(options={"horizon": 5})
+    Checkpoints(tmp_path / "checkpoints", 3, before).save(7, state, {"a": 1})
+    for same in (run(options={"horizon": 5}), run(options={"horizon": 5}, steps=1e3, keep=9)):
+        found = Checkpoints(tmp_path / "checkpoints", 3, same).restore(state)
+        assert found[1:] == ({"a": 1}, 7)
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({}, "env.horizon is missing and was 5"),
+        ({"options": {"horizon": 5, "end": 0.5}}, "env.end is 0.5 and was missing"),
+        ({"options": {"horizon": 5}, "rows": 400}, "settings.rows is 400 and was 500"),
+        ({"options": {"horizon": 5}, "algorithm": "ippo"}, 'algorithm is "ippo" and was "mappo"'),
+    ]
+    for changed, said in changes:
+        checkpoints = Checkpoints(tmp_path / "checkpoints", 3, run(**changed))
+        with pytest.raises(
+            CheckpointError, match=r"run\.json is not what it was when the checkpoint of step 7"
+        ) as caught:
+            checkpoints.restore(state)
+        assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_that_recorded_nothing_is_of_an_earlier_shoal(tmp_path: Path) -> None:
+    state = {"x": np.ones(2)}
+    Checkpoints(tmp_path / "checkpoints").save(7, state, {})
+    here = configuration.identity(described(written(tmp_path / "run")).as_json(), ())
+    assert Checkpoints(tmp_path / "checkpoints", 3, here).restore(state)[2] == 7
+    with pytest.raises(CheckpointError, match="does not say which configuration"):
+        configuration.check_same({"format": 2}, here, 7)
+
+
+def test_the_largest_description_fits(tmp_path: Path) -> None:
+    """The bound leaves room for whatever could be trained."""
+    assert 100 * max(spec.num_agents * max(spec.obs_dim, spec.action.width) for spec in SPECS) <= LARGEST
+
+
+# The command line.
+
+
+@pytest.mark.parametrize("command", ["curves", "evaluate", "replay", "crossplay", "train --resume"])
+def test_the_command_line_says_it_in_one_sentence(command: str, tmp_path: Path, shoal: Callable) -> None:
+    written(tmp_path)
+    said = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    said["config"]["settings"]["seds"] = said["config"]["settings"].pop("seeds")
+    (tmp_path / "run.json").write_text(json.dumps(said), encoding="utf-8")
+    code, out, err = shoal(*command.split(), tmp_path)
+    assert (code, out) == (2, "") and "'seds'; did you mean 'seeds'" in err and err.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no pipes with names")
+def test_a_pipe_does_not_hang_the_command_line(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "run.json")
+    command = [sys.executable, "-m", "shoal.cli", "curves", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "is not a regular file" in done.stderr
