@@ -28,6 +28,7 @@ def meeting(*, num_agents: int = 3, horizon: int = 20) -> shoal.Environment:
         horizon=horizon,
         shared_reward=True,
         score="mean",  # all earn the same, so the score is one copy
+        metrics=("won",),
     )
 
     def look(place, t, reward, first):
@@ -40,6 +41,7 @@ def meeting(*, num_agents: int = 3, horizon: int = 20) -> shoal.Environment:
             discount=jnp.ones(n),  # 0 where the world truly ends; here only time does
             first=jnp.array(first),
             last=t >= horizon,
+            metrics=jnp.stack([jnp.where(place.std() < 0.1, 1.0, 0.0)]),  # won: they have met when it ends
         )
 
     def reset(key):

@@ -28,6 +28,7 @@ class Auction:
             roles=(0,) * n,
             horizon=rounds,
             shared_reward=False,
+            metrics=("spent",),
         )
 
     def reset(self, seed: int, out: shoal.Moment) -> None:
@@ -39,6 +40,7 @@ class Auction:
         winner = int(action.argmax())
         self.money[winner] -= action[winner]
         out.reward[winner] = self.worth[winner] - action[winner]
+        out.metrics[0] = 10 * self.n - self.money.sum()
         self.time += 1
         broke = not self.money.any()
         if broke:

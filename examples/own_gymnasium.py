@@ -32,7 +32,8 @@ class Cart(gymnasium.Env):
         self.speed = (1 - self.friction) * self.speed + 0.1 * float(action[0])
         self.place += self.speed
         fell = abs(self.place) > 1.5
-        return self._see(), -abs(self.place) - 10.0 * fell, fell, False, {}
+        info = {"off_middle": abs(self.place)}  # --env.metrics off_middle
+        return self._see(), -abs(self.place) - 10.0 * fell, fell, False, info
 
     def _see(self):
         return np.array([self.place, self.speed], np.float32)

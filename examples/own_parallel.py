@@ -50,7 +50,8 @@ class Meeting(ParallelEnv):
         terminations = {agent: met or agent in lost or "carrier" in lost for agent in self.agents}
         truncations = dict.fromkeys(self.agents, late)  # time is up, which is no true end
         self.agents = [a for a in self.agents if not (terminations[a] or late)]
-        return seen, rewards, terminations, truncations, {agent: {} for agent in seen}
+        infos = {agent: {"won": met} for agent in seen}  # --env.metrics won
+        return seen, rewards, terminations, truncations, infos
 
     def _see(self):
         scout = [self.place["carrier"], self.time / self.max_cycles]

@@ -1,5 +1,6 @@
 """``shoal check``: each fault is found, named and placed, and nothing is found where there is none."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,37 @@ def test_nothing_is_found_where_all_is_well() -> None:
     assert facts["actions"] == "discrete, choices: 3, 2" and facts["horizon"] == "10 steps"
     assert facts["played"].startswith("5 episodes, 50 steps") and "steps/s" in facts["speed"]
     assert report.verdict.startswith("READY") and report.verdict.endswith("shoal train mappo faulty:make")
+
+
+@pytest.mark.parametrize(
+    ("values", "level", "words"),
+    [
+        ((0.5, 1.0), None, ""),
+        ((1.5, 1.0), "error", "metric won: it is 1.5 at step 7"),
+        ((-1.0, 1.0), "error", "1 where an episode was won and 0 where it was not"),
+        ((1.0, jnp.inf), "error", "metric kills: it is infinite at step 7"),
+        ((1.0, jnp.nan), "warning", "metric kills: it is not known (NaN) in 3 of 3 episodes that ended"),
+    ],
+)
+def test_metrics_are_finite_known_and_shares(
+    values: tuple[float, float], level: Any, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "vmapped_rate", lambda env: (1.0, 1.0))
+    busy = toys.busy(end=0.0, death=0.0)
+
+    def step(*moment: Any) -> Any:
+        state, outcome = busy.step(*moment)
+        return state, outcome._replace(metrics=jnp.array(values))
+
+    spec = dataclasses.replace(busy.spec, metrics=("won", "kills"))
+    report = check(Environment(spec, busy.reset, step), episodes=3)
+    found = [f for f in report.findings if f.subject.startswith("metric")]
+    assert [f.level for f in found] == ([] if level is None else [level])
+    assert words in " ".join(str(report).split())
+    facts = dict(report.facts)
+    assert facts["metrics"] == "won, kills"
+    if level is None:
+        assert facts["played"].endswith("; won 50.0 %, kills 1")
 
 
 FOUND: dict[str, tuple[str, str, str]] = {

@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +98,10 @@ def rivals() -> CrossPlay:
     def step(key: Any, state: Any, action: Any) -> Any:
         state, outcome = plain.step(key, state, action)
         earned = 10.0 * action[0] + action[1]
-        return state, outcome._replace(reward=jnp.stack([earned, -earned]))
+        even = jnp.where(action[1] % 2 == 0, earned, jnp.nan)  # known only there
+        return state, outcome._replace(reward=jnp.stack([earned, -earned]), metrics=jnp.stack([earned, even]))
 
-    env = Environment(plain.spec, plain.reset, step)
+    env = Environment(replace(plain.spec, metrics=("paid", "even")), plain.reset, step)
     return crossplay.play(env, [constants("ones", 1, 1), constants("both", 0, 2)], (0,), jax.random.key(0), 3)
 
 
@@ -111,6 +113,20 @@ def test_rows_are_side_1_and_columns_side_2(rivals: CrossPlay) -> None:
     np.testing.assert_allclose(rivals.returns[1][1][..., 0, 0], [[0, 2], [20, 22]])
     np.testing.assert_allclose(rivals.together[:, 0, 0], [11, 11])
     np.testing.assert_allclose(rivals.together[1, 0, 1:], interval(np.array([0.0, 22.0]))[1:])
+
+
+def test_metrics_have_entries_of_their_own(rivals: CrossPlay) -> None:
+    """One metric is what side 1 earns at the end of an episode of one step; the other is not known of odd actions."""
+    said = rivals.as_json()["metrics"]
+    for part in ("mean", "low", "high"):
+        np.testing.assert_allclose(said["paid"][part], getattr(rivals, part)[..., 0])
+    np.testing.assert_allclose(said["even"]["mean"], [[np.nan, 11], [np.nan, 11]])
+    assert np.isnan(said["even"]["low"][:, 0]).all() and np.isfinite(said["even"]["low"][:, 1]).all()
+    tables = str(rivals).split("\n\n")
+    assert [table for table in tables if "mean over episodes" in table] == [
+        "paid, mean over episodes",
+        "even, mean over episodes",
+    ]
 
 
 def test_intervals_are_over_seeds(rivals: CrossPlay) -> None:

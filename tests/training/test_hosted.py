@@ -71,6 +71,8 @@ def test_the_run_is_the_devices(name: str, workers: int, tmp_path: Path, trainer
     for a, b in zip(mine, theirs, strict=True):
         assert a.keys() == b.keys() and a["return"] == pytest.approx(b["return"], abs=1e-5)
         assert a["episode_length"] == pytest.approx(b["episode_length"], abs=1e-5)
+        assert a["won"] == pytest.approx(b["won"], abs=1e-6) and a["gap"] == pytest.approx(b["gap"], abs=1e-5)
+    assert len({row["won"][0] for row in mine}) > 1
     states = [trainer.state for trainer in trainers]
     assert all(dict(trainer.layout.mesh.shape)["devices"] == 2 for trainer in trainers)
     ours, others = (jax.tree.leaves((state.learner, state.feed)) for state in states if state is not None)
@@ -109,6 +111,8 @@ def test_an_environment_that_breaks_takes_nothing_that_was_learned(tmp_path: Pat
     judged = run.evaluate(5)
     assert judged.returns.shape == (2, 5, 2) and (judged.lengths <= counters.HORIZON).all()
     assert str(run.evaluate(5)) == str(judged)
+    assert np.isin(judged.metrics["won"], (0, 1)).all() and judged.metrics["gap"].shape == (2, 5)
+    assert (judged.metrics["won"][judged.lengths < counters.HORIZON] == 1).all()  # nothing else ends one early
     with Image.open(run.replay(tmp_path / "play.gif", episodes=1, seed=1)) as picture:
         assert getattr(picture, "n_frames", 1) > 1
 

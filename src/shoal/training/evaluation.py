@@ -106,7 +106,7 @@ def known_mean(values: np.ndarray, axis: int | tuple[int, ...], keepdims: bool =
     known = np.isfinite(values)
     with np.errstate(invalid="ignore"):
         total = np.where(known, values, 0.0).sum(axis, dtype=np.float64, keepdims=keepdims)
-        return total / known.sum(axis, keepdims=keepdims)
+        return np.asarray(total / known.sum(axis, keepdims=keepdims))
 
 
 def _mean(values: np.ndarray) -> MetricMean:
