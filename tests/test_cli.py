@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal import cli
+from shoal.loading import load
 from shoal.presets import preset
 from shoal.training.progress import Progress
 from shoal.training.trainer import NonFiniteError, Trainer
@@ -103,6 +104,20 @@ def test_training_that_breaks_down_ends_with_one(shoal: Callable, monkeypatch: p
     assert shoal(*SPREAD) == (1, "", "shoal: value_loss is nan.\n")
 
 
+def test_a_name_for_one_agent_is_that_of_a_team(shoal: Callable, tmp_path: Path) -> None:
+    words = ["--num-envs", "2", "--rollout-length", "8", "--steps", "16", "--hidden", "8", "--epochs", "1"]
+    words += ["--minibatches", "2", "--eval-episodes", "0", "--no-tensorboard", "--no-progress", "--seeds", "2"]
+    code, _, err = shoal("train", "ppo", "mpe/simple", *words, "--env.horizon", "4", "--folder", tmp_path / "run")
+    assert code == 0, err
+    assert config(tmp_path / "run")["algorithm"] == "ippo"
+    code, _, err = shoal("train", "ppo", "mpe/simple", "--resume", tmp_path / "run", "--no-progress")
+    assert code == 0, err
+    team = load(tmp_path / "run", seed=1, greedy=False)
+    says = "ippo in mpe/simple, seed 1; {}4 numbers observed, 1 of 5 actions chosen; sampled)"
+    assert repr(team) == "Policies(" + says.format("one agent (agent_0); ")
+    assert repr(team.agent(0)) == "AgentPolicy(agent_0 of " + says.format("")
+
+
 def test_an_environment_of_ones_own(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Path(__file__).parents[1] / "examples" / "own_environment.py"
     (tmp_path / "walkers.py").write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
@@ -152,6 +167,17 @@ def test_curves_of_one_run_and_of_several(shoal: Callable, run: Path, tmp_path: 
         ("train mappo mpe/simple_spred", "did you mean 'mpe/simple_spread'?"),
         ("train mappo no_such_module:thing", "no module 'no_such_module'"),
         ("train mappo mpe/simple_spread --learning-rat 1", "has no flag --learning-rat; did you mean --learning-rate?"),
+        ("train mappo mpe/simple_spread --lr 1e-3", "has no flag --lr; did you mean --learning-rate?"),
+        ("train mappo mpe/simple_spread --clip-eps=0.1", "has no flag --clip-eps; did you mean --clip?"),
+        ("train qmix mpe/simple_spread --tau 0.01", "has no flag --tau; did you mean --target-rate?"),
+        ("train mappo mpe/simple_spread --total_timesteps 9", "did you mean --steps?"),
+        ("train mappo+ippo mpe/simple_tag --side1-lr 1", "did you mean --side1-learning-rate?"),
+        ("train mappo mpe/simple_spread --hidden", "--hidden needs a value: INT..."),
+        ("train mappo mpe/simple_spread --hidden --seeds 2", "--hidden needs a value: INT..."),
+        ("train mappo mpe/simple_spread --hidden=", "--hidden needs a value: INT..."),
+        ("train iddpg mpe/simple_tag --local_roles", "--local-roles needs a value: INT..."),
+        ("train ppo mpe/simple_spread", "ppo is for one agent, and mpe/simple_spread has 3: name ippo, which is ppo"),
+        ("train dqn mpe/simple_tag", "dqn is for one agent, and mpe/simple_tag has 4: name iql"),
         ("train mappo mpe/simple_spread --zzz", "--help lists them all"),
         ("train mappo mpe/simple_spread --env.agents 3", "did you mean --env.num-agents?"),
         ("train mappo mpe/simple_spread --seeds 1.5", "--seeds cannot be '1.5'; it takes INT."),

@@ -1,5 +1,6 @@
 """The command line, in process: what it lists and how it explains itself."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +20,10 @@ TUNED = preset("mappo", "mpe/simple_spread")
 
 def test_lists(shoal: Callable) -> None:
     code, out, _ = shoal("list", "algorithms")
-    assert code == 0 and [line.split()[0] for line in out.splitlines()] == sorted(algorithms.NAMES)
+    assert code == 0 and [line.split()[0] for line in out.splitlines()] == [
+        *sorted(algorithms.NAMES),
+        *sorted(algorithms.ALONE),
+    ]
     code, out, _ = shoal("list", "environments")
     assert code == 0 and "mpe/simple_spread            Cooperative navigation (Lowe et al. 2017).\n" in out
     assert all(len(line.split(maxsplit=1)) == 2 for line in out.splitlines()), "every environment says what it is"
@@ -51,6 +55,27 @@ def test_help_of_training_grows_with_what_is_named(shoal: Callable) -> None:
         "the preset's value is the default shown"
     )
     assert "--env.convention mpe2|openai" in out and "--hidden INT..." in out and "``" not in out
+
+
+def test_help_of_training_begins_with_what_matters(shoal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    for words, first in (
+        (
+            ["train", "mappo"],
+            ["--steps", "--seeds", "--num-envs", "--rollout-length", "--learning-rate", "--gamma", "--hidden"],
+        ),
+        (
+            ["train", "qmix"],
+            ["--steps", "--seeds", "--num-envs", "--rollout-length", "--learning-rate", "--gamma", "--hidden"],
+        ),
+        (["train"], ["--steps", "--seeds", "--num-envs", "--rollout-length"]),
+        (["train", "mappo+qmix", "mpe/simple_tag"], ["--steps", "--seeds", "--num-envs", "--rollout-length"]),
+    ):
+        code, out, _ = shoal(*words, "--help")
+        flags = re.findall(r"^\W (--[a-z0-9.-]+)", out, re.MULTILINE)
+        assert code == 0 and flags[: len(first)] == first and len(set(flags)) == len(flags)
+        assert max(map(len, out.splitlines()[1:])) <= 60, "every line fits the terminal"
+        assert out.split("\n\n")[1].count("\n") >= 1, "the first paragraph is wrapped"
 
 
 def test_every_hyper_parameter_has_help() -> None:

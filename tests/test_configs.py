@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal import algorithms
+from shoal import algorithms, synonyms
 from shoal.configs import check_names, flags_of, override
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.presets import PRESETS, preset
 from shoal.presets.off_policy import OFF_POLICY
+from shoal.synonyms import meant
 from shoal.training.settings import Settings
 
 CONFIGS = [Settings(), Body(), *(algorithms.get(name).Config() for name in algorithms.NAMES)]
@@ -148,12 +149,29 @@ def test_nested_fields_are_flat_flags() -> None:
         ("seed_", "seed"),
         ("number_of_envs", "num_envs"),
         ("minibatch", "minibatches"),
+        ("lr", "learning_rate"),
+        ("ent_coef", "entropy_coef"),
+        ("n_envs", "num_envs"),
+        ("total_timesteps", "steps"),
+        ("gae_lambda", "lam"),
+        ("n_epochs", "epochs"),
     ],
 )
 def test_an_unknown_flag_names_the_nearest(name: str, near: str) -> None:
     with pytest.raises(InputError, match=f"no setting '{name}'; did you mean '{near}'"):
         check_names({name: 1}, Settings(), algorithms.get("mappo").Config())
     check_names({near: 1}, Settings(), algorithms.get("mappo").Config())
+
+
+def test_what_options_are_called_elsewhere() -> None:
+    """Each leads to an option that some algorithm has, and no name of an option leads to another."""
+    known = {name for config in CONFIGS for name in flags_of(config)} | {"folder", "progress"}
+    for called, name in synonyms._MEANT.items():
+        assert name in known and called not in known, called
+    assert sum(map(len, synonyms._CALLED.values())) == len(synonyms._MEANT), "a word stands for one option"
+    assert (
+        meant("clip-range", ["gamma"]) is None and meant("side2_lr", ["side2_learning_rate"]) == "side2_learning_rate"
+    )
 
 
 @pytest.mark.parametrize("name", algorithms.NAMES)

@@ -37,7 +37,9 @@ def train(
     """Train ``algorithm`` in ``environment`` and return the finished run.
 
     Args:
-        algorithm: a name from ``shoal list algorithms``, or one for each side of the environment, as ``mappo+ippo``.
+        algorithm: a name from ``shoal list algorithms``, or one for each side of the environment, as ``mappo+ippo``. In
+            an environment of one agent ``ppo``, ``dqn``, ``a2c``, ``ddpg`` and ``td3`` are names too
+            (:data:`shoal.algorithms.ALONE`).
         environment: a name from ``shoal list environments``, ``package.module:factory`` of your own, that factory
             itself (a PettingZoo class, for example), or an :class:`Environment`, on the device or the host. What is not
             a name, :func:`resume` and :func:`open_run` need again.
@@ -52,7 +54,8 @@ def train(
         InputError: something cannot work as asked; raised before anything compiles.
         NonFiniteError: a metric became NaN or infinite; the last good checkpoint stands.
     """
-    name = registry.called(environment)
+    name, said = registry.called(environment), algorithm
+    algorithm = algorithms.canonical(said)
     module = algorithms.get(algorithm)
     settings, config = Settings(), module.Config()
     check_names(flags, settings, config)
@@ -64,6 +67,7 @@ def train(
     if (where / "run.json").exists():
         raise InputError(f"{where} already holds a run; resume that one, or choose another folder.")
     run = Run(where, algorithm, name, env or {}, settings, config, registry.make(environment, **(env or {})))
+    algorithms.check_alone(said, run.spec)
     run.by_name = isinstance(environment, str) or registry.can_be_named(environment)
     trainer = run.trainer(progress)  # raises on bad input before the folder exists
     manifest.write(where, run.as_json())

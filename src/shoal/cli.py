@@ -2,10 +2,10 @@
 
 import contextlib
 import dataclasses
-import difflib
 import io
-import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,8 +15,9 @@ import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from shoal.cli_commands import COMMANDS, help_text, version_text
-from shoal.cli_flags import REQUIRED, Anything, Flag, Values
+from shoal.cli_flags import REQUIRED, Anything, Command, Flag, Values
 from shoal.cli_output import abandon_output, fill_closed_streams, lenient_errors
+from shoal.cli_words import complaint, empty, stranger
 from shoal.errors import GameError, InputError, unknown
 from shoal.training.trainer import NonFiniteError
 
@@ -90,25 +91,30 @@ def _dispatch(args: list[str]) -> int:
     if args[0] not in COMMANDS:
         raise unknown("command", args[0], COMMANDS)
     command, args = COMMANDS[args[0]](args[1:])
-    return command.do(parse(command.prog, command.about, command.groups, args))
+    return command.do(parse(command, args))
 
 
-def parse(prog: str, about: str, groups: dict[str, list[Flag]], args: Sequence[str]) -> Values:
+def parse(command: Command, args: Sequence[str]) -> Values:
     """The value of every flag, by group. Where ``args`` ask for help, prints it and exits.
 
     Raises:
         InputError: something in ``args`` is not a flag, or a value does not fit its flag.
     """
-    kinds = {title: dataclasses.make_dataclass(title, map(_field, flags)) for title, flags in groups.items()}
-    fields = [(title, Annotated[kind, tyro.conf.OmitArgPrefixes]) for title, kind in kinds.items()]
+    prog, groups = command.prog, command.groups
     flags = [flag for group in groups.values() for flag in group]
+    if sentence := empty(flags, args):
+        raise InputError(sentence)
+    shown, fields = _arranged(command), []
+    for title, some in shown.items():
+        kind = dataclasses.make_dataclass(title, [_field(flag) for _, flag in some])
+        fields.append((title, Annotated[kind, tyro.conf.OmitArgPrefixes]))
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
             found, rest = tyro.cli(
                 dataclasses.make_dataclass("Flags", fields),
                 prog=prog,
-                description=about,
+                description=_wrapped(command.about),
                 args=_booleans(flags, args),
                 return_unknown_args=True,
                 registry=_REGISTRY,
@@ -116,10 +122,31 @@ def parse(prog: str, about: str, groups: dict[str, list[Flag]], args: Sequence[s
     except SystemExit as end:
         if not end.code:
             raise
-        raise InputError(_complaint(prog, flags, args, errors.getvalue())) from None
+        raise InputError(complaint(prog, flags, args, errors.getvalue())) from None
     if rest:
-        raise InputError(_stranger(prog, flags, rest[0]))
-    return {title: vars(getattr(found, title)) for title in groups}
+        raise InputError(stranger(prog, flags, rest[0]))
+    values: Values = {title: {} for title in groups}
+    for title, some in shown.items():
+        for group, flag in some:
+            values[group][flag.name] = getattr(getattr(found, title), flag.name)
+    return values
+
+
+def _arranged(command: Command) -> dict[str, list[tuple[str, Flag]]]:
+    """The flags as help shows them, each with the group that it is of: ``command.first``, then the others by group."""
+    every = [(title, flag) for title, flags in command.groups.items() for flag in flags]
+    named = {flag.name: (title, flag) for title, flag in every if not flag.prefix}
+    first = [named[name] for name in command.first if name in named]
+    shown = {"most_used": first} | {title: [] for title in command.groups}
+    for title, flag in every:
+        if (title, flag) not in first:
+            shown[title].append((title, flag))
+    return {title: flags for title, flags in shown.items() if flags}
+
+
+def _wrapped(text: str) -> str:
+    """A paragraph in lines as wide as the terminal; the library joins lines that are not indented."""
+    return textwrap.fill(text, shutil.get_terminal_size().columns, subsequent_indent="  ")
 
 
 def _booleans(flags: Sequence[Flag], args: Sequence[str]) -> list[str]:
@@ -194,40 +221,6 @@ def _anything_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | N
         is_instance=lambda _: True,
         str_from_instance=lambda x: [str(x)],
     )
-
-
-def _complaint(prog: str, flags: Sequence[Flag], args: Sequence[str], printed: str) -> str:
-    """One sentence in place of the box of text that the library prints."""
-    names = {flag.spelt: flag for flag in flags}
-    for word in re.findall(r"--[\w.-]*\w", printed):
-        if word not in names:
-            continue
-        given = _given(args, word)
-        if not given:
-            return f"{word} needs a value: {names[word].takes}"
-        return f"{word} cannot be {' '.join(given)!r}; it takes {names[word].takes}"
-    missing = [flag.spelt for flag in flags if flag.positional and flag.default is REQUIRED]
-    if missing:
-        return f"{prog} needs {' and '.join(missing)}; {prog} --help says more."
-    return " ".join(re.sub(r"[─-╿]", " ", printed).split())
-
-
-def _given(args: Sequence[str], name: str) -> list[str]:
-    """The words that stand after a flag."""
-    words = [word for arg in args for word in (arg.split("=", 1) if arg.startswith("--") else [arg])]
-    spelt = [word.replace("_", "-") if word.startswith("--") else word for word in words]
-    if name not in spelt:
-        return []
-    after = words[spelt.index(name) + 1 :]
-    return after[: next((i for i, word in enumerate(after) if word.startswith("--")), len(after))]
-
-
-def _stranger(prog: str, flags: Sequence[Flag], word: str) -> str:
-    if not word.startswith("-"):
-        return f"{prog} cannot place {word!r}; {prog} --help says what it takes."
-    near = difflib.get_close_matches(word, [flag.spelt for flag in flags], n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else f"{prog} --help lists them all."
-    return f"{prog} has no flag {word}; {hint}"
 
 
 def _say(sentence: str, code: int) -> int:

@@ -136,6 +136,7 @@ class List:
         """Print the lines."""
         if self.what == "algorithms":
             lines = {name: first_line(algorithms.get(name).__doc__) for name in algorithms.NAMES}
+            lines |= {name: f"{same}, in an environment of one agent." for name, same in algorithms.ALONE.items()}
         elif self.what == "environments":
             lines = {name: first_line(registry.factory_of(name).__doc__) for name in registry.names()} | _families()
         else:

@@ -64,10 +64,12 @@ class Flag:
     @property
     def within(self) -> str:
         """Its bounds, to stand after the default."""
-        if self.bounds is None:
-            return ""
-        several = any(typing.get_origin(one) is tuple for one in (self.hint, *typing.get_args(self.hint)))
-        return f"; {'each ' if several else ''}in {self.bounds.interval}"
+        return "" if self.bounds is None else f"; {'each ' if self.several else ''}in {self.bounds.interval}"
+
+    @property
+    def several(self) -> bool:
+        """Whether several values stand after it."""
+        return any(typing.get_origin(one) is tuple for one in (self.hint, *typing.get_args(self.hint)))
 
 
 Values = dict[str, dict[str, Any]]
@@ -85,6 +87,8 @@ class Command(NamedTuple):
     """Its flags, by group."""
     do: Callable[[Values], int]
     """Does it and returns the exit code."""
+    first: Sequence[str] = ()
+    """Names of the flags that help begins with."""
 
 
 def of_fields(config: Any, title: str, positional: Iterable[str] = ()) -> dict[str, list[Flag]]:
@@ -115,23 +119,14 @@ def of_fields(config: Any, title: str, positional: Iterable[str] = ()) -> dict[s
     return groups
 
 
-_EACH = "For every side that has it; None: each its own."
-
-
 def _for_all(flags: Iterable[Flag]) -> list[Flag]:
     """One flag in place of those of the same name, where they are of the same type."""
     found: dict[str, list[Flag]] = {}
     for flag in flags:
         found.setdefault(flag.name, []).append(flag)
+    each = "For every side that has it; None: each its own."
     return [
-        Flag(
-            name,
-            one.hint | None,
-            None,
-            f"{one.help} For every side that has it; None: each its own.",
-            bounds=one.bounds,
-            for_all=True,
-        )
+        Flag(name, one.hint | None, None, f"{one.help} {each}", bounds=one.bounds, for_all=True)
         for name, (one, *others) in found.items()
         if all(other.hint == one.hint for other in others)
     ]

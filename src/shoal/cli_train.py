@@ -22,6 +22,10 @@ _RESUME = Flag("resume", Path | None, None, "Continue the run in this folder fro
 _PROGRESS = Flag("progress", bool, True, "Show the live line and notes; warnings are shown in any case.")
 _OWN = (_FOLDER, _RESUME, _PROGRESS)
 
+_FIRST = ("steps", "seeds", "num_envs", "rollout_length", "learning_rate", "gamma", "hidden", "recurrent", "sharing")
+_FIRST += ("critic_input", "entropy_coef", "batch_size", "buffer_size", "time_limit", "folder", "resume")
+"""Flags that help begins with, as far as there are any."""
+
 
 def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     """``shoal train ALGORITHM ENVIRONMENT [flags]`` or ``shoal train --resume RUN [flags]``.
@@ -39,6 +43,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     run = api.open_run(folder) if folder else None
     if run is not None:
         held = [run.algorithm, run.environment]
+        words[:1] = map(algorithms.canonical, words[:1])
         if words != held[: len(words)]:
             raise InputError(f"{folder} holds a run of {' in '.join(held)}, not of {' in '.join(words)}.")
         words = held
@@ -61,23 +66,23 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
         flags = {flag.name: value for flag, value in changed if not flag.prefix}
         env = {flag.name: value for flag, value in changed if flag.prefix}
         if run is None:
-            where = own["folder"] or api.new_folder(words[0], words[1])
+            where = own["folder"] or api.new_folder(algorithms.canonical(words[0]), words[1])
             return _watched(where, partial(api.train, *words, env=env, folder=where), own["progress"], flags)
         if own["folder"] is not None:
             raise InputError("A resumed run stays in its folder, so --folder and --resume exclude each other.")
         return _watched(run.folder, partial(api.resume, run.folder), own["progress"], flags)
 
-    return Command(" ".join(["shoal train", *words]), _about(words, run), groups, do), rest
+    return Command(" ".join(["shoal train", *words]), _about(words, run), groups, do, _FIRST), rest
 
 
 def _groups(words: Sequence[str], run: api.Run | None, args: Sequence[str]) -> dict[str, list[Flag]]:
     """The flags of settings, algorithm and environment, as far as these are known."""
-    tuned = preset(words[0], words[1]) if len(words) == 2 else {}
+    tuned = preset(algorithms.canonical(words[0]), words[1]) if len(words) == 2 else {}
     groups = of_fields(run.settings if run else override(Settings(), tuned), "run")
     groups["run"] = [*_OWN, *groups["run"]]
     if words:
         config = run.config if run else override(algorithms.get(words[0]).Config(), tuned)
-        groups |= of_fields(config, words[0].replace("+", "_and_"))
+        groups |= of_fields(config, algorithms.canonical(words[0]).replace("+", "_and_"))
     if len(words) == 2 and run is None:
         groups["env"] = of_environment(words[1], {}, args)
     return groups

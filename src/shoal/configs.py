@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from shoal.errors import InputError, shortened, unknown
+from shoal.synonyms import meant
 from shoal.types import EnvSpec
 
 T = TypeVar("T")
@@ -58,6 +59,8 @@ def check_names(flags: Iterable[str], *configs: Any) -> None:
     known = {name for config in configs for name in [*flags_of(config), *_unprefixed(config)]}
     for name in flags:
         if name not in known:
+            if found := meant(name, known):
+                raise InputError(f"There is no setting {name!r}; did you mean {found!r}?")
             raise unknown("setting", name, known)
 
 

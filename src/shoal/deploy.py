@@ -1,6 +1,6 @@
 """Trained policies to act with: each agent needs its own observations and nothing else."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -31,6 +31,7 @@ class Policies:
         greedy: bool = True,
         seed: int = 0,
         wrapping: Wrapping | None = None,
+        title: str = "",
     ):
         """Policies to act with.
 
@@ -41,7 +42,9 @@ class Policies:
             greedy: act by the mode rather than by sampling.
             seed: of the samples.
             wrapping: what the environment was wrapped by in training; ``Policies.spec`` is as if it were not.
+            title: where they come from, for ``repr``; by default the environment's name.
         """
+        self._title = title or spec.name
         self._wrapping = (wrapping or Wrapping()).observing
         self._trained_for, self.spec, self.greedy = spec, unwrapped(spec, self._wrapping), greedy
         self._change, self._memory = change_of(self.spec, self._wrapping), None
@@ -49,6 +52,16 @@ class Policies:
         self._algorithm, self._key = algorithm, jax.random.key(seed)
         self._act = jax.jit(algorithm.act, static_argnums=4)
         self.reset()
+
+    def __repr__(self) -> str:
+        spec = self.spec
+        names = ", ".join(spec.agents[:4]) + (", …" if spec.num_agents > 4 else "")
+        agents = f"{spec.num_agents} agents ({names})" if spec.num_agents > 1 else f"one agent ({names})"
+        return f"Policies({self._title}; {agents}; {_spaces(spec, range(spec.num_agents))}; {self._how})"
+
+    @property
+    def _how(self) -> str:
+        return "greedy" if self.greedy else "sampled"
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -129,7 +142,9 @@ class Policies:
         if not isinstance(index, int) or not 0 <= index < self.spec.num_agents:
             raise InputError(f"There is no agent {name!r}; the agents are {', '.join(self.agents)}.")
         policy = self._learner.policy
-        team = Policies(self._trained_for, self._algorithm, policy, greedy=self.greedy, wrapping=self._wrapping)
+        team = Policies(
+            self._trained_for, self._algorithm, policy, greedy=self.greedy, wrapping=self._wrapping, title=self._title
+        )
         return AgentPolicy(team, index)
 
     def _state(self, given: Any) -> np.ndarray:
@@ -167,6 +182,10 @@ class AgentPolicy:
         self._team, self._index = team, index
         self.name = team.agents[index]
 
+    def __repr__(self) -> str:
+        team, i = self._team, self._index
+        return f"AgentPolicy({self.name} of {team._title}; {_spaces(team.spec, [i])}; {team._how})"
+
     def reset(self) -> None:
         """A new episode begins."""
         self._team.reset()
@@ -180,3 +199,19 @@ class AgentPolicy:
             masks = {name: np.ones(width) for name, width in zip(spec.agents, spec.action_dims, strict=True)}
             masks[spec.agents[i]] = legal
         return self._team.act(observations | {spec.agents[i]: observation}, masks)[self.name]
+
+
+def _spaces(spec: EnvSpec, which: Iterable[int]) -> str:
+    """What these agents see and do, in words."""
+    seen, acts = ({dims[i] for i in which} for dims in (spec.obs_dims, spec.action_dims))
+    if isinstance(spec.action, Discrete):
+        does = f"1 of {_to(acts)} actions"
+    else:
+        does = f"{_to(acts)} numbers in [{spec.action.low:g}, {spec.action.high:g}]"
+    return f"{_to(seen)} numbers observed, {does} chosen"
+
+
+def _to(numbers: set[int]) -> str:
+    """For example ``5``, or ``3 to 7``."""
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"

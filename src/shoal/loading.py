@@ -35,7 +35,8 @@ def load(folder: str | Path, *, seed: int | None = None, greedy: bool = True) ->
     algorithm = acting(run.algorithm, run.spec, run.config, run.settings)
     policy = saved_policy(Path(folder), algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE))
     one = jax.tree.map(lambda x: x[seed_index(run.settings, seed)], policy)
-    return Policies(run.spec, algorithm, one, greedy=greedy, wrapping=run.settings.wrapping)
+    title = f"{run.algorithm} in {run.environment}, seed {run.settings.seed if seed is None else seed}"
+    return Policies(run.spec, algorithm, one, greedy=greedy, wrapping=run.settings.wrapping, title=title)
 
 
 def made(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Algorithm:

@@ -3,7 +3,8 @@
 import importlib
 from typing import Any
 
-from shoal.errors import unknown
+from shoal.errors import InputError, unknown
+from shoal.spec import EnvSpec
 
 NAMES = (
     "coma",
@@ -31,17 +32,40 @@ NAMES = (
 ONE_REWARD = ("coma", "lica", "mapg", "mat", "qmix", "qplex", "qtran", "vdn")
 """Those that by default learn from the mean over the team where agents earn different rewards."""
 
+ALONE = {"a2c": "ia2c", "ddpg": "iddpg", "dqn": "iql", "ppo": "ippo", "td3": "matd3"}
+"""Algorithms for one agent, by the usual name, and the one here that is the same with a team of one."""
+
+
+def canonical(name: str) -> str:
+    """The name in :data:`NAMES`, or the names joined by ``+``, that ``name`` stands for."""
+    return "+".join(ALONE.get(part, part) for part in name.split("+"))
+
+
+def check_alone(name: str, spec: EnvSpec) -> None:
+    """Refuse the name of an algorithm for one agent where there are several.
+
+    Raises:
+        InputError: naming the algorithm for a team.
+    """
+    if name in ALONE and spec.num_agents > 1:
+        raise InputError(
+            f"{name} is for one agent, and {spec.name} has {spec.num_agents}: name {ALONE[name]}, which is {name} for "
+            f"each agent of a team, or another of 'shoal list algorithms'."
+        )
+
 
 def get(name: str) -> Any:
     """The algorithm's module, which has a ``Config`` and a ``make(spec, config, scale)``.
 
-    Names joined by ``+`` train one side of the environment each (:mod:`shoal.algorithms.sides`).
+    A name in :data:`ALONE` gives the module of the algorithm that it stands for. Names joined by ``+`` train one side
+    of the environment each (:mod:`shoal.algorithms.sides`).
 
     Raises:
         InputError: there is no such algorithm; the message names the nearest.
     """
     if "+" in name:
         return importlib.import_module("shoal.algorithms.sides").join(tuple(name.split("+")))
+    name = canonical(name)
     if name not in NAMES:
-        raise unknown("algorithm", name, NAMES)
+        raise unknown("algorithm", name, (*NAMES, *ALONE))
     return importlib.import_module(f"shoal.algorithms.{name}")

@@ -1,0 +1,59 @@
+"""What the command line says to words that it cannot use: one sentence each."""
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from shoal.cli_flags import REQUIRED, Flag
+from shoal.synonyms import meant
+
+
+def empty(flags: Sequence[Flag], args: Sequence[str]) -> str | None:
+    """What is said where a flag that takes several values is given none; None where there is no such flag.
+
+    The library would take that for an empty tuple, which for ``--hidden`` is a network without a hidden layer.
+    """
+    for flag in flags:
+        if flag.several and not flag.positional:
+            said = [word.partition("=")[0].replace("_", "-") for word in args]
+            if flag.spelt in said and not any(_given(args, flag.spelt)):
+                return f"{flag.spelt} needs a value: {flag.takes}"
+    return None
+
+
+def complaint(prog: str, flags: Sequence[Flag], args: Sequence[str], printed: str) -> str:
+    """One sentence in place of the box of text that the library prints."""
+    names = {flag.spelt: flag for flag in flags}
+    for word in re.findall(r"--[\w.-]*\w", printed):
+        if word not in names:
+            continue
+        given = _given(args, word)
+        if not given:
+            return f"{word} needs a value: {names[word].takes}"
+        return f"{word} cannot be {' '.join(given)!r}; it takes {names[word].takes}"
+    missing = [flag.spelt for flag in flags if flag.positional and flag.default is REQUIRED]
+    if missing:
+        return f"{prog} needs {' and '.join(missing)}; {prog} --help says more."
+    return " ".join(re.sub(r"[─-╿]", " ", printed).split())
+
+
+def _given(args: Sequence[str], name: str) -> list[str]:
+    """The words that stand after a flag."""
+    words = [word for arg in args for word in (arg.split("=", 1) if arg.startswith("--") else [arg])]
+    spelt = [word.replace("_", "-") if word.startswith("--") else word for word in words]
+    if name not in spelt:
+        return []
+    after = words[spelt.index(name) + 1 :]
+    return after[: next((i for i, word in enumerate(after) if word.startswith("--")), len(after))]
+
+
+def stranger(prog: str, flags: Sequence[Flag], word: str) -> str:
+    """What is said of a word that is no flag and no flag's value."""
+    if not word.startswith("-"):
+        return f"{prog} cannot place {word!r}; {prog} --help says what it takes."
+    name = word.partition("=")[0]
+    known = {flag.name: flag.spelt for flag in flags if not flag.prefix}
+    near = [known[found]] if (found := meant(name.removeprefix("--"), known)) else []
+    near = near or difflib.get_close_matches(name, [flag.spelt for flag in flags], n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else f"{prog} --help lists them all."
+    return f"{prog} has no flag {name}; {hint}"
