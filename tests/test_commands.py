@@ -169,7 +169,7 @@ OPTIONS = st.fixed_dictionaries(
         "on": st.booleans(),
         "perhaps": st.none() | st.booleans(),
         "size": st.lists(st.integers(-9, 9), min_size=1, max_size=3).map(tuple),
-        "words": st.lists(TEXT, max_size=3).map(tuple),
+        "words": st.lists(TEXT, min_size=1, max_size=3).map(tuple),
         "title": st.none() | TEXT,
         "anything": st.none() | st.booleans() | NUMBER | TEXT | st.lists(NUMBER, max_size=2),
         "shared_reward": st.none() | st.booleans(),
