@@ -17,8 +17,8 @@ from shoal.networks.body import Body
 
 KEY = jax.random.key(1)
 SPEC = make_spec()
-RATE, EPS = 10.0, 1e4
-"""A step size and an ε of Adam that make its first step RATE / EPS of the gradient."""
+RATE, EPS = 1.0, 1.0
+"""A step size and an ε of Adam whose first step, RATE · g / (|g| + EPS), shows the gradient g."""
 BASE = lica.Config(
     network=Body((4,), orthogonal=False),
     mixing_width=3,
@@ -151,7 +151,7 @@ def directions(size):
 def stepped(before, after):
     """What the step from ``before`` to ``after`` says that the slopes along the same directions were."""
     step = np.asarray(ravel_pytree(after)[0], np.float64) - np.asarray(ravel_pytree(before)[0], np.float64)
-    return directions(step.size) @ step * EPS / RATE
+    return directions(step.size) @ (step * EPS / (RATE - np.abs(step)))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -66,7 +67,7 @@ def test_actors_read_their_own_observation_and_nothing_of_the_others(with_id):
 
 
 def test_time_may_lead():
-    twice = Step(*(jnp.stack([x, x]) for x in STEP))
+    twice = jax.tree.map(lambda x: jnp.stack([x, x]), STEP)
     for kind in ("local", "concat", "state", "agent", "pruned"):
         source = critic_input(SPEC, kind, True)
         np.testing.assert_array_equal(source.features(twice)[1], source.features(STEP))

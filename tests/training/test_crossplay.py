@@ -251,7 +251,15 @@ def test_bad_input(folders: list[Path], shoal: Callable, words: str, said: str) 
 def test_options_that_the_spec_does_not_show(tmp_path: Path) -> None:
     """A weaker agent changes returns and nothing else."""
     runs = [
-        Run(tmp_path / name, "mappo", "toys:busy", env, Settings(), None, registry.make("toys:busy", **env))
+        Run(
+            tmp_path / name,
+            "mappo",
+            "toys:busy",
+            env,
+            Settings(),
+            algorithms.get("mappo").Config(),
+            registry.make("toys:busy", **env),
+        )
         for name, env in (("a", {}), ("b", {"death": 0.3}), ("c", {"death": 0.5}))
     ]
     assert runs[0].env.spec == runs[2].env.spec

@@ -144,4 +144,4 @@ def test_the_command_line_offers_it(shoal: Callable[..., tuple[int, str, str]]) 
     code, out, _ = shoal("train", "seps", "bps/1", "--help")
     text = " ".join(out.replace("│", " ").split())
     assert code == 0 and "--sharing shared|role|independent|learned|INT... " in text
-    assert "(default: learned)" in text and "--pretrain-steps INT" in text
+    assert "(default: learned; each in [0, 65535])" in text and "--pretrain-steps INT" in text
