@@ -29,6 +29,11 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
+# What training records of its folders stays out of the user's own state folder.
+_STATE = tempfile.TemporaryDirectory(prefix="shoal-tests-state-")
+atexit.register(_STATE.cleanup)
+os.environ["XDG_STATE_HOME"] = _STATE.name
+
 install_import_hook("shoal", "beartype.beartype")
 
 

@@ -1,9 +1,12 @@
 """What tests that train share."""
 
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+
+from shoal import opening
 
 UPDATES = 400
 """Of the run that is interrupted in many ways."""
@@ -61,6 +64,13 @@ class Whole(NamedTuple):
     folder: Path
     trainer: Any
     """As training left it."""
+
+
+def copied(folder: Path, to: Path) -> Path:
+    """A copy of a run's folder, recorded as the user's own as if it had been trained there."""
+    copy = Path(shutil.copytree(folder, to))
+    opening.remember(opening.open_run(copy))
+    return copy
 
 
 def damage(folder: Path) -> None:

@@ -13,14 +13,14 @@ from shoal.configs import check_names, options_from_json, override, spec_to_json
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.loading import load
+from shoal.opening import keep, open_run, permit_training
 from shoal.presets import preset
-from shoal.records import curves, manifest
+from shoal.records import curves
 from shoal.run import Run
-from shoal.run_file import described
 from shoal.training import crossplay as playing
 from shoal.training.crossplay import CrossPlay
 from shoal.training.settings import CHANGEABLE, Settings
-from shoal.types import Algorithm, AnyEnvironment
+from shoal.types import Algorithm
 
 __all__ = ["CrossPlay", "Run", "compare", "crossplay", "load", "new_folder", "open_run", "resume", "train"]
 
@@ -70,11 +70,13 @@ def train(
     algorithms.check_alone(said, run.spec)
     run.by_name = isinstance(environment, str) or registry.can_be_named(environment)
     trainer = run.trainer(progress)  # raises on bad input before the folder exists
-    manifest.write(where, run.as_json())
+    keep(run)
     return run.finish(trainer)
 
 
-def resume(folder: str | Path, *, environment: Any = None, progress: bool = True, **flags: Any) -> Run:
+def resume(
+    folder: str | Path, *, environment: Any = None, trust: bool = False, progress: bool = True, **flags: Any
+) -> Run:
     """Continue the run in ``folder`` from its newest sound checkpoint, bit for bit as if it had never stopped.
 
     A run that ended before its first checkpoint begins at the beginning.
@@ -82,6 +84,7 @@ def resume(folder: str | Path, *, environment: Any = None, progress: bool = True
     Args:
         folder: a run folder.
         environment: what a run was trained in that was not trained in a name.
+        trust: see :func:`open_run`.
         progress: show the live line.
         flags: ``steps`` to train longer (schedules stretch to the new length), ``devices`` on another machine, or how
             often to save and how to judge, or where environments are stepped; anything else would make it another run.
@@ -90,47 +93,17 @@ def resume(folder: str | Path, *, environment: Any = None, progress: bool = True
         InputError: the folder holds no run, a flag would change what is being trained, or there are fewer devices.
         CheckpointError: no checkpoint is sound.
     """
-    run = open_run(folder, environment)
+    run = open_run(folder, environment, trust=trust)
     wrong = sorted(set(flags) - CHANGEABLE)
     if wrong:
         raise InputError(f"{wrong[0]} cannot change in a resumed run; only {', '.join(sorted(CHANGEABLE))} can.")
+    permit_training(run, trust, flags)
     run.settings = override(run.settings, flags)
     run.settings.check()
     trainer = run.trainer(progress)
     trainer.restore()
-    manifest.write(run.folder, run.as_json())
+    keep(run)
     return run.finish(trainer)
-
-
-def open_run(folder: str | Path, environment: Any = None) -> Run:
-    """A run that was trained before, to evaluate, replay or plot.
-
-    Args:
-        folder: a run folder.
-        environment: what a run was trained in that was not trained in a name.
-
-    The environment is built when it is first needed, by :meth:`Run.evaluate` for example, which may therefore raise
-    :class:`InputError`: it cannot be built, or is not what it was.
-
-    Raises:
-        InputError: the folder holds no run.
-    """
-    said = described(Path(folder))
-
-    def build() -> AnyEnvironment:
-        if isinstance(environment, AnyEnvironment):
-            return registry.make(environment, **said.env)
-        if environment is None and not said.by_name:
-            raise InputError(
-                f"{folder} was trained in an Environment object, not in a name: give that environment again."
-            )
-        factory = said.environment if environment is None else environment
-        run.env_options = options_from_json(said.env, registry.options_of(factory))
-        return registry.make(factory, **run.env_options)
-
-    run = Run(Path(folder), said.algorithm, said.environment, said.env, said.settings, said.config, build, said.spec)
-    run.by_name = said.by_name
-    return run
 
 
 def compare(
@@ -148,6 +121,7 @@ def crossplay(
     greedy: bool = True,
     seed: int = 0,
     environment: Any = None,
+    trust: bool = False,
 ) -> CrossPlay:
     """Let the policies of several runs play against each other, or with each other where they earn together.
 
@@ -161,6 +135,7 @@ def crossplay(
         greedy: act by the mode rather than by sampling.
         seed: draws the starts of the episodes, the same for every entry of the matrix.
         environment: what the runs of folders were trained in, if not in a name.
+        trust: see :func:`open_run`.
 
     Raises:
         InputError: a folder holds no run, environments differ, or a side would be empty.
@@ -168,7 +143,8 @@ def crossplay(
     """
     if not runs:
         raise InputError("Cross-play needs at least one run.")
-    opened = [run if isinstance(run, Run) else open_run(run, environment) for run in runs]
+    opened = [run if isinstance(run, Run) else open_run(run, environment, trust=trust) for run in runs]
+    env = opened[0].env  # before anything else is asked of it: it is not imported for the folder of somebody else
     for run in opened[1:]:
         _check_same_environment(opened[0], run)
     chosen = playing.first_side(opened[0].spec, side)
@@ -178,7 +154,7 @@ def crossplay(
         algorithm = made.setdefault((run.algorithm, run.config, run.settings.rollout_length), run._acting())
         players.append(playing.Player(run.folder.resolve().name, run.algorithm, algorithm, run._learner()))
     workers = opened[0].settings.num_workers
-    return playing.play(opened[0].env, players, chosen, jax.random.key(seed), episodes, greedy, workers)
+    return playing.play(env, players, chosen, jax.random.key(seed), episodes, greedy, workers)
 
 
 def _check_same_environment(one: Run, other: Run) -> None:

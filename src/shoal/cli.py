@@ -18,6 +18,7 @@ from shoal.cli_commands import COMMANDS, help_text, version_text
 from shoal.cli_flags import REQUIRED, Anything, Command, Flag, Values
 from shoal.cli_output import abandon_output, fill_closed_streams, lenient_errors
 from shoal.cli_words import complaint, empty, stranger
+from shoal.environments import own_modules
 from shoal.errors import GameError, InputError, unknown
 from shoal.training.trainer import NonFiniteError
 
@@ -37,9 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = list(sys.argv[1:] if argv is None else argv)
     fill_closed_streams()
-    here = str(Path.cwd())
-    if here not in sys.path:  # environments named package.module:factory stand where one works
-        sys.path.insert(0, here)
+    own_modules.FOLDERS[:] = [str(Path.cwd())]  # environments named package.module:factory stand where one works
     with lenient_errors():
         return _guarded(args)
 

@@ -36,10 +36,13 @@ class Evaluate:
     """Sample actions instead of taking the most probable."""
     draw: Seed = 0
     """Seed of the starts of the episodes."""
+    trust: bool = False
+    """Import the environment that the folder names even if it is neither Shoal's nor an extra's and the folder is not
+    of your own training (docs/security.md)."""
 
     def __call__(self) -> int:
         """Print the score."""
-        run = api.open_run(self.run)
+        run = api.open_run(self.run, trust=self.trust)
         result = run.evaluate(self.episodes, greedy=not self.sampled, seed=self.draw)
         print(result)
         if run.settings.seeds > 1:
@@ -61,10 +64,13 @@ class Replay:
     """Which of the run's seeds to show; None for the best."""
     sampled: bool = False
     """Sample actions instead of taking the most probable."""
+    trust: bool = False
+    """Import the environment that the folder names even if it is neither Shoal's nor an extra's and the folder is not
+    of your own training (docs/security.md)."""
 
     def __call__(self) -> int:
         """Write the picture and print its path."""
-        run = api.open_run(self.run)
+        run = api.open_run(self.run, trust=self.trust)
         print(run.replay(self.output, episodes=self.episodes, greedy=not self.sampled, seed=self.seed))
         return 0
 
@@ -108,6 +114,9 @@ class Crossplay:
     """Seed of the starts of the episodes, the same for every entry."""
     output: Path | None = None
     """A .json file to write the numbers to as well."""
+    trust: bool = False
+    """Import the environment that the folder names even if it is neither Shoal's nor an extra's and the folder is not
+    of your own training (docs/security.md)."""
 
     def __call__(self) -> int:
         """Print a table for each side."""
@@ -116,7 +125,12 @@ class Crossplay:
         if self.output is not None and (self.output.suffix != ".json" or not self.output.parent.is_dir()):
             raise InputError(f"{self.output} is not a .json file in a folder that exists.")
         result = api.crossplay(
-            self.runs, side=self.side, episodes=self.episodes, greedy=not self.sampled, seed=self.draw
+            self.runs,
+            side=self.side,
+            episodes=self.episodes,
+            greedy=not self.sampled,
+            seed=self.draw,
+            trust=self.trust,
         )
         print(result)
         if self.output is not None:

@@ -19,8 +19,15 @@ from shoal.training.settings import Settings
 
 _FOLDER = Flag("folder", Path | None, None, "Where the run is kept; None for a new folder under runs/.")
 _RESUME = Flag("resume", Path | None, None, "Continue the run in this folder from its newest sound checkpoint.")
+_TRUST = Flag(
+    "trust",
+    bool,
+    False,
+    "With --resume: import the environment that the folder names even if it is neither Shoal's nor an extra's and the "
+    "folder is not of your own training (docs/security.md).",
+)
 _PROGRESS = Flag("progress", bool, True, "Show the live line and notes; warnings are shown in any case.")
-_OWN = (_FOLDER, _RESUME, _PROGRESS)
+_OWN = (_FOLDER, _RESUME, _TRUST, _PROGRESS)
 
 _FIRST = ("steps", "seeds", "num_envs", "rollout_length", "learning_rate", "gamma", "hidden", "recurrent", "sharing")
 _FIRST += ("critic_input", "entropy_coef", "batch_size", "buffer_size", "time_limit", "folder", "resume")
@@ -66,11 +73,13 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
         flags = {flag.name: value for flag, value in changed if not flag.prefix}
         env = {flag.name: value for flag, value in changed if flag.prefix}
         if run is None:
+            if own["trust"]:
+                raise InputError("--trust is for --resume; an environment that you name yourself needs no trust.")
             where = own["folder"] or api.new_folder(algorithms.canonical(words[0]), words[1])
             return _watched(where, partial(api.train, *words, env=env, folder=where), own["progress"], flags)
         if own["folder"] is not None:
             raise InputError("A resumed run stays in its folder, so --folder and --resume exclude each other.")
-        return _watched(run.folder, partial(api.resume, run.folder), own["progress"], flags)
+        return _watched(run.folder, partial(api.resume, run.folder, trust=own["trust"]), own["progress"], flags)
 
     return Command(" ".join(["shoal train", *words]), _about(words, run), groups, do, _FIRST), rest
 

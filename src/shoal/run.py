@@ -117,7 +117,7 @@ class Run:
         self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool = True, seed: int | None = None
     ) -> Path:
         """Write an animated picture of ``episodes`` episodes; ``seed`` is one of the run's (None: the best)."""
-        path = Path(path or self.folder / "replay.gif")
+        path = Path(path) if path else self._own_file("replay.gif")
         replay.check_format(path)  # before anything is played
         choose = seed is None and self.settings.seeds > 1
         judged = (self.evaluation or self.evaluate(64)) if choose else None
@@ -142,7 +142,7 @@ class Run:
 
     def curves(self, path: str | Path | None = None, metrics: Sequence[str] = ("return",)) -> Path:
         """Draw the learning curve with a confidence band over seeds."""
-        return curves.plot(self.folder, path or self.folder / "curves.png", metrics)
+        return curves.plot(self.folder, path or self._own_file("curves.png"), metrics)
 
     def policies(self, *, seed: int | None = None, greedy: bool = True) -> Policies:
         """What :func:`shoal.load` gives."""
@@ -151,6 +151,13 @@ class Run:
     def summary(self) -> str:
         """A few lines on what the run reached."""
         return report.summary(self.folder)
+
+    def _own_file(self, name: str) -> Path:
+        """A file of the folder to write to: through a link of somebody else's folder it could be any file."""
+        path = self.folder / name
+        if path.is_symlink():
+            raise InputError(f"{path} is a symbolic link, so it is not written to; name another file.")
+        return path
 
     def _acting(self) -> Algorithm:
         return acting(self.algorithm, self.spec, self.config, self.settings)

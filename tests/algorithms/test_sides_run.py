@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import shoal as library
+import trained
 from shoal import algorithms
 from shoal import run as running
 from shoal.algorithms import sides as composite
@@ -49,7 +50,7 @@ def test_it_trains_and_is_kept(run: library.Run) -> None:
 def test_it_resumes_to_the_bit(run: library.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Trainer] = []
     monkeypatch.setattr(running, "Trainer", lambda *args: made.append(Trainer(*args)) or made[-1])
-    stopped = Path(shutil.copytree(run.folder, tmp_path / "stopped"))
+    stopped = trained.copied(run.folder, tmp_path / "stopped")
     for part in ("checkpoints", "policy"):
         for later in [path for path in (stopped / part).iterdir() if path.name.isdigit() and int(path.name) > 2]:
             shutil.rmtree(later)

@@ -1,6 +1,5 @@
 """The run that nothing disturbed, which the tests of resuming compare with and take copies of."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -34,4 +33,4 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 @pytest.fixture
 def copy(whole: Whole, tmp_path: Path) -> Path:
     """A copy of its folder, to damage."""
-    return Path(shutil.copytree(whole.folder, tmp_path / "run"))
+    return trained.copied(whole.folder, tmp_path / "run")

@@ -14,12 +14,11 @@ import pytest
 
 import shoal as library
 import toys
-from shoal import algorithms
+from shoal import algorithms, opening
 from shoal.api import _check_same_environment
 from shoal.configs import override
 from shoal.environments import registry
 from shoal.errors import InputError
-from shoal.records import manifest
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.intervals import interval
 from shoal.run import Run
@@ -191,7 +190,7 @@ def untrained(folder: Path, algorithm: str, environment: str, seeds: int, **env:
     module, settings = algorithms.get(algorithm), Settings(seeds=seeds, rollout_length=8)
     config = override(module.Config(), {"hidden": (6,), "chunk_length": 8, "output_gain": 3.0})
     run = Run(folder, algorithm, environment, env, settings, config, registry.make(environment, **env))
-    manifest.write(folder, run.as_json())
+    opening.keep(run)
     learner = jax.jit(jax.vmap(run._acting().init))(jax.random.split(jax.random.key(seeds), seeds))
     Checkpoints(folder / "policy", 2).save(0, learner.policy, {"env": environment})
     return folder

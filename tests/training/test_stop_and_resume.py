@@ -14,6 +14,7 @@ import pytest
 
 import shoal
 import toys
+import trained
 from shoal import algorithms
 from shoal.configs import flags_of
 from shoal.records import log
@@ -87,7 +88,7 @@ def test_it_trains_resumes_and_acts(name: str, devices: int, tmp_path: Path, mon
     learned = {name for name, x in rows[-1].items() if isinstance(x, list)} - {"return", "episode_length"}
     assert all(np.isfinite(rows[-1][name]).all() for name in learned if "/" not in name) and len(learned) > 4
 
-    stopped = Path(shutil.copytree(whole, tmp_path / "stopped"))
+    stopped = trained.copied(whole, tmp_path / "stopped")
     for part in ("checkpoints", "policy"):
         for later in [path for path in (stopped / part).iterdir() if path.name.isdigit() and int(path.name) > 4]:
             shutil.rmtree(later)

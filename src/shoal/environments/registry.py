@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from shoal.environments import common_options
+from shoal.environments import common_options, own_modules
 from shoal.environments.adapters import foreign
 from shoal.environments.validation import check_spec, validate
 from shoal.errors import InputError, unknown
@@ -169,15 +169,31 @@ def factory_of(name: Any) -> Callable[..., Any]:
     for prefix, path in FAMILIES.items():
         if name.startswith(prefix):
             return _bound(_imported(path, name), name.removeprefix(prefix))
-    path = _FACTORIES.get(name, name)
-    if ":" not in path:
+    if built_in(name):
+        return _imported(_FACTORIES.get(name, name), name)
+    if ":" not in name:
         if not difflib.get_close_matches(name, _FACTORIES, cutoff=0.5):
             raise InputError(
                 f"There is no environment {name!r}; 'shoal list environments' names them all, and one of your own is "
                 f"'module:name'."
             )
         raise unknown("environment", name, _FACTORIES)
-    return _imported(path, name)
+    own_modules.reachable()
+    _refuse_standard(name.partition(":")[0], name)
+    factory = _imported(name, name)
+    inner = factory.func if isinstance(factory, functools.partial) else factory
+    _refuse_standard(getattr(inner, "__module__", None) or type(inner).__module__, name)
+    return factory
+
+
+def built_in(name: str) -> bool:
+    """Whether a name is one of :func:`names`, or leads straight to the factory of one."""
+    return name in _FACTORIES or name in _FACTORIES.values()
+
+
+def _refuse_standard(module: str, name: str) -> None:
+    if own_modules.standard(own_modules.top(module)):
+        raise InputError(f"{name!r} leads to the module {module!r} of Python itself, which has no environments.")
 
 
 def _bound(factory: Callable[..., Any], task: str) -> Callable[..., Any]:

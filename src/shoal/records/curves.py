@@ -69,6 +69,21 @@ def plot(
     Raises:
         InputError: a run has no log or lacks a metric, or the suffix is none of those.
     """
+    from matplotlib import rc_context
+
+    with rc_context({"text.usetex": False}):  # a matplotlibrc in the working directory could have LaTeX run
+        return _plot(folders, path, metrics, lines or {}, names, title, confidence)
+
+
+def _plot(
+    folders: Path | str | Sequence[Path | str],
+    path: Path | str | None,
+    metrics: Sequence[str],
+    lines: Mapping[str, float | int],
+    names: Sequence[str] | None,
+    title: str,
+    confidence: float,
+) -> Path:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -93,7 +108,7 @@ def plot(
             _curve(axes, steps / unit, values, f"{name}: " if len(runs) > 1 else "", style, confidence)
         _dress(axes, metric)
     panels[0].legend(frameon=False, fontsize=9, labelcolor=_INK, loc="best", handlelength=1.6)
-    _reference(panels[0], lines or {})
+    _reference(panels[0], lines)
     panels[-1].set_xlabel(f"Environment steps per seed{word}", color=_INK)
     panels[0].set_title(
         title or (names[0] if len(runs) == 1 else ""), loc="left", fontsize=12, fontweight="bold", color=_INK, pad=10

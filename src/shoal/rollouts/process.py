@@ -42,7 +42,8 @@ class Worker:
         orders, self.orders = os.pipe()
         self.answers, answers = os.pipe()
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), str(orders), str(answers), str(memory)],
+            # Without -P the working directory would come first, also for the standard library.
+            [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), str(orders), str(answers), str(memory)],
             stdin=subprocess.DEVNULL,
             pass_fds=(orders, answers, memory),
             env=dict.fromkeys(serving.LIMITS, "1") | os.environ,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.environments import own_modules
 from shoal.environments.adapters import infos, spaces
 from shoal.environments.adapters.camera import tracked
 from shoal.environments.adapters.limits import limits
@@ -52,6 +53,8 @@ def _game(
         import gymnasium
     except ModuleNotFoundError as error:
         raise InputError(f"{name} needs gymnasium: {install('gymnasium')}.") from error
+    if ":" in task:
+        own_modules.reachable()
     given = {"disable_env_checker": True, **options}
     if render:
         with contextlib.suppress(Exception), warnings.catch_warnings():  # what cannot draw is made without

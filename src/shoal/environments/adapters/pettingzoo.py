@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.environments import own_modules
 from shoal.environments.adapters.gymnasium import picture
 from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import Team, end
@@ -108,6 +109,8 @@ def _module(task: str, name: str) -> Any:
         raise InputError(f"{name} needs pettingzoo: {install('pettingzoo')}.") from error
     if ":" in task:
         raise InputError(f"{name} names a module and a class, which is named without the prefix: {task}.")
+    if own_modules.top(task) not in ("pettingzoo", "mpe2"):
+        own_modules.reachable()
     missing = ""
     for path in (task, f"pettingzoo.{task}"):
         try:

@@ -1,0 +1,75 @@
+"""Where Python finds the modules of the user's own environments, and which modules are installed. No JAX.
+
+The working directory may hold a file named like any library, so it is not on Python's path until a module of the user's
+own is asked for.
+"""
+
+import importlib.util
+import site
+import sys
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+
+FOLDERS: list[str] = []
+"""What the command line adds to Python's path for them: the working directory. Empty in Python, where the program that
+calls Shoal decides."""
+
+
+def reachable() -> None:
+    """Put :data:`FOLDERS` first on Python's path, before a module of the user's own is imported."""
+    sys.path[:0] = [folder for folder in FOLDERS if folder not in sys.path]
+
+
+def instead(folder: str | None) -> None:
+    """On the command line: look in ``folder``, where the module was when the run was trained, and nowhere else."""
+    if FOLDERS:
+        FOLDERS[:] = [folder] if folder else []
+
+
+def top(module: str) -> str:
+    """The first word of a module's name."""
+    return module.partition(".")[0]
+
+
+def places(package: str) -> list[Path] | None:
+    """Where a package lies, found without importing it; None if there is none, an empty list if it is built in."""
+    try:
+        found = importlib.util.find_spec(package)
+    except (ValueError, ImportError):  # a module that was made by hand
+        return []
+    if found is None:
+        return None
+    if found.has_location and found.origin:
+        return [Path(found.origin).absolute()]
+    return [Path(place).absolute() for place in found.submodule_search_locations or ()]
+
+
+def installed(package: str) -> bool:
+    """Whether a package lies where Python installs packages, rather than in a folder that merely is on its path."""
+    roots = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
+    roots += [site.getusersitepackages(), Path(np.__file__).parents[1]]  # beside what Shoal itself is made of
+    folders = [form for root in roots for form in (Path(root).absolute(), Path(root).resolve())]
+    found = places(package)
+    return bool(found) and all(any(path.is_relative_to(folder) for folder in folders) for path in found)
+
+
+def standard(package: str) -> bool:
+    """Whether a package (its first word) is of Python's standard library; a file of the same name before it is not."""
+    if package not in sys.stdlib_module_names:
+        return False
+    folder = Path(sysconfig.get_path("stdlib"))
+    return all(path.resolve().is_relative_to(folder.resolve()) for path in places(package) or ())
+
+
+def folder_of(module: str) -> str | None:
+    """The folder on Python's path that an imported module comes from; None if it is installed."""
+    found = sys.modules.get(top(module))
+    if found is None or installed(top(module)) or standard(top(module)):
+        return None
+    lies = places(top(module)) or []
+    if not lies:
+        return None
+    first = lies[0]
+    return str(first.parents[1] if first.name == "__init__.py" else first.parent)

@@ -1,0 +1,29 @@
+"""Symbolic links in a run folder: through one that leads out of it, training would write and delete elsewhere."""
+
+import os
+from pathlib import Path
+
+from shoal.errors import InputError
+
+
+def check_inside(folder: Path) -> None:
+    """Refuse a folder with a symbolic link that leads out of it.
+
+    Raises:
+        InputError: naming the link.
+    """
+    root = folder.resolve()
+    for here, folders, files in os.walk(root, followlinks=False):
+        for path in (Path(here) / name for name in (*folders, *files)):
+            if path.is_symlink() and not _target(path).is_relative_to(root):
+                raise InputError(
+                    f"{path} is a symbolic link that leads out of a run's folder that is not known to be of your own "
+                    f"training; say --trust (trust=True in Python) to have it written through."
+                )
+
+
+def _target(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # a link to itself
+        return Path(path.anchor)

@@ -1,0 +1,427 @@
+"""Folders of strangers: nothing that they name is imported or called, except what is Shoal's or an extra's."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import shoal as library
+import toys
+from shoal import algorithms, opening
+from shoal.environments import own_modules, permission, registry
+from shoal.errors import InputError
+from shoal.records import manifest, own_runs
+from shoal.records.checkpoint import Checkpoints
+from shoal.rollouts import process
+from shoal.run import Run
+from shoal.run_file import Described
+from shoal.training.settings import Settings
+
+TRAP = "from pathlib import Path\nPath(__file__).with_name('pwned').touch()\n"
+"""A module that leaves a trace where it is imported."""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory full of traps, and a path and modules that are put back."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    for name in ("evil", "gymnasium", "pettingzoo", "mpe2", "classic", "json", "gfootball", "smaclite", "jax_plugins"):
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text(TRAP, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(own_modules, "FOLDERS", [])
+    path = list(sys.path)
+    yield folder
+    sys.path[:] = path
+    for name in [name for name in sys.modules if own_modules.top(name) == "evil"]:
+        del sys.modules[name]
+
+
+def written(folder: Path, environment: str, options: dict[str, Any], **settings: Any) -> Path:
+    """The folder of a run in ``environment``, as a stranger may have written it."""
+    said = Described(
+        "mappo",
+        environment,
+        options,
+        True,
+        Settings(steps=1.0, **settings),
+        algorithms.get("mappo").Config(),
+        toys.coordination().spec,
+    )
+    manifest.write(folder, said.as_json())
+    (folder / "metrics.jsonl").write_text('{"step": 1, "return": [1.0]}\n', encoding="utf-8")
+    return folder
+
+
+def with_policy(folder: Path) -> Path:
+    """The folder with its initial policy."""
+    init = library.open_run(folder)._acting().init
+    Checkpoints(folder / "policy").save(0, jax.vmap(init)(jax.random.key(0)[None]).policy, {})
+    return folder
+
+
+CALLS: list[tuple[str, dict[str, Any], str]] = [
+    ("os:system", {"command": "touch pwned"}, "'os'"),
+    ("subprocess:getoutput", {"cmd": "touch pwned"}, "'subprocess'"),
+    ("evil:make", {}, "'evil'"),
+    ("evil.deep.down:Game", {}, "'evil.deep.down'"),
+    ("gymnasium:evil:X-v0", {}, "'evil'"),
+    ("gymnasium:evil.deep:X-v0", {}, "'evil.deep'"),
+    ("pettingzoo:evil", {}, "'evil'"),
+    ("pettingzoo:evil.deep", {}, "'evil.deep'"),
+    ("pettingzoo:os", {}, "'os'"),
+    ("pip:main", {"args": ["--version"]}, "'pip'"),
+    ("shoal.cli:main", {"argv": ["check", "evil:make"]}, "'shoal.cli'"),
+    ("shoal.environments.registry:make", {"name": "evil:make"}, "'shoal.environments.registry'"),
+    ("gymnasium.envs.registration:make", {"id": "evil:X-v0"}, "hand it 'evil:X-v0'"),
+    ("numpy:fromfile", {"file": "/etc/passwd"}, "hand it '/etc/passwd'"),
+    ("gymnasium:Ant-v5", {"xml_file": "./evil.xml"}, "hand it './evil.xml'"),
+    ("gymnasium:Ant-v5", {"camera": {"deep": ["module:name"]}}, "hand it 'module:name'"),
+    ("jaxmarl/hanabi", {"weights": "C:\\evil.pkl"}, "hand it 'C:\\\\evil.pkl'"),
+]
+
+COMMANDS = ["evaluate RUN", "replay RUN", "crossplay RUN RUN", "train --resume RUN"]
+
+
+@pytest.mark.parametrize(("name", "options", "said"), CALLS, ids=[name for name, _, _ in CALLS])
+def test_a_strangers_name_is_refused(
+    name: str, options: dict[str, Any], said: str, here: Path, shoal: Callable, tmp_path: Path
+) -> None:
+    folder = written(here / "run", name, options)
+    for call in (lambda: library.open_run(folder).evaluate(1), lambda: library.resume(folder, progress=False)):
+        with pytest.raises(InputError) as caught:
+            call()
+        assert said in str(caught.value) and "trust=True" in str(caught.value) and "\n" not in str(caught.value)
+    code, out, err = shoal("evaluate", folder, "--episodes", "1")
+    assert (code, out) == (2, "") and said in err and "--trust" in err and err.count("\n") == 1
+    assert not list(here.rglob("pwned")) and "evil" not in sys.modules
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_refuses(command: str, here: Path, shoal: Callable) -> None:
+    folder = with_policy(written(here / "run", "evil:make", {}))
+    code, out, err = shoal(*command.replace("RUN", str(folder)).split())
+    assert (code, out) == (2, "") and "'evil'" in err and "--trust" in err and err.count("\n") == 1
+    assert not list(here.rglob("pwned"))
+
+
+@pytest.mark.parametrize("name", ["os:system", "evil:make", "gymnasium:evil:X-v0"])
+def test_what_needs_no_environment_asks_for_no_trust(name: str, here: Path, shoal: Callable) -> None:
+    folder = written(here / "run", name, {"command": "touch pwned"})
+    assert shoal("curves", folder)[0] == 0 and shoal("curves", folder, folder, "--output", "two.png")[0] == 0
+    code, out, _ = shoal("train", "--resume", folder, "--help")
+    assert code == 0 and "--trust" in out
+    assert library.open_run(folder).summary() and library.open_run(folder).spec.num_agents == 2
+    assert library.load(with_policy(folder)).act(np.ones((2, 1))).shape == (2,)
+    assert not list(here.rglob("pwned"))
+
+
+NEVER: list[tuple[str, dict[str, Any], str]] = [
+    ("os:system", {"command": "touch pwned"}, "of Python itself"),
+    ("subprocess:getoutput", {"cmd": "touch pwned"}, "of Python itself"),
+    ("helpers:system", {"command": "touch pwned"}, "of Python itself"),
+    ("helpers:check_output", {"args": ["touch", "pwned"]}, "of Python itself"),
+    ("helpers:Popen", {"args": ["touch", "pwned"]}, "of Python itself"),
+    ("helpers:later", {}, "of Python itself"),
+    ("helpers:wipe", {"path": "x"}, "neither a class with reset, step and close nor a function"),
+    ("helpers:Report", {}, "neither a class with reset, step and close nor a function"),
+    ("helpers:count", {}, "neither a class with reset, step and close nor a function"),
+    ("numpy:array", {"object": 1}, "neither a class with reset, step and close nor a function"),
+    ("shoal.cli:main", {"argv": []}, "names a part of Shoal that is no environment"),
+    ("shoal.environments.registry:make", {"name": "helpers:wipe"}, "names a part of Shoal that is no environment"),
+]
+
+HELPERS = """
+import functools
+from os import system
+from pathlib import Path
+from subprocess import Popen, check_output
+
+import toys
+from shoal.types import Environment
+
+later = functools.partial(system, "touch pwned")
+
+def wipe(path: str = ""):
+    Path("pwned").touch()
+
+def count() -> int:
+    Path("pwned").touch()
+    return 1
+
+class Report:
+    def __init__(self):
+        Path("pwned").touch()
+
+def coordination() -> Environment:
+    return toys.coordination()
+
+def liar() -> Environment:
+    return 3
+"""
+
+
+@pytest.fixture
+def helpers(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A module of the user's own beside the traps; it defines an environment and much else."""
+    (here / "helpers.py").write_text(HELPERS, encoding="utf-8")
+    yield here
+    sys.modules.pop("helpers", None)
+
+
+@pytest.mark.parametrize(("name", "options", "said"), NEVER, ids=[name for name, _, _ in NEVER])
+def test_trust_calls_nothing_but_environments(
+    name: str, options: dict[str, Any], said: str, helpers: Path, shoal: Callable
+) -> None:
+    folder = written(helpers / "run", name, options)
+    code, out, err = shoal("evaluate", folder, "--trust")
+    assert (code, out) == (2, "") and said in err and err.count("\n") == 1
+    assert not list(helpers.rglob("pwned"))
+
+
+def test_trust_imports_an_environment_from_the_working_directory(helpers: Path, shoal: Callable) -> None:
+    folder = written(helpers / "run", "helpers:coordination", {})
+    assert "'helpers'" in shoal("evaluate", folder)[2]
+    code, _, err = shoal("evaluate", folder, "--trust")
+    assert code == 2 and "holds no trained policy yet" in err  # it was built; there is nothing to play with
+    assert "helpers" in sys.modules
+    said = shoal("evaluate", written(helpers / "liar", "helpers:liar", {}), "--trust")[2]
+    assert "gives a int, which is neither" in said
+
+
+def test_names_that_are_typed_work_from_the_working_directory(helpers: Path, shoal: Callable) -> None:
+    code, out, err = shoal("train", "mappo", "helpers:wipe", "--help")
+    assert code == 0 and "--env.path" in out, err
+    assert shoal("check", "helpers:coordination", "--episodes", "1")[0] in (0, 1)
+    assert "of Python itself" in shoal("check", "os:system", "--env.command", "touch pwned")[2]
+    assert "--trust is for --resume" in shoal("train", "mappo", "mpe/simple_spread", "--trust")[2]
+
+
+def test_the_working_directory_is_on_the_path_for_own_modules_only(helpers: Path, shoal: Callable) -> None:
+    shoal("train", "mappo", "mpe/simple_spread", "--help")
+    shoal("evaluate", written(helpers / "run", "mpe/simple_spread", {}))
+    assert str(helpers) not in sys.path
+    shoal("train", "mappo", "helpers:coordination", "--help")
+    assert sys.path[0] == str(helpers)
+
+
+def test_built_in_names_need_no_trust(here: Path) -> None:
+    for name, options in (("mpe/simple_spread", {"num_agents": 2}), ("shoal.environments.matrix:climbing", {})):
+        with pytest.raises(InputError, match="is not the environment it was"):
+            library.open_run(written(here / name.replace("/", "_"), name, options)).evaluate(1)
+
+
+@pytest.mark.parametrize(
+    "name", ["mpe/simple_spread", "gymnasium:CartPole-v1", "gymnasium:CartPole", "mamujoco/Ant-4x2", "lbf/8x8-2p-2f"]
+)
+def test_families_need_no_trust(name: str) -> None:
+    assert permission.beyond(name, {}) is None
+
+
+def test_pettingzoos_own_modules_need_no_trust() -> None:
+    assert permission.beyond("pettingzoo:mpe2.simple_tag_v3", {"num_good": 1}) is None
+    assert permission.beyond("pettingzoo:classic.tictactoe_v3", {}) is None
+
+
+def test_a_file_in_the_place_of_an_extra_is_not_imported(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where Python itself has put the working directory first, as in an interactive session."""
+    for name in [name for name in sys.modules if own_modules.top(name) in ("gfootball", "smaclite")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(here))
+    for name, package in (("football/5_vs_5", "gfootball"), ("smac/3m", "smaclite")):
+        folder = written(here / package / "run", name, {})
+        with pytest.raises(InputError, match=rf"import a '{package}' that does not lie where Python installs packages"):
+            library.open_run(folder).evaluate(1)
+    assert "'classic.tictactoe_v3'" in str(permission.beyond("pettingzoo:classic.tictactoe_v3", {}))
+    assert not list(here.rglob("pwned"))
+
+
+def test_gymnasiums_registry_can_lead_elsewhere(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gymnasium
+    from gymnasium.envs.registration import EnvSpec
+
+    monkeypatch.setitem(gymnasium.registry, "Trap-v0", EnvSpec("Trap-v0", entry_point="evil.deep:X"))
+    assert "'evil.deep'" in str(permission.beyond("gymnasium:Trap-v0", {}))
+    assert "'evil.deep'" in str(permission.beyond("gymnasium:Trap", {}))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="starts a POSIX program")
+def test_no_trap_of_a_working_directory_is_sprung(here: Path) -> None:
+    """The whole program, in a process of its own: no late import finds what lies there."""
+    run = written(here / "run", "pettingzoo:classic.tictactoe_v3", {})
+    code = "import sys; from shoal.cli import main; sys.exit(main(sys.argv[1:]))"
+    for words in (["evaluate", str(run)], ["curves", str(run)], ["train", "--resume", str(run), "--help"]):
+        command = [sys.executable, "-P", "-c", code, *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode in (0, 2) and "Traceback" not in done.stderr, done.stderr
+    assert not list(here.rglob("pwned"))
+
+
+def test_worker_processes_start_without_the_working_directory(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(process.subprocess, "Popen", lambda words, **_: started.append(words) or pytest.skip("started"))
+    with pytest.raises(pytest.skip.Exception):
+        process.Worker(0, [range(1)]).start(0, {})
+    assert started[0][1] == "-P"
+
+
+# The record of the user's own training.
+
+
+def own_run(folder: Path, environment: str = "helpers:coordination", **settings: Any) -> Run:
+    """A run as training leaves it, without the training."""
+    said = library.open_run(written(folder, environment, {}, **settings))
+    opening.keep(said)
+    return said
+
+
+def built(folder: Path) -> bool:
+    """Whether the environment of a folder is built without a flag."""
+    try:
+        return library.open_run(folder).env is not None
+    except InputError as error:
+        assert "trust=True" in str(error)
+        return False
+
+
+@pytest.fixture
+def importable(helpers: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(str(helpers))
+    return helpers
+
+
+def test_a_folder_of_ones_own_training_needs_no_flag(importable: Path, tmp_path: Path) -> None:
+    run = own_run(tmp_path / "run")
+    assert built(run.folder)
+    (tmp_path / "link").symlink_to(run.folder)
+    assert built(tmp_path / "link")
+
+
+def test_a_copy_or_a_change_is_another_folder(importable: Path, tmp_path: Path) -> None:
+    run = own_run(tmp_path / "run")
+    text = (run.folder / "run.json").read_text(encoding="utf-8")
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "run.json").write_text(text, encoding="utf-8")
+    assert not built(tmp_path / "copy")
+    said = json.loads(text)
+    for part, key, value in (
+        ("env", "horizon", 3),
+        ("settings", "address", "evil:6379"),
+        ("settings", "workers", "ray"),
+    ):
+        changed = json.loads(text)
+        changed["config"][part][key] = value
+        (run.folder / "run.json").write_text(json.dumps(changed), encoding="utf-8")
+        assert not built(run.folder), key
+    said["config"]["environment"] = "helpers:wipe"
+    (run.folder / "run.json").write_text(json.dumps(said), encoding="utf-8")
+    assert not built(run.folder)
+    (run.folder / "run.json").write_text(text, encoding="utf-8")
+    assert built(run.folder)
+
+
+def test_what_a_folder_contains_is_never_a_record(
+    importable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "run" / "state"))
+    run = own_run(tmp_path / "run")
+    assert not built(run.folder) and "cannot be recorded" in capsys.readouterr().err
+    monkeypatch.setenv("XDG_STATE_HOME", "state")  # relative to the working directory, which may be anybody's
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert own_runs.state_folder() == (tmp_path / "home" / ".local" / "state" / "shoal" / "runs").resolve()
+
+
+@pytest.mark.parametrize("damage", [b"", b"null", b"[]", b"{}", b'{"folder": 3}', b"\xff", b"[" * 10**5])
+def test_a_damaged_record_is_none(damage: bytes, importable: Path, tmp_path: Path) -> None:
+    run = own_run(tmp_path / "run")
+    own_runs._file(run.folder).write_bytes(damage)
+    assert not built(run.folder)
+    opening.remember(run)
+    assert built(run.folder)
+
+
+def test_a_record_that_cannot_be_written_is_a_warning(
+    importable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    run = own_run(tmp_path / "run")
+    assert "cannot be recorded" in capsys.readouterr().err and not built(run.folder)
+    own_run(tmp_path / "builtin", "mpe/simple_spread")
+    assert capsys.readouterr().err == ""  # it needs no record
+
+
+def test_many_processes_record_at_once(tmp_path: Path) -> None:
+    """A record is whole or not there, also where several write the same one."""
+    code = (
+        "import sys; from pathlib import Path; from shoal.records import own_runs\n"
+        "for i in range(50): own_runs.record(Path(sys.argv[1]), {'a': 1}, 'x' * 2000)"
+    )
+    folder = tmp_path / "run"
+    command = [sys.executable, "-c", code, str(folder)]
+    workers = [subprocess.Popen(command) for _ in range(2)]
+    seen = set()
+    while any(worker.poll() is None for worker in workers):
+        seen.add(own_runs.recorded(folder, {"a": 1}))
+    assert [worker.wait() for worker in workers] == [0, 0]
+    assert seen <= {None, own_runs.Record("x" * 2000)} and own_runs.recorded(folder, {"a": 1})
+    assert not list(own_runs.state_folder().glob(".*"))
+
+
+def test_the_module_comes_from_where_it_was_trained(helpers: Path, shoal: Callable, tmp_path: Path) -> None:
+    """A file of the same name in another working directory is not the module that was trained in."""
+    own_modules.FOLDERS[:] = [str(helpers)]
+    own_modules.reachable()
+    run = library.open_run(written(tmp_path / "run", "helpers:coordination", {}), trust=True)
+    assert run.env is not None
+    opening.keep(run)
+    folder = run.folder
+    sys.modules.pop("helpers")
+    sys.path.remove(str(helpers))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "helpers.py").write_text(TRAP, encoding="utf-8")
+    os.chdir(elsewhere)
+    assert "holds no trained policy yet" in shoal("evaluate", folder)[2]
+    assert Path(sys.modules["helpers"].__file__ or "").parent == helpers and not (elsewhere / "pwned").exists()
+
+
+# What training writes.
+
+
+def test_a_link_out_of_a_strangers_folder_is_not_followed(here: Path, shoal: Callable, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    (photos / "2024").mkdir(parents=True)
+    folder = written(here / "run", "mpe/simple_spread", {})
+    (folder / "inside").symlink_to(folder / "metrics.jsonl")
+    (folder / "checkpoints").symlink_to(photos)
+    code, _, err = shoal("train", "--resume", folder)
+    assert code == 2 and "checkpoints is a symbolic link that leads out" in err and err.count("\n") == 1
+    assert (photos / "2024").exists()
+    (folder / "checkpoints").unlink()
+    (folder / "curves.png").symlink_to(tmp_path / "mine.txt")
+    (tmp_path / "mine.txt").write_text("mine")
+    for words in (["curves", str(folder)], ["train", "--resume", str(folder)]):
+        code, _, err = shoal(*words)
+        assert code == 2 and "is a symbolic link" in err
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_a_strangers_folder_joins_no_cluster(here: Path, shoal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster executes what it is sent and sends what is unpickled."""
+    monkeypatch.setattr("shoal.rollouts.ray_library.connect", lambda *_: pytest.fail("connected"))
+    folder = written(here / "run", "gymnasium:CartPole-v1", {}, workers="ray", address="evil:6379")
+    code, _, err = shoal("train", "--resume", folder)
+    assert code == 2 and "would use a Ray cluster" in err and "--trust" in err
+
+
+def test_every_family_says_what_it_imports() -> None:
+    assert permission.PACKAGES.keys() == registry.FAMILIES.keys()
