@@ -215,7 +215,7 @@ def test_the_end_of_training_can_be_pasted(
     assert len(lines) == 3
     opened: list[Path] = []
 
-    def opening(where: Any, *_: Any) -> Any:
+    def opening(where: Any, *_: Any, **__: Any) -> Any:
         opened.append(Path(where))
         raise InputError("enough")
 

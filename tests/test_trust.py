@@ -37,7 +37,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text(TRAP, encoding="utf-8")
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(own_modules, "FOLDERS", [])
     path = list(sys.path)
     yield folder
     sys.path[:] = path
@@ -378,8 +377,8 @@ def test_many_processes_record_at_once(tmp_path: Path) -> None:
 
 def test_the_module_comes_from_where_it_was_trained(helpers: Path, shoal: Callable, tmp_path: Path) -> None:
     """A file of the same name in another working directory is not the module that was trained in."""
-    own_modules.FOLDERS[:] = [str(helpers)]
-    own_modules.reachable()
+    with own_modules.found_in(str(helpers)):
+        own_modules.reachable()
     run = library.open_run(written(tmp_path / "run", "helpers:coordination", {}), trust=True)
     assert run.env is not None
     opening.keep(run)

@@ -38,8 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = list(sys.argv[1:] if argv is None else argv)
     fill_closed_streams()
-    own_modules.FOLDERS[:] = [str(Path.cwd())]  # environments named package.module:factory stand where one works
-    with lenient_errors():
+    # Environments named package.module:factory stand where one works.
+    with lenient_errors(), own_modules.found_in(str(Path.cwd())):
         return _guarded(args)
 
 

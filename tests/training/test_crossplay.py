@@ -220,7 +220,7 @@ def test_the_command(rivals: CrossPlay, shoal: Callable, tmp_path: Path, monkeyp
     monkeypatch.setattr("shoal.api.crossplay", lambda *runs, **how: asked.append((runs, how)) or rivals)
     words = ["--episodes", "3", "--sampled", "--draw", "1", "--side", "left", "3", "--output", tmp_path / "matrix.json"]
     assert shoal("crossplay", "a", "b", *words) == (0, f"{rivals}\n", "")
-    how = {"side": ("left", "3"), "episodes": 3, "greedy": False, "seed": 1}
+    how = {"side": ("left", "3"), "episodes": 3, "greedy": False, "seed": 1, "trust": False}
     assert asked == [(((Path("a"), Path("b")),), how)]
     said = json.loads((tmp_path / "matrix.json").read_text(encoding="utf-8"))
     np.testing.assert_allclose(said["mean"], rivals.mean)

@@ -8,24 +8,37 @@ import importlib.util
 import site
 import sys
 import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-FOLDERS: list[str] = []
-"""What the command line adds to Python's path for them: the working directory. Empty in Python, where the program that
-calls Shoal decides."""
+_folders: list[str] | None = None
+"""What the command line adds to Python's path for them; None in Python, where the program that calls Shoal decides."""
+
+
+@contextmanager
+def found_in(folder: str) -> Iterator[None]:
+    """On the command line: modules of the user's own are looked for in ``folder``, too, the working directory."""
+    global _folders
+    before, _folders = _folders, [folder]
+    try:
+        yield
+    finally:
+        _folders = before
 
 
 def reachable() -> None:
-    """Put :data:`FOLDERS` first on Python's path, before a module of the user's own is imported."""
-    sys.path[:0] = [folder for folder in FOLDERS if folder not in sys.path]
+    """Put the folders first on Python's path, before a module of the user's own is imported."""
+    sys.path[:0] = [folder for folder in _folders or () if folder not in sys.path]
 
 
 def instead(folder: str | None) -> None:
     """On the command line: look in ``folder``, where the module was when the run was trained, and nowhere else."""
-    if FOLDERS:
-        FOLDERS[:] = [folder] if folder else []
+    global _folders
+    if _folders is not None:
+        _folders = [folder] if folder else []
 
 
 def top(module: str) -> str:
