@@ -1,6 +1,9 @@
 """A small game on the host that does everything right, and the same game with one fault at a time."""
 
 import functools
+import os
+import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -88,6 +91,13 @@ FAULTS: dict[str, Alter] = {
     "undead": at(4, put("discount", 1, 0.0)),
     "chance": lambda game, out: put("obs", (0, 1), np.random.default_rng().random())(game, out),
     "memory": lambda game, out: put("obs", (0, 1), game.total)(game, out),
+    "segfault": at(3, lambda game, out: os.kill(os.getpid(), signal.SIGSEGV)),
+    "exit": at(3, lambda game, out: os._exit(3)),
+    "sys.exit": at(3, lambda game, out: sys.exit("enough")),
+    "exit at reset": at(0, lambda game, out: os._exit(4)),
+    "hang": at(3, lambda game, out: time.sleep(60)),
+    "child keeps the pipe": at(3, lambda game, out: (os.fork() and os._exit(5)) or time.sleep(60)),
+    "prints": lambda game, out: print("noise"),
     "raises": at(3, fall_apart),
     "raises at reset": at(0, fall_apart),
 }
@@ -104,6 +114,8 @@ class Game:
     def __init__(self, fault: str = "", render: bool = False):
         if fault == "unmakeable":
             fall_apart(None, None)  # type: ignore[arg-type]
+        if fault == "exit on making":
+            os._exit(6)
         self.fault, self.t, self.length, self.total = fault, 0, 0, 0
         self.spec = replace(SPEC, **SPECS.get(fault, {}))
         self.random = np.random.default_rng()
@@ -134,8 +146,28 @@ class Game:
     def close(self) -> None:
         if self.fault == "slow to close":
             time.sleep(0.02)
+        if self.fault == "exit on closing":
+            os._exit(7)
         if self.fault == "raises on closing":
             fall_apart(self, None)  # type: ignore[arg-type]
+
+
+def nan_then_exit(game: "Game", out: Moment) -> None:
+    FAULTS["nan"](game, out)
+    if game.t == 6:
+        os._exit(9)
+
+
+FAULTS["nan, then exit"] = nan_then_exit
+made: list["Game"] = []
+
+
+def second_exits() -> "Game":
+    """A sound game; in one process, the second that is made ends it."""
+    if made:
+        os._exit(10)
+    made.append(Game())
+    return made[-1]
 
 
 calls: list[dict[str, Any]] = []
@@ -156,3 +188,24 @@ def flexible(fault: str = "", **options: Any) -> HostEnvironment:
     """A game that takes any option, and does nothing with it."""
     calls.append(options)
     return make(fault)
+
+
+def calls_back() -> Any:
+    """A device environment whose host callback ends the process on step 3."""
+    import jax
+    import jax.numpy as jnp
+
+    import toys
+
+    spec = toys.spec_of("faulty/device", (1,), Discrete(2), HORIZON)
+
+    def look(t: Any) -> np.ndarray:
+        if t == 3:
+            os._exit(8)
+        return np.float32(t)
+
+    def shown(t: Any, first: bool) -> Any:
+        seen = jax.pure_callback(look, jax.ShapeDtypeStruct((), jnp.float32), t)
+        return t, toys.step_of(spec, jnp.ones(1) * seen, 0.0, False, False, first)
+
+    return toys.Environment(spec, lambda key: shown(jnp.int32(0), True), lambda key, t, action: shown(t + 1, False))

@@ -45,7 +45,7 @@ def test_nothing_is_found_where_all_is_well() -> None:
 def test_metrics_are_finite_known_and_shares(
     values: tuple[float, float], level: Any, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspection, "vmapped_rate", lambda env: (1.0, 1.0))
+    monkeypatch.setattr("shoal.checking.speed.vmapped_rate", lambda env: (1.0, 1.0))
     busy = toys.busy(end=0.0, death=0.0)
 
     def step(*moment: Any) -> Any:
@@ -140,6 +140,61 @@ def test_the_traceback_is_the_environments_own() -> None:
     assert "shoal/checking" not in detail
 
 
+LOST: dict[str, str] = {
+    "segfault": "step 3 of episode 1 (seed 0), given the joint action [0, 1], ended its process, with signal 11 (SIG",
+    "exit": "step 3 of episode 1 (seed 0), given the joint action [0, 1], ended its process, with exit code 3",
+    "sys.exit": "step 3 of episode 1 (seed 0), given the joint action [0, 1], raised SystemExit: enough",
+    "exit at reset": "being reset (episode 1, seed 0) ended its process, with exit code 4",
+    "hang": "step 3 of episode 1 (seed 0), given the joint action [0, 1], did not return within 2 s",
+    "child keeps the pipe": "given the joint action [0, 1], ended its process, with exit code 5",
+    "exit on making": "making the environment ended its process, with exit code 6",
+    "exit on closing": "closing the environment ended its process, with exit code 7",
+}
+
+
+@pytest.mark.parametrize("fault", LOST)
+def test_a_crash_an_exit_and_a_hang_are_reported(fault: str) -> None:
+    report = check(faulty.make(fault), timeout=2.0)
+    finding = only(report)
+    assert (finding.level, finding.subject) == ("error", "exception") and LOST[fault] in finding.sentence, finding
+    assert report.verdict.startswith("NOT READY")
+    if fault in ("segfault", "hang", "sys.exit"):
+        assert "faulty.py" in finding.detail and "shoal/checking" not in finding.detail
+        last = [line for line in finding.detail.splitlines() if line.startswith("  File")][-1]
+        assert last.endswith("in <lambda>"), finding.detail
+
+
+def test_a_crash_in_a_copy_is_reported() -> None:
+    """The first copy is sound; the process ends as the second is made."""
+    finding = only(check(HostEnvironment(faulty.SPEC, faulty.second_exits)))
+    assert "playing the first episode's seed and actions a second time ended its process" in finding.sentence
+
+
+def test_what_was_found_before_a_crash_is_kept() -> None:
+    subjects = {f.subject for f in check(faulty.make("nan, then exit")).findings}
+    assert subjects == {"observation", "exception"}
+
+
+def test_a_host_callback_of_a_device_environment_that_exits() -> None:
+    sentences = [f.sentence for f in check("faulty:calls_back", episodes=1).findings if f.level == "error"]
+    assert len(sentences) == 1 and "step 3 of episode 1" in sentences[0] and "with exit code 8" in sentences[0]
+
+
+def test_what_it_prints_is_not_in_the_report(capfd: pytest.CaptureFixture[str]) -> None:
+    from shoal import cli
+
+    assert cli.main(["check", "faulty:make", "--env.fault", "prints", "--episodes", "1"]) == 0
+    said = capfd.readouterr()
+    assert "noise" not in said.out and "noise" in said.err
+
+
+def test_it_can_be_played_in_this_process() -> None:
+    report = check(faulty.make("raises"), isolate=False)
+    assert "raised ValueError: a wheel fell off" in only(report).sentence
+    assert "in this process" in dict(report.facts)["played"]
+    assert "in this process" in dict(check(HostEnvironment(faulty.SPEC, lambda: faulty.Game())).facts)["played"]
+
+
 def test_a_slow_close(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection, "SLOW", 0.01)
     finding = only(check(faulty.make("slow to close")))
@@ -160,8 +215,8 @@ def test_too_few_steps_to_see_an_end() -> None:
     assert only(check("faulty:make", steps=4)).sentence.startswith("no episode ended within the 4 steps played")
 
 
-@pytest.mark.parametrize("wrong", [{"episodes": 0}, {"steps": 0}, {"seed": -1}])
-def test_arguments_out_of_range(wrong: dict[str, int]) -> None:
+@pytest.mark.parametrize("wrong", [{"episodes": 0}, {"steps": 0}, {"seed": -1}, {"timeout": 0.0}, {"timeout": 1e30}])
+def test_arguments_out_of_range(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         check("faulty:make", **wrong)  # type: ignore[arg-type]
 
@@ -170,7 +225,7 @@ def test_arguments_out_of_range(wrong: dict[str, int]) -> None:
 
 
 def test_a_device_environment_with_dead_agents_and_moving_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspection, "vmapped_rate", lambda env: (1.0, 1.0))
+    monkeypatch.setattr("shoal.checking.speed.vmapped_rate", lambda env: (1.0, 1.0))
     report = check(toys.busy(), episodes=8)
     assert report.ok and {f.subject for f in report.findings} <= {"agents that vanish", "time limit", "metric luck"}
     assert report.train == 'shoal.train("mappo", environment)'
@@ -232,7 +287,7 @@ def test_options_that_only_the_environment_knows(shoal: Callable, monkeypatch: p
     words += ["--env.dynamic", "True"]
     expected = {"size": [1, 2], "max_cycles": 30, "mode": "easy", "rate": 0.5, "dynamic": True}
     faulty.calls.clear()
-    code, out, _ = shoal("check", "faulty:flexible", *words)
+    code, out, _ = shoal("check", "faulty:flexible", *words, "--no-isolate")  # where the calls can be seen
     assert code == 0 and faulty.calls == [expected]
     assert "--env.max-cycles 30" in out.splitlines()[-1]
     asked: dict[str, Any] = {}

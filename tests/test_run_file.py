@@ -20,7 +20,7 @@ import toys
 from shoal import algorithms
 from shoal.configs import flags_of, spec_to_json
 from shoal.environments import registry
-from shoal.environments.validation import LARGEST
+from shoal.environments.spec_rules import LARGEST
 from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import CheckpointError, InputError
 from shoal.records import configuration, manifest

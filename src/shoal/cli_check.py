@@ -11,6 +11,8 @@ _FLAGS = [
     Flag("episodes", int, 5, "Episodes to play, each from a seed of its own."),
     Flag("steps", int, 5000, "Steps to play in all at the most."),
     Flag("seed", int, 0, "Seed of the first episode, and of the actions."),
+    Flag("timeout", float, 60.0, "Seconds after which a reset or a step counts as a hang."),
+    Flag("isolate", bool, True, "Play in a process of its own, so that a crash or a hang is reported, not suffered."),
 ]
 
 

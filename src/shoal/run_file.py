@@ -9,7 +9,7 @@ from typing import Any
 from shoal import algorithms
 from shoal.bounds import check
 from shoal.configs import flags_of, override, spec_to_json, typed
-from shoal.environments.validation import LONGEST, check_spec
+from shoal.environments.spec_rules import LONGEST, check_spec
 from shoal.errors import InputError, shortened, unknown
 from shoal.records import manifest
 from shoal.records.configuration import migrated

@@ -15,7 +15,7 @@ import toys
 from shoal import api
 from shoal.algorithms import mappo
 from shoal.configs import override
-from shoal.environments.validation import COLUMNS
+from shoal.environments.spec_rules import COLUMNS
 from shoal.errors import InputError
 from shoal.records import log
 from shoal.training import sharding

@@ -1,35 +1,41 @@
 """``check``: build an environment, play it, repeat what was played, time it, and gather what the rules say."""
 
-import contextlib
-import pickle
-import time
-import traceback
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from shoal.checking import metrics, rules, sense
-from shoal.checking.play import DevicePlayer, Episode, HostPlayer, Player, play, repeat
+from shoal.checking import metrics, process, rules, sense
+from shoal.checking.faults import PlayError
+from shoal.checking.play import Copy, Episode, play, repeat
 from shoal.checking.report import Finding, Report, describe, ordered
-from shoal.checking.speed import ENVS, vmapped_rate
+from shoal.checking.speed import ENVS
+from shoal.checking.subject import Built, Here
 from shoal.environments import registry
 from shoal.environments.spelling import commands
-from shoal.environments.validation import check_spec, validate
 from shoal.errors import InputError
 from shoal.game import Moment
-from shoal.types import Environment
+from shoal.spec import EnvSpec
 
 REPEATED = 1000
 """Steps of the first episode that are played again, to see whether they go alike."""
+BUILDING = 300.0
+"""Seconds that building an environment, or compiling it, may take."""
+LONGEST = 1e6
+"""Seconds that ``timeout`` may be."""
 SLOW = 2.0
 """Seconds that closing may take."""
 
 
 def check(
-    environment: Any, *, env: Mapping[str, Any] | None = None, episodes: int = 5, steps: int = 5000, seed: int = 0
+    environment: Any,
+    *,
+    env: Mapping[str, Any] | None = None,
+    episodes: int = 5,
+    steps: int = 5000,
+    seed: int = 0,
+    timeout: float = 60.0,
+    isolate: bool = True,
 ) -> Report:
     """Play random legal actions in an environment and say what is wrong with it, and how fast it is.
 
@@ -39,6 +45,11 @@ def check(
         episodes: episodes to play, each from a seed of its own.
         steps: steps to play in all at the most.
         seed: the seed of the first episode, and of the actions.
+        timeout: seconds after which a reset or a step counts as a hang; building and compiling may take
+            :data:`BUILDING` seconds.
+        isolate: play in a process of its own, so that a crash, an exit or a hang is reported with the action that led
+            to it. An environment that no other process can import, a device environment given as an object for
+            example, is played in this one.
 
     Raises:
         InputError: there is no such environment, its library is missing, or an argument is out of range.
@@ -48,115 +59,121 @@ def check(
             raise InputError(f"{name} must be at least 1, not {value}.")
     if not 0 <= seed < 2**31:
         raise InputError(f"seed must lie between 0 and 2147483647, not {seed}.")
+    if not 0 < timeout <= LONGEST:
+        raise InputError(f"timeout must lie between 0 and {LONGEST:g} s, not at {timeout:g}.")
     options = dict(env or {})
-    name, findings, facts = registry.called(environment), [], []
+    findings: list[Finding] = []
+    facts: list[tuple[str, str]] = []
+    subject = process.start(environment, options, isolate)
     try:
-        made = registry.make(environment, **options)
-    except InputError:
-        raise
-    except Exception as error:
-        findings.append(_raised("making the environment", error))
-    else:
-        _inspect(made, findings, facts, episodes, steps, seed)
+        _inspect(Checked(subject, timeout), environment, options, findings, facts, episodes, steps, seed)
+    finally:
+        subject.end()
     train, again = commands(environment, options)
-    return Report(name, ordered(findings), tuple(facts), train, again)
+    return Report(registry.called(environment), ordered(findings), tuple(facts), train, again)
+
+
+class Checked(NamedTuple):
+    """The environment under check."""
+
+    subject: process.Process | Here
+    timeout: float
+
+    def copy(self, number: int) -> Copy:
+        """One of its copies."""
+        return Copy(self.subject.call, number, self.timeout)
+
+    def slowly(self, method: str, *arguments: Any) -> Any:
+        """Call what builds or compiles something."""
+        return self.subject.call(method, *arguments, limit=max(self.timeout, BUILDING))
 
 
 def _inspect(
-    env: Any, findings: list[Finding], facts: list[tuple[str, str]], episodes: int, steps: int, seed: int
+    checked: Checked,
+    environment: Any,
+    options: dict[str, Any],
+    findings: list[Finding],
+    facts: list[tuple[str, str]],
+    episodes: int,
+    steps: int,
+    seed: int,
 ) -> None:
-    """Everything there is to see in an environment that can be built."""
+    """Everything there is to see in an environment."""
     try:
-        check_spec(env.spec)
-        facts += describe(env.spec)
-        if isinstance(env, Environment):
-            validate(env)
-    except InputError as error:
-        cause = error.__cause__
-        findings.append(Finding("error", "interface", str(error), own_traceback(cause) if cause else ""))
+        built: Built = checked.slowly("build", environment, options)
+    except PlayError as fault:
+        findings.append(_raised("making the environment", fault))
         return
-    player = _player(env, findings)
-    if player is None:
+    findings += built.findings
+    if built.described:
+        facts += describe(built.spec)
+    if not built.playable:
         return
-    played = _played(player, env, episodes, steps, seed)
+    player = checked.copy(0)
+    played = _played(player, built.spec, episodes, steps, seed)
     findings += [finding for rule in (*rules.RULES, *metrics.RULES, *sense.RULES) for finding in rule(played)]
-    broken = [_fault(e) for e in played.episodes if e.error is not None]
-    findings += broken
+    broken = [e for e in played.episodes if e.error is not None]
+    findings += [_fault(e) for e in broken]
     total, seconds = sum(e.steps for e in played.episodes), sum(e.seconds for e in played.episodes)
-    said = f"{len(played.episodes)} episodes, {total} steps, random legal actions{metrics.means(played)}"
+    where = "" if checked.subject.own else ", in this process"
+    said = f"{len(played.episodes)} episodes, {total} steps, random legal actions{where}{metrics.means(played)}"
     facts.append(("played", said))
+    gone = any(e.error is not None and e.error.gone for e in broken)
     if not broken:
-        findings += _repeated(player, env, played.episodes[0])
+        again = _repeated(checked, player, built, played.episodes[0])
+        findings += [again[0]] if again else []
+        gone = again is not None and again[1]
         rate = f"{_rounded(total / seconds)} steps/s, one at a time in one process" if total and seconds else ""
         facts.append(("speed", rate or "unknown"))
-        if isinstance(env, Environment):
-            rate, compiling = vmapped_rate(env)
+    if not broken and not gone and built.device:
+        try:
+            rate, compiling = checked.slowly("rate")
             facts.append(("", f"{_rounded(rate)} steps/s, {ENVS} at once compiled ({compiling:.1f} s to compile)"))
-    findings += _closed(player)
+        except PlayError as fault:
+            findings.append(_raised(f"stepping {ENVS} copies at once, compiled together,", fault))
+            gone = fault.gone
+    if not gone:
+        findings += _closed(player)
 
 
-def _player(env: Any, findings: list[Finding]) -> Player | None:
-    """Something to play; None where it cannot be had, which is then among the findings."""
-    if isinstance(env, Environment):
-        return DevicePlayer(env)
-    maker = env.make
-    try:
-        maker = pickle.loads(pickle.dumps(maker))
-    except Exception as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".")
-        text = (
-            f"what makes the environment cannot be sent to worker processes ({type(error).__name__}: {reason}); it "
-            f"must be a function of a module that can be imported, or a functools.partial of one."
-        )
-        findings.append(Finding("error", "make", text))
-    try:
-        game = maker()
-    except Exception as error:
-        findings.append(_raised("making the environment", error))
-        return None
-    if game.spec != env.spec:
-        differs = [name for name, value in vars(env.spec).items() if getattr(game.spec, name, None) != value]
-        text = f"the game that is made describes itself differently from the environment: {', '.join(differs)} differ."
-        findings.append(Finding("error", "spec", text))
-        return None
-    return HostPlayer(game, env.spec)
-
-
-def _played(player: Player, env: Any, episodes: int, steps: int, seed: int) -> rules.Played:
+def _played(player: Copy, spec: EnvSpec, episodes: int, steps: int, seed: int) -> rules.Played:
     rng, done, left = np.random.default_rng(seed), [], steps
     while len(done) < episodes and left > 0:
-        limit = min(env.spec.horizon, left)
-        episode = play(player, env.spec, len(done) + 1, (seed + len(done)) % 2**31, rng, limit)
+        limit = min(spec.horizon, left)
+        episode = play(player, spec, len(done) + 1, (seed + len(done)) % 2**31, rng, limit)
         done.append(episode)
         left -= episode.steps
         if episode.error is not None:
             break
-    return rules.Played(env.spec, done)
+    return rules.Played(spec, done)
 
 
-def _repeated(player: Player, env: Any, episode: Episode) -> list[Finding]:
-    """Whether the first episode goes alike in another copy, and in the same one after others."""
+def _repeated(checked: Checked, player: Copy, built: Built, episode: Episode) -> tuple[Finding, bool] | None:
+    """Whether the first episode goes alike in another copy, and in the same one after others: what is wrong, and
+    whether the process has ended by it."""
+    spec = built.spec
     try:
-        if not isinstance(env, Environment):
-            other = HostPlayer(env.make(), env.spec)
+        if not built.device:
+            other = checked.copy(checked.slowly("another"))
+            difference = _difference(spec, episode, repeat(other, spec, episode, REPEATED))
             try:
-                difference = _difference(env.spec, episode, repeat(other, env.spec, episode, REPEATED))
-            finally:
-                with contextlib.suppress(Exception):  # said when the first one is closed
-                    other.close()
+                other.close()
+            except PlayError as fault:
+                if fault.gone:  # else it is said when the first one is closed
+                    return _raised("closing the environment", fault), True
             if difference:
                 text = f"two copies given the same seed and the same actions differ: {difference}. {_RANDOM}"
-                return [Finding("warning", "determinism", text)]
-        difference = _difference(env.spec, episode, repeat(player, env.spec, episode, REPEATED))
-    except Exception as error:
-        return [_raised("playing the first episode's seed and actions a second time", error)]
+                return Finding("warning", "determinism", text), False
+        difference = _difference(spec, episode, repeat(player, spec, episode, REPEATED))
+    except PlayError as fault:
+        return _raised("playing the first episode's seed and actions a second time", fault), fault.gone
     if not difference:
-        return []
+        return None
     text = (
         f"an episode depends on those before it: played a second time, with the same seed and the same actions, "
-        f"{difference}. {_LEFT if not isinstance(env, Environment) else _RANDOM}"
+        f"{difference}. {_RANDOM if built.device else _LEFT}"
     )
-    return [Finding("warning", "determinism", text)]
+    return Finding("warning", "determinism", text), False
 
 
 _RANDOM = (
@@ -184,13 +201,11 @@ def _difference(spec: Any, episode: Episode, again: Moment) -> str:
     return ""
 
 
-def _closed(player: Player) -> list[Finding]:
-    before = time.perf_counter()
+def _closed(player: Copy) -> list[Finding]:
     try:
-        player.close()
-    except Exception as error:
-        return [_raised("closing the environment", error)]
-    seconds = time.perf_counter() - before
+        seconds = player.close()
+    except PlayError as fault:
+        return [_raised("closing the environment", fault)]
     if seconds <= SLOW:
         return []
     text = f"closing took {seconds:.1f} s; each worker process waits for that at the end of a run."
@@ -202,20 +217,11 @@ def _fault(episode: Episode) -> Finding:
     if episode.tried is None:
         return _raised(f"being reset (episode {episode.number}, seed {episode.seed})", episode.error)
     at = f"step {episode.steps + 1} of episode {episode.number} (seed {episode.seed})"
-    return _raised(f"{at}, given the joint action {rules.said(episode.tried)}", episode.error)
+    return _raised(f"{at}, given the joint action {rules.said(episode.tried)},", episode.error)
 
 
-def _raised(doing: str, error: Exception) -> Finding:
-    what = " ".join(traceback.format_exception_only(error)[-1].split()).rstrip(".")
-    return Finding("error", "exception", f"{doing} raised {what}.", own_traceback(error))
-
-
-def own_traceback(error: BaseException) -> str:
-    """The frames of an exception that are not of this package or of JAX, as Python prints them."""
-    ours = (str(Path(__file__).parent), str(Path(jax.__file__).parent), str(Path(registry.__file__)))
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [f for f in frames if not f.filename.startswith(ours) and "<frozen" not in f.filename]
-    return "".join(traceback.format_list(theirs or list(frames)[-1:])).rstrip()
+def _raised(doing: str, fault: PlayError) -> Finding:
+    return Finding("error", "exception", f"{doing} {fault.what}.", fault.trace)
 
 
 def _rounded(rate: float) -> str:

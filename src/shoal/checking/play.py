@@ -1,15 +1,14 @@
-"""Random legal play, step by step and kept whole, alike on the device and on the host."""
+"""Random legal play, step by step and kept whole, alike on the device and on the host. No JAX."""
 
-import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-import jax
 import numpy as np
 
+from shoal.checking.faults import PlayError
 from shoal.game import Game, Moment, action_shape, blank, own_actions, refresh
 from shoal.spec import Box, EnvSpec
-from shoal.types import Environment
 
 UNWRITTEN = np.float32(-1.234567e33)
 """Stands wherever a game has to write before every call, so that what it leaves out shows."""
@@ -49,36 +48,46 @@ class HostPlayer:
         return Moment(*(leaf.copy() for leaf in self._out))
 
 
-class DevicePlayer:
-    """A device environment, one compiled call for each step."""
-
-    def __init__(self, env: Environment):
-        self._reset, self._step = jax.jit(env.reset), jax.jit(env.step)
-        self._unknown = np.full(len(env.spec.metrics), np.nan, np.float32)
-        self._state: Any = None
-        self._key, self._t = jax.random.key(0), 0
-        zeros = np.zeros(*action_shape(env.spec))
-        self.reset(0)
-        self.step(zeros)  # compiled before anything is timed
+class Player(Protocol):
+    """One environment, whatever it is made of and wherever it is. The moments it returns are the caller's."""
 
     def reset(self, seed: int) -> Moment:
         """Start an episode."""
-        self._key, self._t = jax.random.key(seed), 0
-        self._state, step = self._reset(self._key)
-        return Moment(*map(np.asarray, step._replace(metrics=self._unknown)))  # reset may leave them out
+        ...
 
     def step(self, action: np.ndarray) -> Moment:
         """Play."""
-        self._t += 1
-        self._state, step = self._step(jax.random.fold_in(self._key, self._t), self._state, action)
-        return Moment(*map(np.asarray, step))
+        ...
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Free what it holds."""
+        ...
 
 
-Player = HostPlayer | DevicePlayer
-"""One environment, whatever it is made of. The moments it returns are the caller's."""
+class Copy:
+    """A copy of a subject's environment, wherever that is played; ``limit`` is in seconds, for each call."""
+
+    def __init__(self, call: Callable[..., Any], number: int, limit: float):
+        self._call, self._number, self._limit = call, number, limit
+        self.seconds = 0.0
+        """Spent in the environment by ``reset`` and ``step``."""
+
+    def reset(self, seed: int) -> Moment:
+        """Start an episode."""
+        return self._timed("reset", seed)
+
+    def step(self, action: np.ndarray) -> Moment:
+        """Play."""
+        return self._timed("step", action)
+
+    def close(self) -> float:
+        """Free what it holds: seconds that it took."""
+        return self._call("close", self._number, limit=self._limit)
+
+    def _timed(self, method: str, argument: Any) -> Moment:
+        moment, seconds = self._call(method, self._number, argument, limit=self._limit)
+        self.seconds += seconds
+        return moment
 
 
 @dataclass
@@ -94,10 +103,10 @@ class Episode:
     """[T, N] or [T, N, A]."""
     unwritten: dict[str, np.ndarray] = field(default_factory=dict)
     """Where ``obs`` and ``state`` were left as they were: rows of indices. They hold 0 there."""
-    error: Exception | None = None
-    """What the environment raised on being reset, or on the last of ``tried``."""
+    error: PlayError | None = None
+    """What the environment did instead of returning, on being reset or on ``tried``."""
     tried: np.ndarray | None = None
-    """The action that raised."""
+    """The action that it did not return from."""
     seconds: float = 0.0
     """Spent in the environment."""
 
@@ -123,20 +132,18 @@ def random_action(spec: EnvSpec, moment: Moment, rng: np.random.Generator) -> np
     return np.clip(np.where(own_actions(spec), drawn, 0.0), low, high).astype(np.float32)
 
 
-def play(player: Player, spec: EnvSpec, number: int, seed: int, rng: np.random.Generator, limit: int) -> Episode:
-    """One episode, of ``limit`` steps at the most; what the environment raises is kept, not raised."""
+def play(player: Copy, spec: EnvSpec, number: int, seed: int, rng: np.random.Generator, limit: int) -> Episode:
+    """One episode, of ``limit`` steps at the most; a fault is kept, not raised."""
     seen: list[Moment] = []
     actions: list[np.ndarray] = []
-    error, tried, seconds = None, None, 0.0
+    error, tried, before = None, None, player.seconds
     while not seen or (len(actions) < limit and not (seen[-1].last and actions)):
         tried = random_action(spec, seen[-1], rng) if seen else None
-        before = time.perf_counter()
         try:
             moment = player.reset(seed) if tried is None else player.step(tried)
-        except Exception as raised:
-            error = raised
+        except PlayError as fault:
+            error = fault
             break
-        seconds += time.perf_counter() - before
         seen.append(moment)
         if tried is not None:
             actions.append(tried)
@@ -150,10 +157,10 @@ def play(player: Player, spec: EnvSpec, number: int, seed: int, rng: np.random.G
             unwritten[name] = np.argwhere(missing)
             values[missing] = 0.0
     played = np.array(actions, dtype).reshape(len(actions), *shape)
-    return Episode(number, seed, moments, played, unwritten, error, tried if error else None, seconds)
+    return Episode(number, seed, moments, played, unwritten, error, tried if error else None, player.seconds - before)
 
 
-def repeat(player: Player, spec: EnvSpec, episode: Episode, limit: int) -> Moment:
+def repeat(player: Copy, spec: EnvSpec, episode: Episode, limit: int) -> Moment:
     """The moments of an episode's first ``limit`` actions played once more."""
     seen = [player.reset(episode.seed)]
     seen += [player.step(action) for action in episode.actions[:limit]]

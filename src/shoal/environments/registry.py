@@ -9,7 +9,8 @@ from typing import Any
 
 from shoal.environments import common_options, own_modules
 from shoal.environments.adapters import foreign
-from shoal.environments.validation import check_spec, validate
+from shoal.environments.spec_rules import check_spec
+from shoal.environments.validation import validate
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment
 from shoal.types import Environment

@@ -126,8 +126,9 @@ def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
-def importable(make: Callable[..., Any]) -> bytes | None:
-    """``make`` as a worker process can read it; None where it is defined in a script or a notebook, or is a closure."""
+def importable(make: Any) -> bytes | None:
+    """What another process reads as ``make``, which may be an environment as well; None where it is defined in a script
+    or a notebook, or is a closure."""
     try:
         said = pickle.dumps(make)
     except (pickle.PicklingError, AttributeError, TypeError):

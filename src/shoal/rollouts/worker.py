@@ -28,7 +28,7 @@ def main(orders: int, answers: int, memory: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a scheduler may send these to all; the training process decides
     signal.signal(signal.SIGTERM, lambda *_: None)  # not ignored, which programs that games start would inherit
     signal.siginterrupt(signal.SIGTERM, False)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     faulthandler.enable()
     setup = read_block(orders)
     if setup is None:
@@ -88,7 +88,7 @@ def _read(descriptor: int, count: int) -> bytes:
     return parts
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """End this process, and what its games started, when the one that started it is gone; also while a game hangs."""
     while os.getppid() == parent:
         time.sleep(1.0)

@@ -1,0 +1,37 @@
+"""A device environment, played one compiled step at a time."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.game import Moment, action_shape
+from shoal.types import Environment
+
+
+class DevicePlayer:
+    """A device environment, one compiled call for each step."""
+
+    def __init__(self, env: Environment):
+        self._reset, self._step = jax.jit(env.reset), jax.jit(env.step)
+        self._unknown = np.full(len(env.spec.metrics), np.nan, np.float32)
+        self._state: Any = None
+        self._key, self._t = jax.random.key(0), 0
+        zeros = np.zeros(*action_shape(env.spec))
+        self.reset(0)
+        self.step(zeros)  # compiled before anything is timed
+
+    def reset(self, seed: int) -> Moment:
+        """Start an episode."""
+        self._key, self._t = jax.random.key(seed), 0
+        self._state, step = self._reset(self._key)
+        return Moment(*map(np.asarray, step._replace(metrics=self._unknown)))  # reset may leave them out
+
+    def step(self, action: np.ndarray) -> Moment:
+        """Play."""
+        self._t += 1
+        self._state, step = self._step(jax.random.fold_in(self._key, self._t), self._state, action)
+        return Moment(*map(np.asarray, step))
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,157 @@
+"""The environment that is checked, built and played where it lives: in a process of its own, or in this one.
+
+Methods of :class:`Subject` are called by name, their arguments and what they return are pickled, and they name the
+environment's copies by numbers. No JAX unless the environment needs it.
+"""
+
+import pickle
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.checking.faults import PlayError, fault_of, own_traceback
+from shoal.checking.play import HostPlayer, Player
+from shoal.checking.report import Finding
+from shoal.errors import InputError
+from shoal.game import HostEnvironment, Moment
+from shoal.spec import EnvSpec
+
+
+class Built(NamedTuple):
+    """What came of building an environment."""
+
+    spec: EnvSpec
+    device: bool
+    findings: tuple[Finding, ...]
+    described: bool
+    """Whether its description is sound."""
+    playable: bool
+    """Whether copy 0 can be played."""
+
+
+class Subject:
+    """An environment and its copies."""
+
+    def __init__(self) -> None:
+        self.env: Any = None
+        self.players: list[Player] = []
+
+    def build(self, given: Any, options: dict[str, Any]) -> Built:
+        """Build it and its first copy. ``given`` is an environment, or what the registry builds one of.
+
+        Raises:
+            InputError: there is no such environment, or its library is missing.
+        """
+        if isinstance(given, HostEnvironment) and not options:
+            self.env = given
+        else:
+            from shoal.environments import registry
+
+            self.env = registry.make(given, **options)
+        device = not isinstance(self.env, HostEnvironment)
+        findings: list[Finding] = []
+        try:
+            self._validate(device)
+        except InputError as error:
+            cause = error.__cause__
+            findings.append(Finding("error", "interface", str(error), own_traceback(cause) if cause else ""))
+            return Built(self.env.spec, device, tuple(findings), False, False)
+        try:
+            self._first(device, findings)
+        except Exception as error:
+            fault = fault_of(error)
+            findings.append(Finding("error", "exception", f"making the environment {fault.what}.", fault.trace))
+        return Built(self.env.spec, device, tuple(findings), True, bool(self.players))
+
+    def _validate(self, device: bool) -> None:
+        if device:
+            from shoal.environments.validation import validate
+
+            validate(self.env)
+        else:
+            from shoal.environments.spec_rules import check_spec
+
+            check_spec(self.env.spec)
+
+    def _first(self, device: bool, findings: list[Finding]) -> None:
+        """Make copy 0, as a worker process would."""
+        if device:
+            from shoal.checking.device import DevicePlayer
+
+            self.players.append(DevicePlayer(self.env))
+            return
+        maker = self.env.make
+        try:
+            maker = pickle.loads(pickle.dumps(maker))
+        except Exception as error:
+            reason = str(error).strip().split("\n")[0].rstrip(".")
+            text = (
+                f"what makes the environment cannot be sent to worker processes ({type(error).__name__}: {reason}); "
+                f"it must be a function of a module that can be imported, or a functools.partial of one."
+            )
+            findings.append(Finding("error", "make", text))
+        game, spec = maker(), self.env.spec
+        if game.spec != spec:
+            differs = [name for name, value in vars(spec).items() if getattr(game.spec, name, None) != value]
+            said = ", ".join(differs)
+            text = f"the game that is made describes itself differently from the environment: {said} differ."
+            findings.append(Finding("error", "spec", text))
+            return
+        self.players.append(HostPlayer(game, spec))
+
+    def another(self) -> int:
+        """Make another copy on the host; its number."""
+        self.players.append(HostPlayer(self.env.make(), self.env.spec))
+        return len(self.players) - 1
+
+    def reset(self, copy: int, seed: int) -> tuple[Moment, float]:
+        """Start an episode: (its first moment, seconds that it took)."""
+        before = time.perf_counter()
+        return self.players[copy].reset(seed), time.perf_counter() - before
+
+    def step(self, copy: int, action: np.ndarray) -> tuple[Moment, float]:
+        """Play: (what came of it, seconds that it took)."""
+        before = time.perf_counter()
+        return self.players[copy].step(action), time.perf_counter() - before
+
+    def close(self, copy: int) -> float:
+        """Free what a copy holds: seconds that it took."""
+        before = time.perf_counter()
+        self.players[copy].close()
+        return time.perf_counter() - before
+
+    def rate(self) -> tuple[float, float]:
+        """Steps per second of many copies compiled together, and seconds to compile."""
+        from shoal.checking.speed import vmapped_rate
+
+        return vmapped_rate(self.env)
+
+
+class Here:
+    """A subject in this process."""
+
+    own = False
+
+    def __init__(self) -> None:
+        self.subject = Subject()
+
+    def call(self, method: str, *arguments: Any, limit: float = 0.0) -> Any:
+        """Call a method of the subject; ``limit`` has no effect here.
+
+        Raises:
+            PlayError: the environment raised.
+            InputError: it cannot be built.
+        """
+        try:
+            return getattr(self.subject, method)(*arguments)
+        except InputError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise fault_of(error) from None
+
+    def end(self) -> None:
+        """Nothing is left."""
+
+
+__all__ = ["Built", "Here", "PlayError", "Subject"]
