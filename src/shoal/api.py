@@ -15,6 +15,7 @@ from shoal.errors import InputError
 from shoal.loading import load
 from shoal.opening import keep, open_run, permit_training
 from shoal.presets import preset
+from shoal.presets.sizes import sizes_for
 from shoal.records import curves
 from shoal.run import Run
 from shoal.training import crossplay as playing
@@ -48,6 +49,8 @@ def train(
         progress: show the live line.
         flags: any field of :class:`~shoal.training.settings.Settings` (``steps=3e6, seeds=4``) or of the algorithm's
             ``Config`` (``learning_rate=1e-3``, ``hidden=(128, 128)``); others come from the preset, then from defaults.
+            Without a preset, ``num_envs`` and ``rollout_length`` follow from the length of an episode
+            (:func:`shoal.presets.sizes.sizes_for`).
             Of several sides, ``learning_rate`` is for all and ``side1_learning_rate`` for one.
 
     Raises:
@@ -66,7 +69,10 @@ def train(
         raise InputError(f"{where} is a file, not a folder for a run.")
     if (where / "run.json").exists():
         raise InputError(f"{where} already holds a run; resume that one, or choose another folder.")
-    run = Run(where, algorithm, name, env or {}, settings, config, registry.make(environment, **(env or {})))
+    made = registry.make(environment, **(env or {}))
+    sizes = sizes_for(min(made.spec.horizon, settings.wrapping.time_limit or made.spec.horizon))
+    settings = override(settings, {size: x for size, x in sizes.items() if size not in {**tuned, **flags}})
+    run = Run(where, algorithm, name, env or {}, settings, config, made)
     algorithms.check_alone(said, run.spec)
     run.by_name = isinstance(environment, str) or registry.can_be_named(environment)
     trainer = run.trainer(progress)  # raises on bad input before the folder exists

@@ -1,5 +1,6 @@
 """Train a team, or continue a run."""
 
+import dataclasses
 import itertools
 import shlex
 import shutil
@@ -15,6 +16,7 @@ from shoal.configs import override
 from shoal.environments.spelling import path_words
 from shoal.errors import GameError, InputError
 from shoal.presets import preset
+from shoal.presets.sizes import sizes_for
 from shoal.training.settings import Settings
 
 _FOLDER = Flag("folder", Path | None, None, "Where the run is kept; None for a new folder under runs/.")
@@ -32,6 +34,9 @@ _OWN = (_FOLDER, _RESUME, _TRUST, _PROGRESS)
 _FIRST = ("steps", "seeds", "num_envs", "rollout_length", "learning_rate", "gamma", "hidden", "recurrent", "sharing")
 _FIRST += ("critic_input", "entropy_coef", "batch_size", "buffer_size", "time_limit", "folder", "resume")
 """Flags that help begins with, as far as there are any."""
+
+
+_SIZES = sizes_for(1).keys()
 
 
 def train(args: Sequence[str]) -> tuple[Command, list[str]]:
@@ -70,7 +75,11 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
         changed = [
             (flag, value) for flag, value in said if value != flag.default or (flag.spelt in spelt and not flag.for_all)
         ]
-        flags = {flag.name: value for flag, value in changed if not flag.prefix}
+        flags = {
+            flag.name: value
+            for flag, value in changed
+            if not flag.prefix and not (flag.name in _SIZES and value is None)
+        }
         env = {flag.name: value for flag, value in changed if flag.prefix}
         if run is None:
             if own["trust"]:
@@ -89,12 +98,20 @@ def _groups(words: Sequence[str], run: api.Run | None, args: Sequence[str]) -> d
     tuned = preset(algorithms.canonical(words[0]), words[1]) if len(words) == 2 else {}
     groups = of_fields(run.settings if run else override(Settings(), tuned), "run")
     groups["run"] = [*_OWN, *groups["run"]]
+    if len(words) == 2 and run is None:
+        groups["run"] = [_by_horizon(flag) if flag.name in _SIZES - tuned.keys() else flag for flag in groups["run"]]
     if words:
         config = run.config if run else override(algorithms.get(words[0]).Config(), tuned)
         groups |= of_fields(config, algorithms.canonical(words[0]).replace("+", "_and_"))
     if len(words) == 2 and run is None:
         groups["env"] = of_environment(words[1], {}, args)
     return groups
+
+
+def _by_horizon(flag: Flag) -> Flag:
+    """The flag of a size that follows from the length of an episode, which is known when the environment is built."""
+    said = f"{flag.help} None: by the length of an episode."
+    return dataclasses.replace(flag, hint=flag.hint | None, default=None, help=said)
 
 
 def _about(words: Sequence[str], run: api.Run | None) -> str:

@@ -9,6 +9,7 @@ from shoal.checking import metrics, process, rules, sense
 from shoal.checking.faults import PlayError
 from shoal.checking.play import Copy, Episode, play, repeat
 from shoal.checking.report import Finding, Report, describe, ordered
+from shoal.checking.sizes import suggested
 from shoal.checking.speed import ENVS
 from shoal.checking.subject import Built, Here
 from shoal.environments import registry
@@ -132,6 +133,8 @@ def _inspect(
         except PlayError as fault:
             findings.append(_raised(f"stepping {ENVS} copies at once, compiled together,", fault))
             gone = fault.gone
+    if not broken:
+        facts += suggested(registry.called(environment), built.spec, 0.0 if built.device else total / (seconds or 1.0))
     if not gone:
         findings += _closed(player)
 

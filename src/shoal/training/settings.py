@@ -7,6 +7,7 @@ from shoal.bounds import LARGEST_INT, Bounds, Count, Positive, check, text
 from shoal.environments.wrappers import Wrapping
 from shoal.errors import InputError
 from shoal.game import HostEnvironment
+from shoal.presets.sizes import STEPS
 from shoal.types import AnyEnvironment
 
 CHANGEABLE = frozenset(
@@ -20,7 +21,7 @@ CHANGEABLE = frozenset(
 class Settings:
     """How long, how wide and how often; each field is a flag of ``shoal train``."""
 
-    steps: Annotated[float, Bounds(least=1, most=1e15)] = 5e6
+    steps: Annotated[float, Bounds(least=1, most=1e15)] = STEPS
     """Environment steps per seed; rounded up to whole updates."""
     seeds: Annotated[int, Bounds(least=1, most=65_536)] = 1
     """Independent runs trained at once in one program."""

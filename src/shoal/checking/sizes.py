@@ -1,0 +1,46 @@
+"""The sizes of a run that a check suggests: those by which training begins, and steps that suit a slow environment."""
+
+import math
+
+from shoal.presets import preset
+from shoal.presets.sizes import STEPS, sizes_for
+from shoal.rollouts.pool import spread
+from shoal.spec import EnvSpec
+
+PATIENCE = 600.0
+"""Seconds of stepping that are suggested for a first run."""
+
+
+def suggested(name: str, spec: EnvSpec, rate: float) -> list[tuple[str, str]]:
+    """Rows of the table.
+
+    Args:
+        name: how the environment is called.
+        spec: its description.
+        rate: steps per second of one process; 0 where the environment is compiled.
+    """
+    sizes = sizes_for(spec.horizon) | preset("mappo", name)
+    envs, length = sizes["num_envs"], sizes["rollout_length"]
+    rows = [
+        (
+            "sizes",
+            f"--num-envs {envs} --rollout-length {length} (mappo's defaults here): {envs * length:,} steps per update",
+        )
+    ]
+    steps, usual = _floor(rate * spread(envs, None) * PATIENCE), preset("mappo", name).get("steps", STEPS)
+    if rate and steps < usual:
+        updates = steps / (envs * length)
+        said = (
+            f"--steps {steps:g}".replace("e+0", "e")
+            + f": {updates:,.0f} updates, about {PATIENCE / 60:.0f} minutes of stepping at this speed"
+        )
+        rows.append(("", said))
+    return rows
+
+
+def _floor(x: float) -> float:
+    """One figure, rounded down, and at least 1."""
+    if x < 1:
+        return 1.0
+    unit = 10.0 ** math.floor(math.log10(x))
+    return math.floor(x / unit) * unit
