@@ -82,9 +82,11 @@ def _flag(name: str, value: Any, hint: Any) -> list[str] | None:
     if is_boolean(hint) and isinstance(value, bool):
         return [f"--env.{name}" if value else f"--env.no-{name}"]
     texts = _texts(value, hint)
-    if texts is None or any(_like_a_flag(text) for text in texts[1:]):
+    if not texts or any(_like_a_flag(text) for text in texts[1:]):
         return None
-    if texts and texts[0][:1] in ("-", ""):  # where a word could be taken for a flag, or for none
+    if not texts[0] and not isinstance(value, str):  # a flag of several values takes at least one, and it is none
+        return None
+    if texts[0][:1] in ("-", ""):  # where a word could be taken for a flag, or for none
         return [f"--env.{name}={texts[0]}", *texts[1:]]
     return [f"--env.{name}", *texts]
 
