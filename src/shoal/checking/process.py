@@ -43,7 +43,14 @@ class Process:
         self._answers, answers = os.pipe()
         self._trace = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), *map(str, (orders, answers, self._trace.fileno()))],
+            [
+                sys.executable,
+                "-P",
+                "-c",
+                _PROGRAM,
+                json.dumps(sys.path),
+                *map(str, (orders, answers, self._trace.fileno())),
+            ],
             stdin=subprocess.DEVNULL,
             pass_fds=(orders, answers, self._trace.fileno()),
             env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ,
