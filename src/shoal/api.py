@@ -166,12 +166,13 @@ def crossplay(
 def _check_same_environment(one: Run, other: Run) -> None:
     """Refuse two runs whose returns mean different things. Builds no environment.
 
-    What a state holds (``EnvSpec.novel``) matters to each run's own critic, and metrics are only reported: both may
-    differ.
+    What a state holds (``EnvSpec.novel``) matters to each run's own critic, metrics are only reported, and
+    the interface is for deployed policies: all three may differ.
     """
     named = one.by_name and other.by_name
     said = [
-        ({"environment": run.environment} if named else {}) | spec_to_json(replace(run.spec, novel=None, metrics=()))
+        ({"environment": run.environment} if named else {})
+        | spec_to_json(replace(run.spec, novel=None, metrics=(), interface=""))
         for run in (one, other)
     ]
     if named and one.environment == other.environment:

@@ -1,11 +1,13 @@
 """Trained policies to act with: each agent needs its own observations and nothing else."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from shoal.deploy_agent import AgentPolicy, spaces_in_words
+from shoal.environments.handover import Handover
 from shoal.environments.wrappers import Wrapping, change_of, unwrapped
 from shoal.errors import InputError
 from shoal.types import Algorithm, Discrete, EnvSpec, Learner, PyTree, Step
@@ -51,13 +53,14 @@ class Policies:
         self._learner = Learner(policy, (), (), (), np.int32(0))  # type: ignore[arg-type]
         self._algorithm, self._key = algorithm, jax.random.key(seed)
         self._act = jax.jit(algorithm.act, static_argnums=4)
+        self._handover = Handover(self.spec) if self.spec.interface else None
         self.reset()
 
     def __repr__(self) -> str:
         spec = self.spec
         names = ", ".join(spec.agents[:4]) + (", …" if spec.num_agents > 4 else "")
         agents = f"{spec.num_agents} agents ({names})" if spec.num_agents > 1 else f"one agent ({names})"
-        return f"Policies({self._title}; {agents}; {_spaces(spec, range(spec.num_agents))}; {self._how})"
+        return f"Policies({self._title}; {agents}; {spaces_in_words(spec, range(spec.num_agents))}; {self._how})"
 
     @property
     def _how(self) -> str:
@@ -75,36 +78,74 @@ class Policies:
 
     def act(
         self,
-        observations: Observations,
-        legal: Observations | None = None,
+        observations: Any,
+        legal: Any = None,
         *,
-        alive: Mapping[str, Any] | Sequence[Any] | np.ndarray | None = None,
+        alive: Any = None,
         state: Any = None,
+        infos: Any = None,
+        turn: Any = None,
     ) -> Any:
         """One action per agent, in the form that the observations came in.
 
+        A run that was trained in a PettingZoo or Gymnasium environment takes what the environment returns, in a dict by
+        agent, in a sequence, or one agent's own: spaces are flattened and ``action_mask`` is read as in training, and
+        the actions are what the environment's ``step`` takes. Agents that such a dict lacks are gone and get no action.
+
         Args:
-            observations: an array [N, O], a sequence of N arrays [O_i], or a dict from names to arrays.
-            legal: which actions are legal, in the same form ([N, A] or [A_i] each); None for all.
-            alive: which agents take part, N booleans or a dict of them; None for all. A team that acts as one reads it.
+            observations: an array [N, O], a sequence of N arrays [O_i], or a dict from names to arrays; or what the
+                environment returns.
+            legal: which actions are legal, in the same form ([N, A] or [A_i] each); None for all, or for the masks in
+                observations and infos.
+            alive: which agents take part: N booleans or a dict of them, or, of what the environment returns, names
+                (``env.agents``); None for all that are given. A team that acts as one reads it.
             state: the environment's global state [S], for a team that reads it.
+            infos: what the environment returns beside observations, for the masks in it.
+            turn: where agents take turns, whose move it is (``env.agent_selection``). The observations are a dict of
+                those of all agents, since policies with a memory see every move.
 
         Returns:
             An array Int[N] (discrete) or Float[N, A] (box), or a dict from names to each agent's own action, without
-            padding.
+            padding. Of what the environment returned: a dict by agent, a tuple, or one agent's action.
 
         Raises:
-            InputError: a row or the state is missing or has the wrong width, or a living agent has no legal action.
+            InputError: a row or the state is missing or does not fit, there is no such agent, a living agent has no
+                legal action, or ``turn`` is missing.
         """
+        handover = self._handover
+        if handover is not None and handover.understands(observations):
+            seen = handover.read(observations, infos, legal, self._present(alive), turn)
+            rows = self._choose(seen.rows, seen.legal, seen.alive, state)
+            if handover.kind in ("one", "list"):
+                each = tuple(handover.action(i, row) for i, row in enumerate(rows))
+                return each if handover.kind == "list" else each[0]
+            return {name: handover.action(i, rows[i]) for i, name in seen.names.items()}
         obs = self._rows(observations, self.spec.obs_dims, self.spec.obs_dim, "observation")
-        n, ones = self.spec.num_agents, (1,) * self.spec.num_agents
-        living = np.ones(n, bool) if alive is None else self._rows(alive, ones, 1, "alive")[:, 0].astype(bool)
-        own = np.arange(self.spec.action.width) < np.array(self.spec.action_dims)[:, None]
+        ones = (1,) * self.spec.num_agents
+        living = None if alive is None else self._rows(alive, ones, 1, "alive")[:, 0].astype(bool)
+        masks = legal
         if legal is not None:
-            own &= self._rows(legal, self.spec.action_dims, self.spec.action.width, "legal actions").astype(bool)
-            able = own.any(-1) | ~living
-            if not able.all():
-                raise InputError(f"{self.agents[able.argmin()]} has no legal action.")
+            masks = self._rows(legal, self.spec.action_dims, self.spec.action.width, "legal actions").astype(bool)
+        rows = self._choose(obs, masks, living, state)
+        if not isinstance(observations, Mapping):
+            return rows
+        if isinstance(self.spec.action, Discrete):
+            return {name: int(rows[i]) for i, name in enumerate(self.agents)}
+        return {name: rows[i, : self.spec.action_dims[i]] for i, name in enumerate(self.agents)}
+
+    def _choose(self, rows: Any, legal: Any, alive: np.ndarray | None, state: Any) -> np.ndarray:
+        """The agents' actions [N] or [N, A] from a row per agent, and masks over own actions; None for all of them."""
+        n = self.spec.num_agents
+        living = np.ones(n, bool) if alive is None else alive
+        obs, own = np.zeros((n, self.spec.obs_dim)), np.zeros((n, self.spec.action.width), bool)
+        for i, dim in enumerate(self.spec.action_dims):
+            mask = None if legal is None else legal[i]
+            own[i, :dim] = True if mask is None else mask[:dim]
+            if rows[i] is not None:
+                obs[i, : len(rows[i])] = rows[i]
+        able = own.any(-1) | ~living
+        if not able.all():
+            raise InputError(f"{self.agents[able.argmin()]} has no legal action.")
         step = Step(
             obs=obs.astype(np.float32),  # type: ignore[arg-type]
             state=self._state(state).astype(np.float32),  # type: ignore[arg-type]
@@ -120,17 +161,20 @@ class Policies:
         batch = jax.tree.map(lambda x: x[None], step)
         self._carry, action, _ = self._act(self._learner, self._carry, batch, key, self.greedy)
         self._first = False
-        rows = np.asarray(action[0])
-        space = self.spec.action
-        if not isinstance(space, Discrete):
-            rows = np.clip(rows, space.low, space.high)
-        if not isinstance(observations, Mapping):
-            return rows
-        if isinstance(space, Discrete):
-            return {name: int(rows[i]) for i, name in enumerate(self.agents)}
-        return {name: rows[i, : self.spec.action_dims[i]] for i, name in enumerate(self.agents)}
+        chosen, space = np.asarray(action[0]), self.spec.action
+        return chosen if isinstance(space, Discrete) else np.clip(chosen, space.low, space.high)
 
-    def agent(self, name: str | int) -> "AgentPolicy":
+    def _present(self, alive: Any) -> list[Any] | None:
+        """The names of those who take part, of names, N booleans or a dict of booleans."""
+        if isinstance(alive, Mapping):
+            return [name for name, lives in alive.items() if lives]
+        if alive is None or not all(isinstance(x, bool | np.bool_) for x in alive):
+            return alive
+        if len(alive) not in (0, len(self.agents)):
+            raise InputError(f"{len(self.agents)} booleans say who is alive, one per agent, not {len(alive)}.")
+        return [name for name, lives in zip(self.agents, alive, strict=False) if lives]
+
+    def agent(self, name: str | int) -> AgentPolicy:
         """One agent's policy, with recurrent state of its own.
 
         Raises:
@@ -168,50 +212,12 @@ class Policies:
             raise InputError(f"{len(self.agents)} rows of {what} are needed, one per agent, not {len(given)}.")
         rows = np.zeros((len(self.agents), width))
         for i, row in enumerate(given):
-            row = np.asarray(row).reshape(-1)
-            if row.size not in (widths[i], width):
-                raise InputError(f"{self.agents[i]}'s {what} has width {widths[i]}, not {row.size}.")
+            row = self._row(i, row, widths, width, what)
             rows[i, : row.size] = row
         return rows
 
-
-class AgentPolicy:
-    """One agent's policy: its ``act`` sees nothing of the others."""
-
-    def __init__(self, team: Policies, index: int):
-        self._team, self._index = team, index
-        self.name = team.agents[index]
-
-    def __repr__(self) -> str:
-        team, i = self._team, self._index
-        return f"AgentPolicy({self.name} of {team._title}; {_spaces(team.spec, [i])}; {team._how})"
-
-    def reset(self) -> None:
-        """A new episode begins."""
-        self._team.reset()
-
-    def act(self, observation: Any, legal: Any = None) -> Any:
-        """An int (discrete) or Float[A_i] (box) from the agent's own observation [O_i]."""
-        spec, i = self._team.spec, self._index
-        observations = {name: np.zeros(width) for name, width in zip(spec.agents, spec.obs_dims, strict=True)}
-        masks = None
-        if legal is not None:
-            masks = {name: np.ones(width) for name, width in zip(spec.agents, spec.action_dims, strict=True)}
-            masks[spec.agents[i]] = legal
-        return self._team.act(observations | {spec.agents[i]: observation}, masks)[self.name]
-
-
-def _spaces(spec: EnvSpec, which: Iterable[int]) -> str:
-    """What these agents see and do, in words."""
-    seen, acts = ({dims[i] for i in which} for dims in (spec.obs_dims, spec.action_dims))
-    if isinstance(spec.action, Discrete):
-        does = f"1 of {_to(acts)} actions"
-    else:
-        does = f"{_to(acts)} numbers in [{spec.action.low:g}, {spec.action.high:g}]"
-    return f"{_to(seen)} numbers observed, {does} chosen"
-
-
-def _to(numbers: set[int]) -> str:
-    """For example ``5``, or ``3 to 7``."""
-    low, high = min(numbers), max(numbers)
-    return str(low) if low == high else f"{low} to {high}"
+    def _row(self, i: int, given: Any, widths: Sequence[int], width: int, what: str) -> np.ndarray:
+        row = np.asarray(given).reshape(-1)
+        if row.size not in (widths[i], width):
+            raise InputError(f"{self.agents[i]}'s {what} has width {widths[i]}, not {row.size}.")
+        return row

@@ -89,8 +89,9 @@ class Run:
         env = wrap(given if isinstance(given, AnyEnvironment) else given(), self.settings.wrapping)
         known = self._spec
         if known is not None:
-            # Metrics are reported and nothing more: a run goes on where an environment has gained or lost one.
-            known = replace(known, metrics=env.spec.metrics)
+            # Metrics are reported and nothing more: a run goes on where an environment has gained or lost one. The
+            # interface is for deployed policies.
+            known = replace(known, metrics=env.spec.metrics, interface=env.spec.interface)
             if "pruned" not in flags_of(self.config).values():
                 known = replace(known, novel=env.spec.novel)  # nothing reads it, and an older folder may say less
         if known is not None and env.spec != known:

@@ -64,6 +64,9 @@ class EnvSpec:
     critic input appends to the state. The state holds a feature that is constant, or that one entry of the state gives
     up to shift, scale and clipping, wherever the agent sees it (each agent may have its own entry). ``()``: the state
     holds all of them; None: unknown, so that ``pruned`` is refused."""
+    interface: str = ""
+    """What the environment's own interface hands over and takes, in JSON (:mod:`shoal.environments.handover`): trained
+    policies can then act on what it returns. Empty where that is arrays of Shoal's form already."""
 
     def scores(self, returns: Any) -> Any:
         """The number people quote of agents' returns [*b, N]: [*b]."""

@@ -2,6 +2,7 @@
 
 import re
 
+from shoal.environments.forms import dim_of, parsed
 from shoal.errors import InputError, shortened
 from shoal.spec import Box, EnvSpec
 
@@ -63,3 +64,10 @@ def check_spec(spec: EnvSpec) -> None:
     novel = spec.novel or ()
     if len(set(novel)) != len(novel) or any(index not in range(spec.obs_dim) for index in novel):
         raise InputError(f"{spec.name}: spec.novel must hold distinct indices below {spec.obs_dim}, not {novel}.")
+    if not isinstance(spec.interface, str):
+        raise InputError(f"{spec.name}: spec.interface must be text, not {shortened(spec.interface)}.")
+    if spec.interface:
+        said = parsed(spec.interface)
+        boxes = {form[0] == "box" for form in said.actions}
+        if tuple(map(dim_of, said.actions)) != spec.action_dims or boxes != {isinstance(spec.action, Box)}:
+            raise InputError(f"{spec.name}: spec.interface describes other actions than spec.action_dims.")

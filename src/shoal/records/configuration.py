@@ -21,6 +21,7 @@ ADDED: dict[int, dict[str, Any]] = {
         "settings.agent_ids": False,
         "settings.reward_scale": 1.0,
         "spec.metrics": [],
+        "spec.interface": "",
     }
 }
 """Keys that files of an earlier format may lack, by the format that demands them, with what they meant before.
@@ -56,8 +57,8 @@ def identity(config: Mapping[str, Any], but: Collection[str]) -> dict[str, Any]:
         config: what ``run.json`` holds under ``config``.
         but: names of settings that may change when the run is resumed.
     """
-    # An environment may come to report other metrics, or to say more of what its state holds.
-    free = ["by_name", "spec.metrics", "spec.novel", *sorted(f"settings.{name}" for name in but)]
+    # An environment may come to report other metrics, or to say more of what its state holds and of what it hands over.
+    free = ["by_name", "spec.metrics", "spec.novel", "spec.interface", *sorted(f"settings.{name}" for name in but)]
     return {"format": FORMAT, "config": to_json(config, "run"), "free": free}
 
 

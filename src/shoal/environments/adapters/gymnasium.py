@@ -13,9 +13,12 @@ import numpy as np
 from shoal.environments import own_modules
 from shoal.environments.adapters import infos, spaces
 from shoal.environments.adapters.camera import tracked
+from shoal.environments.adapters.interface import interface
 from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import end
 from shoal.environments.adapters.values import flag, number
+from shoal.environments.forms import acted, joint_mask
+from shoal.environments.handover import MASK
 from shoal.errors import InputError
 from shoal.extras import install
 from shoal.game import Game, HostEnvironment, Moment
@@ -94,18 +97,18 @@ class _Solo:
 
     def __init__(self, env: Any, name: str, time_limit: int | None, metrics: Sequence[str] = ()):
         observation = spaces.Observation(env.observation_space, name)
-        action, dims, (self._send,) = spaces.actions([env.action_space], name)
+        action, dims, self._acts = spaces.actions([env.action_space], name)
         self._env = env
         self._read = observation.read
         horizon, self._limit = limits(env, time_limit, name)
-        self._mask = spaces.mask_reader(env.action_space)
         self._indices = isinstance(action, Discrete)
         self._masked = observation.masked
         self._time = 0
         spec = spaces.describe(
             name, ["agent_0"], [observation], [env.action_space], (action, dims), None, horizon, metrics
         )
-        self.spec: EnvSpec = replace(spec, shared_reward=True, score="mean")
+        described = interface("one", [observation.space], self._acts)
+        self.spec: EnvSpec = replace(spec, shared_reward=True, score="mean", interface=described)
 
     def reset(self, seed: int, out: Moment) -> None:
         seen, info = self._env.reset(seed=seed)
@@ -113,7 +116,7 @@ class _Solo:
         self._write(seen, info, out)
 
     def step(self, action: np.ndarray, out: Moment) -> None:
-        seen, reward, terminated, truncated, info = self._env.step(self._send(action[0]))
+        seen, reward, terminated, truncated, info = self._env.step(acted(self._acts[0], action[0]))
         self._time += 1
         self._write(seen, info, out)
         infos.write(self.spec.metrics, info, out)
@@ -129,8 +132,8 @@ class _Solo:
         spaces.check_width("The observation", row, len(out.state))
         out.obs[0] = out.state[:] = row
         told = seen if self._masked else info
-        if self._indices and spaces.MASK in told:
-            spaces.write_mask(out.legal[0], self._mask(told[spaces.MASK]))
+        if self._indices and MASK in told:
+            spaces.write_mask(out.legal[0], joint_mask(self._acts[0], told[MASK]))
 
     def render(self) -> np.ndarray | None:
         return picture(lambda: tracked(self._env))
@@ -146,16 +149,16 @@ class _Team:
         acts = list(env.action_space)
         agents = [f"agent_{i}" for i in range(len(acts))]
         observations = [spaces.Observation(space, name) for space in env.observation_space]
-        action, dims, self._send = spaces.actions(acts, name)
+        action, dims, self._acts = spaces.actions(acts, name)
         self._env = env
         self._reads = [observation.read for observation in observations]
         self._widths = [observation.width for observation in observations]
-        pairs = zip(acts, observations, strict=True)
-        self._masks = [spaces.mask_reader(space) if seen.masked else None for space, seen in pairs]
+        self._masked = [observation.masked for observation in observations]
         horizon, self._limit = limits(env, time_limit, name)
         self._time = 0
         self._gone = np.zeros(len(acts), bool)
-        self.spec: EnvSpec = spaces.describe(name, agents, observations, acts, (action, dims), None, horizon, metrics)
+        spec = spaces.describe(name, agents, observations, acts, (action, dims), None, horizon, metrics)
+        self.spec: EnvSpec = replace(spec, interface=interface("list", [x.space for x in observations], self._acts))
 
     def reset(self, seed: int, out: Moment) -> None:
         seen, _ = self._env.reset(seed=seed)
@@ -164,7 +167,7 @@ class _Team:
         self._write(seen, out)
 
     def step(self, action: np.ndarray, out: Moment) -> None:
-        sent = tuple(send(row) for send, row in zip(self._send, action, strict=True))
+        sent = tuple(map(acted, self._acts, action))
         seen, reward, terminated, truncated, info = self._env.step(sent)
         self._time += 1
         self._write(seen, out)
@@ -187,14 +190,14 @@ class _Team:
 
     def _write(self, seen: Any, out: Moment) -> None:
         at = 0
-        for i, (read, mask) in enumerate(zip(self._reads, self._masks, strict=True)):
+        for i, read in enumerate(self._reads):
             row = read(seen[i])
             width = self._widths[i]
             spaces.check_width(f"agent_{i}'s observation", row, width)
             out.obs[i, :width] = out.state[at : at + width] = row
             at += width
-            if mask is not None:
-                spaces.write_mask(out.legal[i], mask(seen[i][spaces.MASK]))
+            if self._masked[i]:
+                spaces.write_mask(out.legal[i], joint_mask(self._acts[i], seen[i][MASK]))
 
     def render(self) -> np.ndarray | None:
         return picture(lambda: self._env.render())

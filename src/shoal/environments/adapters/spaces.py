@@ -1,25 +1,22 @@
 """Gymnasium's spaces as Shoal's: flat float32 observations, one index or one vector per action, roles."""
 
-import itertools
-import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from shoal.environments.adapters.interface import box_form, choice_form
+from shoal.environments.forms import Form, dim_of
+from shoal.environments.handover import MASK
 from shoal.errors import InputError
 from shoal.spec import Box, Discrete, EnvSpec
 
 MOST_ACTIONS = 4096
 """Joint actions of a MultiDiscrete space above which flattening it is refused."""
 
-MASK = "action_mask"
-
 Read = Callable[[Any], Any]
 """What the environment returned -> its flat row."""
-Send = Callable[[Any], Any]
-"""One agent's row of the joint action -> what the environment takes."""
 
 
 class Observation:
@@ -36,20 +33,19 @@ class Observation:
         from gymnasium import spaces
 
         self.masked = isinstance(space, spaces.Dict) and MASK in space.spaces
-        part: str | None = None
         if self.masked:
-            rest = {key: inner for key, inner in space.spaces.items() if key != MASK}
-            if len(rest) == 1:
-                part, space = next(iter(rest.items()))
-            else:
-                space = spaces.Dict(rest)
+            space = spaces.Dict({key: part for key, part in space.spaces.items() if key != MASK})
+        self.space = space
+        """Without the mask."""
         try:
             self.width = int(spaces.flatdim(space))
         except (NotImplementedError, ValueError) as error:
             raise InputError(f"{name} observes {space}, which cannot be flattened to a vector.") from error
-        self.space = space
-        read = _reader(space)
-        self.read: Read = read if part is None else lambda seen: read(seen[part])
+        self.read: Read = _reader(space)
+        if self.masked and len(space.spaces) == 1:  # as PettingZoo has it, without the detour over a dict
+            key, part = next(iter(space.spaces.items()))
+            read = _reader(part)
+            self.read = lambda seen: read(seen[key])
 
 
 def _reader(space: Any) -> Read:
@@ -60,61 +56,8 @@ def _reader(space: Any) -> Read:
     return lambda seen: spaces.flatten(space, seen)
 
 
-def _count(space: Any) -> int | None:
-    """How many actions a discrete space holds; None for any other."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Discrete):
-        return int(space.n)
-    if isinstance(space, spaces.MultiDiscrete):
-        return math.prod(int(n) for n in space.nvec.flat)
-    if isinstance(space, spaces.MultiBinary):
-        return 2 ** math.prod(space.shape)
-    if isinstance(space, spaces.Tuple | spaces.Dict):
-        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
-        counts = [_count(part) for part in parts]
-        return None if None in counts else math.prod(count for count in counts if count is not None)
-    return None
-
-
-def _choices(space: Any) -> list[Any]:
-    """All actions of a discrete space; the last component varies fastest."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Discrete):
-        return list(range(int(space.start), int(space.start + space.n)))
-    if isinstance(space, spaces.MultiDiscrete):
-        ranges = [range(s, s + n) for s, n in zip(space.start.flat, space.nvec.flat, strict=True)]
-        return [np.array(row, space.dtype).reshape(space.shape) for row in itertools.product(*ranges)]
-    if isinstance(space, spaces.MultiBinary):
-        rows = itertools.product((0, 1), repeat=math.prod(space.shape))
-        return [np.array(row, space.dtype).reshape(space.shape) for row in rows]
-    if isinstance(space, spaces.Dict):
-        rows = itertools.product(*(_choices(part) for part in space.spaces.values()))
-        return [dict(zip(space.spaces, row, strict=True)) for row in rows]
-    return list(itertools.product(*(_choices(part) for part in space.spaces)))
-
-
-def mask_reader(space: Any) -> Read:
-    """What reads an agent's ``action_mask``: one entry per joint action, or, for a MultiDiscrete, per choice."""
-    from gymnasium import spaces
-
-    if not isinstance(space, spaces.MultiDiscrete):
-        return lambda mask: mask
-    sizes = [int(n) for n in space.nvec.flat]
-    total = math.prod(sizes)
-    starts = np.cumsum([0, *sizes[:-1]])
-    positions = np.stack(np.unravel_index(np.arange(total), sizes), axis=1) + starts
-
-    def read(mask: Any) -> Any:
-        flat = np.concatenate(mask) if isinstance(mask, tuple | list) else np.asarray(mask)
-        return flat if len(flat) == total and len(sizes) > 1 else flat.astype(bool)[positions].all(1)
-
-    return read
-
-
-def actions(spaces_of: Sequence[Any], name: str) -> tuple[Discrete | Box, tuple[int, ...], list[Send]]:
-    """(the team's padded action space, each agent's own width, what turns each agent's row into its own action).
+def actions(spaces_of: Sequence[Any], name: str) -> tuple[Discrete | Box, tuple[int, ...], list[Form]]:
+    """(the team's padded action space, each agent's own width, the form of each agent's own space).
 
     Discrete, MultiDiscrete, MultiBinary, and Tuples and Dicts of them become one index over all combinations. Boxes
     keep their bounds where these are the same number for all; otherwise they are mapped from [-1, 1].
@@ -122,32 +65,23 @@ def actions(spaces_of: Sequence[Any], name: str) -> tuple[Discrete | Box, tuple[
     Raises:
         InputError: discrete and continuous agents are mixed, bounds are not finite, or there are too many combinations.
     """
-    counts = [_count(space) for space in spaces_of]
-    if None not in counts:
-        widths = tuple(count for count in counts if count is not None)
-        return Discrete(max(widths)), widths, [_index(space, name) for space in spaces_of]
-    if any(count is not None for count in counts):
+    choices = [choice_form(space) for space in spaces_of]
+    forms = [form for form in choices if form is not None]
+    if not forms:
+        return _boxes(spaces_of, name)
+    if len(forms) < len(choices):
         raise InputError(f"{name} mixes agents with discrete and with continuous actions, which one team cannot hold.")
-    return _boxes(spaces_of, name)
+    widths = tuple(dim_of(form) for form in forms)
+    for form, count in zip(forms, widths, strict=True):
+        if form[0] != "index" and count > MOST_ACTIONS:
+            raise InputError(
+                f"{name} has {count} joint actions per agent, which is more than the {MOST_ACTIONS} that one index may "
+                f"stand for."
+            )
+    return Discrete(max(widths)), widths, forms
 
 
-def _index(space: Any, name: str) -> Send:
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Discrete):
-        start = int(space.start)
-        return int if start == 0 else lambda action: int(action) + start
-    if (count := _count(space) or 0) > MOST_ACTIONS:
-        raise InputError(
-            f"{name} has {count} joint actions per agent, which is more than the {MOST_ACTIONS} that one index may "
-            f"stand for."
-        )
-    # A copy, lest the environment write into the table.
-    table = _choices(space)
-    return lambda action: table[action].copy() if isinstance(table[action], np.ndarray) else table[action]
-
-
-def _boxes(spaces_of: Sequence[Any], name: str) -> tuple[Box, tuple[int, ...], list[Send]]:
+def _boxes(spaces_of: Sequence[Any], name: str) -> tuple[Box, tuple[int, ...], list[Form]]:
     from gymnasium import spaces
 
     for space in spaces_of:
@@ -155,27 +89,11 @@ def _boxes(spaces_of: Sequence[Any], name: str) -> tuple[Box, tuple[int, ...], l
             raise InputError(f"{name} has the action space {space}, which is neither discrete nor a box.")
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise InputError(f"{name} has actions without finite bounds ({space}); wrap it so that they are bounded.")
-    widths = tuple(int(np.prod(space.shape)) for space in spaces_of)
     lows, highs = ({float(x) for space in spaces_of for x in getattr(space, side).flat} for side in ("low", "high"))
     uniform = len(lows) == 1 and len(highs) == 1
-    box = Box(max(widths), min(lows), max(highs)) if uniform else Box(max(widths))
-    return box, widths, [_vector(space, uniform) for space in spaces_of]
-
-
-def _vector(space: Any, uniform: bool) -> Send:
-    width, shape, kind = int(np.prod(space.shape)), space.shape, space.dtype
-    low, high = space.low.reshape(-1).astype(np.float64), space.high.reshape(-1).astype(np.float64)
-    whole = np.issubdtype(kind, np.integer)
-
-    def send(action: Any) -> Any:
-        row = action[:width]
-        if not uniform:
-            row = np.clip(low + (row + 1.0) * 0.5 * (high - low), low, high)
-        if whole:
-            row = np.rint(row)
-        return row.astype(kind).reshape(shape)
-
-    return send
+    forms = [box_form(space, scaled=not uniform) for space in spaces_of]
+    widths = tuple(map(dim_of, forms))
+    return Box(max(widths), min(lows), max(highs)) if uniform else Box(max(widths)), widths, forms
 
 
 def kind(agent: str) -> str:

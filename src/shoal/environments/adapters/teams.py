@@ -1,12 +1,17 @@
 """Teams whose observations come in a dict, and agents that end one by one."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from shoal.environments.adapters import infos as infos_of
 from shoal.environments.adapters import spaces
+from shoal.environments.adapters.interface import interface
+from shoal.environments.forms import acted, joint_mask
+from shoal.environments.handover import MASK
 from shoal.game import Moment
 from shoal.spec import Discrete, EnvSpec
 
@@ -20,35 +25,33 @@ class Team:
         horizon: steps of the longest episode.
         metrics: which numbers of the infos are metrics of the episode.
         ask: whether to use the environment's ``state()``, where it has one.
+        turns: whether agents take turns.
 
     Raises:
         InputError: the spaces cannot be those of one team.
     """
 
-    def __init__(self, env: Any, name: str, horizon: int, metrics: Sequence[str] = (), ask: bool = True):
+    def __init__(
+        self, env: Any, name: str, horizon: int, metrics: Sequence[str] = (), ask: bool = True, turns: bool = False
+    ):
         self.agents: list[Any] = list(env.possible_agents)
         acts = [env.action_space(agent) for agent in self.agents]
         seen = [spaces.Observation(env.observation_space(agent), name) for agent in self.agents]
-        action, dims, self.send = spaces.actions(acts, name)
+        action, dims, self._acts = spaces.actions(acts, name)
+        self.send = [partial(acted, form) for form in self._acts]
+        """What turns each agent's row of the joint action into its own action."""
         self._env = env
         self._reads = [observation.read for observation in seen]
         self._widths = [observation.width for observation in seen]
         self._absent = [np.zeros(width, np.float32) for width in self._widths]
-        self._masks = [spaces.mask_reader(space) for space in acts]
         self.indices = isinstance(action, Discrete)
         self._in_observation = [observation.masked and self.indices for observation in seen]
         state = _state(env) if ask else None
         self._ask = state is not None
-        self.spec: EnvSpec = spaces.describe(
-            name,
-            self.agents,
-            seen,
-            acts,
-            (action, dims),
-            None if state is None else state.size,
-            horizon,
-            metrics,
-        )
+        size = None if state is None else state.size
+        spec = spaces.describe(name, self.agents, seen, acts, (action, dims), size, horizon, metrics)
+        described = interface("turns" if turns else "parallel", [x.space for x in seen], self._acts)
+        self.spec: EnvSpec = replace(spec, interface=described)
 
     def write(self, seen: Mapping[Any, Any], infos: Mapping[Any, Any], out: Moment) -> None:
         """Observations, legal actions, the state and metrics; agents that ``seen`` lacks get zeros."""
@@ -62,9 +65,9 @@ class Team:
                 state[at : at + width] = row
                 at += width
             if self._in_observation[i] and agent in seen:
-                spaces.write_mask(out.legal[i], self._masks[i](seen[agent][spaces.MASK]))
-            elif indices and spaces.MASK in infos.get(agent, ()):
-                spaces.write_mask(out.legal[i], self._masks[i](infos[agent][spaces.MASK]))
+                spaces.write_mask(out.legal[i], joint_mask(self._acts[i], seen[agent][MASK]))
+            elif indices and MASK in infos.get(agent, ()):
+                spaces.write_mask(out.legal[i], joint_mask(self._acts[i], infos[agent][MASK]))
         if ask:
             state[:] = np.asarray(self._env.state()).reshape(-1)
         infos_of.write_of_agents(self.spec.metrics, infos, out)

@@ -23,7 +23,7 @@ class TurnGame:
     def __init__(self, env: Any, name: str, time_limit: int | None, metrics: Sequence[str] = ()):
         self._env = env
         horizon, self._limit = limits(env, time_limit, name, moves=len(env.possible_agents))
-        self._team = Team(env, name, horizon, metrics)
+        self._team = Team(env, name, horizon, metrics, turns=True)
         self._places = {agent: i for i, agent in enumerate(self._team.agents)}
         self._time = 0
         self._gone = np.zeros(len(self._places), bool)

@@ -1,0 +1,74 @@
+"""One agent's trained policy, and what policies see and do in words."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from shoal.types import Discrete, EnvSpec
+
+
+class AgentPolicy:
+    """One agent's policy: its ``act`` sees nothing of the others."""
+
+    def __init__(self, team: Any, index: int):
+        self._team, self._index = team, index
+        self.name = team.agents[index]
+
+    def __repr__(self) -> str:
+        team, i = self._team, self._index
+        return f"AgentPolicy({self.name} of {team._title}; {spaces_in_words(team.spec, [i])}; {team._how})"
+
+    def reset(self) -> None:
+        """A new episode begins."""
+        self._team.reset()
+
+    def act(self, observation: Any, legal: Any = None, *, info: Any = None) -> Any:
+        """This agent's action, from what it sees alone.
+
+        A policy with a memory, or that sees several frames, must be shown every timestep: in a game of turns also the
+        moves of others (``env.observe(name)``).
+
+        Args:
+            observation: the agent's own [O_i]; or what a PettingZoo or Gymnasium environment returns of it, as in
+                :meth:`Policies.act`.
+            legal: which of its actions are legal [A_i]; None for all, or for the mask in ``observation`` or ``info``.
+            info: what the environment returns beside the agent's observation, for the mask in it.
+
+        Returns:
+            An int (discrete) or Float[A_i] (box); for a PettingZoo or Gymnasium environment what it takes.
+
+        Raises:
+            InputError: the observation or the mask does not fit.
+        """
+        team, i = self._team, self._index
+        n, handover = team.spec.num_agents, team._handover
+        if handover is not None:
+            row, mask = handover.row(i, observation), handover.legal(i, observation, info, legal)
+        else:
+            row = team._row(i, observation, team.spec.obs_dims, team.spec.obs_dim, "observation")
+            dims, width = team.spec.action_dims, team.spec.action.width
+            mask = None if legal is None else team._row(i, legal, dims, width, "legal actions").astype(bool)
+        rows: list[np.ndarray | None] = [None] * n
+        masks: list[np.ndarray | None] = [None] * n
+        rows[i], masks[i] = row, mask
+        chosen = team._choose(rows, masks, None, None)[i]
+        if handover is not None:
+            return handover.action(i, chosen)
+        return int(chosen) if isinstance(team.spec.action, Discrete) else chosen[: team.spec.action_dims[i]]
+
+
+def spaces_in_words(spec: EnvSpec, which: Iterable[int]) -> str:
+    """What these agents see and do, in words."""
+    seen, acts = ({dims[i] for i in which} for dims in (spec.obs_dims, spec.action_dims))
+    if isinstance(spec.action, Discrete):
+        does = f"1 of {_to(acts)} actions"
+    else:
+        does = f"{_to(acts)} numbers in [{spec.action.low:g}, {spec.action.high:g}]"
+    return f"{_to(seen)} numbers observed, {does} chosen"
+
+
+def _to(numbers: set[int]) -> str:
+    """For example ``5``, or ``3 to 7``."""
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"

@@ -1,0 +1,202 @@
+"""Spaces of observations and actions as plain data, and what an observation or an action of them is in numbers.
+
+Needs NumPy alone, so that policies act where Gymnasium is not installed. A form is a JSON value:
+
+    observations   ["box", shape]   ["one_hot", sizes, starts]   ["dict", [[key, form], …]]   ["tuple", [form, …]]
+    choices        ["index", n, start]   ["indices", shape, sizes, starts, dtype]   ["dict", …]   ["tuple", …]
+    actions        a choice, or ["box", shape, low, high, dtype] with flat lists of bounds, or null twice
+
+A form of a dict of observations leaves ``action_mask`` out.
+"""
+
+import functools
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.errors import InputError
+
+Form = list[Any]
+
+KINDS = ("parallel", "turns", "one", "list")
+"""``parallel`` and ``turns``: a dict by agent, as PettingZoo has them. ``one``: a single agent's own, as Gymnasium has
+it. ``list``: a sequence with one for each agent."""
+
+_DTYPES = {"bool", "float16", "float32", "float64", *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64))}
+
+
+class Interface(NamedTuple):
+    """What ``EnvSpec.interface`` says."""
+
+    kind: str
+    """One of :data:`KINDS`."""
+    observations: tuple[Form, ...]
+    """Each agent's."""
+    actions: tuple[Form, ...]
+    """Each agent's."""
+
+
+def parsed(text: str) -> Interface:
+    """The interface that a text describes.
+
+    Raises:
+        InputError: it describes none.
+    """
+    try:
+        said = json.loads(text)
+        kind, pairs = said["kind"], said["agents"]
+        sound = set(said) == {"kind", "agents"} and kind in KINDS and isinstance(pairs, list)
+        if sound and all(type(x) is list and len(x) == 2 and _observes(x[0]) and _acts(x[1]) for x in pairs):
+            return Interface(kind, tuple(x[0] for x in pairs), tuple(x[1] for x in pairs))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise InputError("spec.interface is not the description of an environment's interface.")
+
+
+def _observes(form: Any) -> bool:
+    match form:
+        case ["box", shape]:
+            return _whole(shape, 0)
+        case ["one_hot", sizes, starts]:
+            return _whole(sizes, 1) and _whole(starts) and len(sizes) == len(starts)
+    return _parts(form, _observes)
+
+
+def _acts(form: Any) -> bool:
+    match form:
+        case ["box", shape, None, None, dtype]:
+            return _whole(shape, 0) and dtype in _DTYPES
+        case ["box", shape, [*low], [*high], dtype]:
+            finite = all(type(x) in (int, float) and math.isfinite(x) for x in (*low, *high))
+            return finite and _whole(shape, 0) and math.prod(shape) == len(low) == len(high) and dtype in _DTYPES
+    return _chooses(form)
+
+
+def _chooses(form: Any) -> bool:
+    match form:
+        case ["index", n, start]:
+            return _whole([n], 1) and _whole([start])
+        case ["indices", shape, sizes, starts, dtype]:
+            whole = _whole(shape, 0) and _whole(sizes, 1) and _whole(starts) and dtype in _DTYPES
+            return whole and math.prod(shape) == len(sizes) == len(starts)
+    return _parts(form, _chooses)
+
+
+def _parts(form: Any, check: Callable[[Any], bool]) -> bool:
+    match form:
+        case ["tuple", [*parts]]:
+            return all(map(check, parts))
+        case ["dict", [*parts]]:
+            return all(type(x) is list and len(x) == 2 and type(x[0]) is str and check(x[1]) for x in parts)
+    return False
+
+
+def _whole(numbers: Any, least: int | None = None) -> bool:
+    return type(numbers) is list and all(type(n) is int and (least is None or n >= least) for n in numbers)
+
+
+def width_of(form: Form) -> int:
+    """Numbers in the row of an observation."""
+    kind, about = form[:2]
+    if kind in ("dict", "tuple"):
+        return sum(width_of(part) for part in _inner(form))
+    return sum(about) if kind == "one_hot" else math.prod(about)
+
+
+def dim_of(form: Form) -> int:
+    """How many actions there are to choose from, or numbers in the action of a box."""
+    return math.prod(form[1]) if form[0] == "box" else _count(form)
+
+
+def flat(form: Form, seen: Any, who: str) -> np.ndarray:
+    """An observation as a row Float64[width], as ``gymnasium.spaces.flatten`` gives it; such a row stays as it is.
+
+    Args:
+        form: the observation's.
+        seen: what the environment returned.
+        who: the agent's name, for errors.
+
+    Raises:
+        InputError: it does not fit its space.
+    """
+    kind, about = form[:2]
+    if kind == "dict" and isinstance(seen, Mapping):
+        if missing := [key for key, _ in about if key not in seen]:
+            raise InputError(f"{who}'s observation lacks {missing[0]!r}.")
+        return np.concatenate([np.zeros(0), *(flat(part, seen[key], who) for key, part in about)])
+    if kind == "tuple" and isinstance(seen, tuple | list) and len(seen) == len(about):
+        return np.concatenate([np.zeros(0), *(flat(part, x, who) for part, x in zip(about, seen, strict=True))])
+    try:
+        row = np.asarray(seen, np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        raise InputError(f"{who}'s observation is a {type(seen).__name__}, not numbers.") from None
+    if kind == "one_hot" and row.size == len(about):
+        marks = [np.arange(n) == x - start for n, start, x in zip(about, form[2], row, strict=True)]
+        if not all(mark.any() for mark in marks):
+            raise InputError(f"{who}'s observation {seen} lies outside its space.")
+        return np.concatenate([np.zeros(0), *marks])
+    if row.size != (width := width_of(form)):
+        raise InputError(f"{who}'s observation has width {width}, not {row.size}.")
+    return row
+
+
+def joint_mask(form: Form, mask: Any) -> np.ndarray:
+    """A mask as bool [number of actions], one entry for each index; of several choices it may have one for each value
+    of each choice, side by side or as a sequence of arrays."""
+    nested = isinstance(mask, tuple | list) and len(mask) > 0 and np.ndim(mask[0]) > 0
+    row = (np.concatenate(mask) if nested else np.asarray(mask)).reshape(-1).astype(bool)
+    if form[0] != "indices" or row.size != sum(form[2]) or row.size == math.prod(form[2]):
+        return row
+    return np.asarray(row[_places(tuple(form[2]))].all(1))
+
+
+@functools.cache
+def _places(sizes: tuple[int, ...]) -> np.ndarray:
+    """Where the values that each index stands for lie in a mask of all values of all choices: Int[index, choice]."""
+    values = np.stack(np.unravel_index(np.arange(math.prod(sizes)), sizes), axis=1)
+    return values + np.cumsum([0, *sizes[:-1]])
+
+
+def acted(form: Form, row: Any) -> Any:
+    """What the environment takes for an index, or for a row of at least ``dim_of(form)`` numbers of a box.
+
+    An index counts all combinations of several choices; the last one varies fastest. Numbers of a box lie within its
+    bounds, or in [-1, 1] where its form has bounds of its own, to which they are mapped.
+    """
+    if form[0] != "box":
+        return _chosen(form, int(row))
+    _, shape, low, high, dtype = form
+    row = np.asarray(row)[: math.prod(shape)]
+    if low is not None:
+        low, high = np.array(low, np.float64), np.array(high, np.float64)
+        row = np.clip(low + (row + 1.0) * 0.5 * (high - low), low, high)
+    if np.issubdtype(np.dtype(dtype), np.integer):
+        row = np.rint(row)
+    return row.astype(dtype).reshape(shape)
+
+
+def _chosen(form: Form, index: int) -> Any:
+    kind, about = form[:2]
+    if kind == "index":
+        return index + form[2]
+    if kind == "indices":
+        values = np.array(np.unravel_index(index, form[2])) + np.array(form[3])
+        return values.astype(form[4]).reshape(about)
+    parts = _inner(form)
+    places = np.unravel_index(index, [_count(part) for part in parts])
+    chosen = tuple(_chosen(part, int(place)) for part, place in zip(parts, places, strict=True))
+    return chosen if kind == "tuple" else dict(zip((key for key, _ in about), chosen, strict=True))
+
+
+def _count(form: Form) -> int:
+    if form[0] == "index":
+        return form[1]
+    return math.prod(form[2] if form[0] == "indices" else map(_count, _inner(form)))
+
+
+def _inner(form: Form) -> list[Form]:
+    """The forms of what a dict or a tuple holds."""
+    return form[1] if form[0] == "tuple" else [part for _, part in form[1]]
