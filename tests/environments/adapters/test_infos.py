@@ -201,9 +201,7 @@ def test_who_takes_no_names_says_so(
         registry.make(name, metrics=metrics)
 
 
-def test_the_command_line_takes_names(shoal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pairs", type(sys)("pairs"))
-    sys.modules["pairs"].Pair = Pair  # pyright: ignore[reportAttributeAccessIssue]
-    code, out, _ = shoal("check", "pairs:Pair", "--env.metrics", "won", "kills", "--episodes", "2")
+def test_the_command_line_takes_names(shoal: Any) -> None:
+    code, out, _ = shoal("check", f"{__name__}:Pair", "--env.metrics", "won", "kills", "--episodes", "2")
     assert code == 0
     assert "metrics" in out and "won, kills" in out and "won 100.0 %, kills 16.50" in out
