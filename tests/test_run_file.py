@@ -35,6 +35,7 @@ def written(folder: Path, algorithm: str = "mappo", options: dict[str, Any] | No
     here, options = Settings(seeds=2, **changed), options or {}
     spec = wrap(toys.busy(**options), here.wrapping).spec
     run = Described(algorithm, "toys:busy", options, True, here, algorithms.get(algorithm).Config(), spec)
+    folder.mkdir(exist_ok=True)
     manifest.write(folder, run.as_json())
     return folder
 

@@ -55,6 +55,7 @@ def written(folder: Path, environment: str, options: dict[str, Any], **settings:
         algorithms.get("mappo").Config(),
         toys.coordination().spec,
     )
+    folder.mkdir(exist_ok=True)
     manifest.write(folder, said.as_json())
     (folder / "metrics.jsonl").write_text('{"step": 1, "return": [1.0]}\n', encoding="utf-8")
     return folder

@@ -1,12 +1,23 @@
 """What tests that train share."""
 
+import functools
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
+import toys
 from shoal import opening
+from shoal.algorithms import mappo
+from shoal.run import Run
+from shoal.training.learning import TrainState
+from shoal.training.program import Program
+from shoal.training.settings import Settings
+from shoal.training.trainer import Trainer
+from shoal.types import EpisodeStats, Learner
 
 UPDATES = 400
 """Of the run that is interrupted in many ways."""
@@ -64,6 +75,45 @@ class Whole(NamedTuple):
     folder: Path
     trainer: Any
     """As training left it."""
+
+
+STATS = EpisodeStats(np.ones((1, 1)), np.ones((1, 1, 3)), np.ones((1, 1)))  # type: ignore[arg-type]
+"""Of one update of one seed."""
+
+
+@functools.cache
+def _made() -> Trainer:
+    """One that is not used itself: making its program takes a second."""
+    settings = Settings(num_envs=4, rollout_length=12, devices=1)
+    trainer = Run(Path("unused"), "mappo", "toys:busy", {}, settings, mappo.Config(), toys.busy()).trainer(False)
+    template = trainer.program.template()
+    learner = Learner({"w": jnp.ones(1)}, (), (), (), jnp.zeros(1, int))
+    state = TrainState(learner, (), (), jax.random.split(jax.random.key(0), 1))
+
+    def advance(state: TrainState, n: Any) -> Any:
+        return state, ({"loss": np.ones((1, 1))}, STATS)
+
+    trainer.program = trainer.program._replace(
+        init=lambda keys: state, start=lambda state: advance, template=lambda: template, capacity=1
+    )
+    return trainer
+
+
+class Idle(Trainer):
+    """A trainer that computes nothing; each call makes one update of 48 steps, which loses 1."""
+
+    def __init__(self, folder: Path, updates: int, **settings: Any):
+        made = _made()
+        chosen = Settings(num_envs=4, rollout_length=12, devices=1, steps=updates * 48.0, **settings)
+        super().__init__(made.env, made.algorithm, chosen, made.layout, folder, False)
+
+    def _program(self, remake: Any) -> Program:
+        return idle_program()
+
+
+def idle_program() -> Program:
+    """Its program, for a test that trains in ``toys:busy`` with one seed, and puts it in the place of the true one."""
+    return _made().program
 
 
 def copied(folder: Path, to: Path) -> Path:

@@ -1,7 +1,6 @@
 """The public face: train, resume, open and compare runs."""
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,10 @@ from shoal.loading import load
 from shoal.opening import keep, open_run, permit_training
 from shoal.presets import preset
 from shoal.presets.sizes import sizes_for
-from shoal.records import curves
+from shoal.records import curves, manifest
+from shoal.records.files import written_to
+from shoal.records.folders import check_free, in_new_folder, new_folder, path_of
+from shoal.records.lock import hold
 from shoal.run import Run
 from shoal.training import crossplay as playing
 from shoal.training.crossplay import CrossPlay
@@ -54,7 +56,8 @@ def train(
             Of several sides, ``learning_rate`` is for all and ``side1_learning_rate`` for one.
 
     Raises:
-        InputError: something cannot work as asked; raised before anything compiles.
+        InputError: something cannot work as asked; raised before anything compiles. Later, where the disk is full or
+            the folder is deleted (:class:`WriteError`, :class:`CheckpointError`, :class:`FolderError`).
         NonFiniteError: a metric became NaN or infinite; the last good checkpoint stands.
     """
     name, said = registry.called(environment), algorithm
@@ -64,20 +67,24 @@ def train(
     check_names(flags, settings, config)
     tuned = preset(algorithm, name)
     settings, config = (override(override(x, tuned), flags) for x in (settings, config))
-    where = Path(folder) if folder else new_folder(algorithm, name)
-    if where.exists() and not where.is_dir():
-        raise InputError(f"{where} is a file, not a folder for a run.")
-    if (where / "run.json").exists():
-        raise InputError(f"{where} already holds a run; resume that one, or choose another folder.")
-    made = registry.make(environment, **(env or {}))
-    sizes = sizes_for(min(made.spec.horizon, settings.wrapping.time_limit or made.spec.horizon))
-    settings = override(settings, {size: x for size, x in sizes.items() if size not in {**tuned, **flags}})
-    run = Run(where, algorithm, name, env or {}, settings, config, made)
-    algorithms.check_alone(said, run.spec)
-    run.by_name = isinstance(environment, str) or registry.can_be_named(environment)
-    trainer = run.trainer(progress)  # raises on bad input before the folder exists
-    keep(run)
-    return run.finish(trainer)
+
+    def start(where: Path) -> Run:
+        if where.exists() and not where.is_dir():
+            raise InputError(f"{where} is a file, not a folder for a run.")
+        with hold(where) as lock:  # a folder that is made here is removed again where bad input is raised
+            check_free(where)
+            made = registry.make(environment, **(env or {}))
+            sizes = sizes_for(min(made.spec.horizon, settings.wrapping.time_limit or made.spec.horizon))
+            sized = override(settings, {size: x for size, x in sizes.items() if size not in {**tuned, **flags}})
+            run = Run(where, algorithm, name, env or {}, sized, config, made)
+            algorithms.check_alone(said, run.spec)
+            run.by_name = isinstance(environment, str) or registry.can_be_named(environment)
+            trainer = run.trainer(progress, lock.check)
+            lock.check()
+            keep(run)
+            return run.finish(trainer)
+
+    return in_new_folder(algorithm, name, start) if folder is None else start(path_of(folder))
 
 
 def resume(
@@ -85,7 +92,8 @@ def resume(
 ) -> Run:
     """Continue the run in ``folder`` from its newest sound checkpoint, bit for bit as if it had never stopped.
 
-    A run that ended before its first checkpoint begins at the beginning.
+    A run that ended before its first checkpoint begins at the beginning. One that has finished is not trained, nor
+    compiled, and :attr:`Run.untouched` says so.
 
     Args:
         folder: a run folder.
@@ -96,9 +104,19 @@ def resume(
             often to save and how to judge, or where environments are stepped; anything else would make it another run.
 
     Raises:
-        InputError: the folder holds no run, a flag would change what is being trained, or there are fewer devices.
+        InputError: the folder holds no run, another process trains in it, a flag would change what is being trained,
+            or there are fewer devices.
         CheckpointError: no checkpoint is sound.
     """
+    where = path_of(folder)
+    manifest.read(where)  # before a lock is made in what is not the folder of a run
+    with hold(where) as lock:
+        return _resume(where, environment, trust, progress, flags, lock.check)
+
+
+def _resume(
+    folder: Path, environment: Any, trust: bool, progress: bool, flags: dict[str, Any], guard: Callable[[], None]
+) -> Run:
     run = open_run(folder, environment, trust=trust)
     wrong = sorted(set(flags) - CHANGEABLE)
     if wrong:
@@ -106,8 +124,16 @@ def resume(
     permit_training(run, trust, flags)
     run.settings = override(run.settings, flags)
     run.settings.check()
-    trainer = run.trainer(progress)
+    if environment is not None:
+        _ = run.env  # raises where it is not what the run was trained in, also of one that has finished
+    if run.conclude(guard):
+        if flags:
+            guard()
+            keep(run)
+        return run
+    trainer = run.trainer(progress, guard)
     trainer.restore()
+    guard()
     keep(run)
     return run.finish(trainer)
 
@@ -116,6 +142,7 @@ def compare(
     runs: Sequence[Run | str | Path], path: str | Path = "compare.png", metrics: Sequence[str] = ("return",)
 ) -> Path:
     """Draw the learning curves of several runs in one picture."""
+    path = written_to(path, Path("compare.png"))
     return curves.plot([run.folder if isinstance(run, Run) else Path(run) for run in runs], path, metrics)
 
 
@@ -189,12 +216,3 @@ def _check_same_environment(one: Run, other: Run) -> None:
                 f"{other.folder} and {one.folder} were trained in different environments: {name} is {there!r} in the "
                 f"one and {here!r} in the other."
             )
-
-
-def new_folder(algorithm: str, environment: str) -> Path:
-    """A folder under ``runs/`` that does not exist yet; it is not made."""
-    stem = f"{algorithm}-{environment.replace('/', '-').replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
-    folder, i = Path("runs") / stem, 2
-    while folder.exists():
-        folder, i = Path("runs") / f"{stem}-{i}", i + 1
-    return folder

@@ -14,12 +14,14 @@ import jax
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from shoal import notices
 from shoal.cli_commands import COMMANDS, help_text, version_text
 from shoal.cli_flags import REQUIRED, Anything, Command, Flag, Values
-from shoal.cli_output import abandon_output, fill_closed_streams, lenient_errors
+from shoal.cli_output import abandon_output, fill_closed_streams, leave, lenient_errors
 from shoal.cli_words import complaint, empty, stranger
 from shoal.environments import own_modules
 from shoal.errors import GameError, InputError, unknown
+from shoal.training.stopping import busy
 from shoal.training.trainer import NonFiniteError
 
 BROKEN, REFUSED, INTERRUPTED = 1, 2, 130
@@ -36,8 +38,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: done. 1: training broke down: a metric became NaN or infinite, or the environment raised. 2: the request cannot
     be carried out, as one sentence on stderr says. 130: stopped by Ctrl-C.
     """
-    args = list(sys.argv[1:] if argv is None else argv)
     fill_closed_streams()
+    code = _main(list(sys.argv[1:] if argv is None else argv))
+    if argv is None and busy():  # Ctrl-C came while something compiled, which nothing can interrupt
+        leave(code)
+    return code
+
+
+def _main(args: list[str]) -> int:
     # Environments named package.module:factory stand where one works.
     with lenient_errors(), own_modules.found_in(str(Path.cwd())):
         return _guarded(args)
@@ -55,7 +63,7 @@ def _guarded(args: list[str]) -> int:
         return _say(str(error), BROKEN)
     except GameError as error:
         if error.trace:
-            print(error.trace, file=sys.stderr)
+            notices.warn(error.trace)
         return _say(str(error), BROKEN)
     except BrokenPipeError:  # the reader, `head` for example, has seen enough
         abandon_output()
@@ -74,7 +82,7 @@ def _guarded(args: list[str]) -> int:
             raise
         return _say(_FULL, BROKEN)
     except KeyboardInterrupt as stop:
-        print(str(stop) or "Stopped.", file=sys.stderr)
+        notices.warn(str(stop) or "Stopped.")
         return INTERRUPTED
     except SystemExit as end:  # after printing help
         return int(end.code or 0)
@@ -223,7 +231,7 @@ def _anything_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | N
 
 
 def _say(sentence: str, code: int) -> int:
-    print(f"shoal: {sentence}" + ("" if sentence[-1] in ".?" else "."), file=sys.stderr)
+    notices.warn(f"shoal: {sentence}" + ("" if sentence[-1] in ".?" else "."))
     return code
 
 

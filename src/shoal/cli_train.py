@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shoal import algorithms, api
+from shoal import algorithms, api, notices
 from shoal.cli_flags import Command, Flag, Values, first_line, number, of_environment, of_fields
 from shoal.configs import override
 from shoal.environments.spelling import path_words
-from shoal.errors import GameError, InputError
+from shoal.errors import GameError, InputError, WriteError
 from shoal.presets import preset
 from shoal.presets.sizes import sizes_for
 from shoal.training.settings import Settings
@@ -52,6 +52,8 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     if len(words) > 2:
         raise InputError(f"shoal train takes an algorithm and an environment; {words[2]!r} is one word too many.")
     folder = _value_of(rest, _RESUME.spelt)
+    if folder == "":
+        raise InputError("--resume is followed by an empty name; it takes the folder of a run.")
     run = api.open_run(folder) if folder else None
     if run is not None:
         held = [run.algorithm, run.environment]
@@ -84,8 +86,15 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
         if run is None:
             if own["trust"]:
                 raise InputError("--trust is for --resume; an environment that you name yourself needs no trust.")
-            where = own["folder"] or api.new_folder(algorithms.canonical(words[0]), words[1])
-            return _watched(where, partial(api.train, *words, env=env, folder=where), own["progress"], flags)
+
+            def start(where: Path) -> int:
+                return _watched(where, partial(api.train, *words, env=env, folder=where), own["progress"], flags)
+
+            return (
+                start(own["folder"])
+                if own["folder"]
+                else api.in_new_folder(algorithms.canonical(words[0]), words[1], start)
+            )
         if own["folder"] is not None:
             raise InputError("A resumed run stays in its folder, so --folder and --resume exclude each other.")
         return _watched(run.folder, partial(api.resume, run.folder, trust=own["trust"]), own["progress"], flags)
@@ -135,10 +144,13 @@ def _watched(folder: Path, start: Callable[..., api.Run], progress: bool, flags:
         run = start(progress=progress, **flags)
         if not run.finished:
             raise KeyboardInterrupt
-        pictures = {"curves": _unless_empty(run.curves), "replay": run.replay()}
+        pictures = {
+            "curves": _drawn(run, "curves.png", lambda: _unless_empty(run.curves)),
+            "replay": _drawn(run, "replay.gif", run.replay),
+        }
     except GameError:
         if any((folder / "checkpoints").glob("*")):
-            print(f"What was learned is kept; continue with\n{again}\n", file=sys.stderr)
+            notices.warn(f"What was learned is kept; continue with\n{again}\n")
         raise
     except KeyboardInterrupt:
         if not any((folder / "checkpoints").glob("*")):
@@ -148,10 +160,19 @@ def _watched(folder: Path, start: Callable[..., api.Run], progress: bool, flags:
     return 0
 
 
+def _drawn(run: api.Run, name: str, draw: Callable[[], Any]) -> Any:
+    """A picture, which of a run that had finished before is not drawn again."""
+    path, made_from = run.folder / name, (run.folder / "policy").glob("*/index.json")
+    newest = max((index.stat().st_mtime for index in made_from), default=0.0)
+    return path if run.untouched and path.is_file() and path.stat().st_mtime >= newest else draw()
+
+
 def _unless_empty(look: Callable[[], Any]) -> Any:
     """What ``look`` gives; a run shorter than an episode has no return to look at."""
     try:
         return look()
+    except WriteError:
+        raise
     except InputError:
         return "no episode ended"
 
@@ -160,8 +181,8 @@ def _summary(run: api.Run, pictures: dict[str, Any], again: str) -> str:
     """What the team reached, where the pictures are, and what to type next."""
     folder = path_words(run.folder)
     lines = [f"\n{run.algorithm} in {run.environment}", ""]
-    if run.evaluation is not None:
-        lines.append(f"greedy score  {str(run.evaluation).replace('-', '−')}")
+    if run.judged is not None:
+        lines.append(f"greedy score  {run.judged.replace('-', '−')}")
     lines += [*_unless_empty(run.summary).splitlines(), ""]
     lines += [f"{name:<12}  {path}" for name, path in pictures.items()] + [f"all the rest  {run.folder}", ""]
     lines += [f"{_program()} evaluate {folder} --episodes 1000", f"{_program()} replay {folder} --episodes 4"]

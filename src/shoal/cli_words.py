@@ -3,17 +3,23 @@
 import difflib
 import re
 from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
 
 from shoal.cli_flags import REQUIRED, Flag
 from shoal.synonyms import meant
 
 
 def empty(flags: Sequence[Flag], args: Sequence[str]) -> str | None:
-    """What is said where a flag that takes several values is given none; None where there is no such flag.
+    """What is said where a flag that takes several values is given none, or one that takes a path an empty one; None
+    where there is no such flag.
 
-    The library would take that for an empty tuple, which for ``--hidden`` is a network without a hidden layer.
+    The library would take the first for an empty tuple, which for ``--hidden`` is a network without a hidden layer, and
+    the second for the working directory.
     """
     for flag in flags:
+        if Path in (flag.hint, *get_args(flag.hint)) and _given(args, flag.spelt)[:1] == [""]:
+            return f"{flag.spelt} needs a name, and is given an empty one."
         if flag.several and not flag.positional:
             said = [word.partition("=")[0].replace("_", "-") for word in args]
             if flag.spelt in said and not any(_given(args, flag.spelt)):

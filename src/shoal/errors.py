@@ -13,6 +13,18 @@ class CheckpointError(InputError):
     """A checkpoint is missing, damaged, or belongs to another run."""
 
 
+class WriteError(InputError):
+    """A file cannot be written, for example because the disk is full."""
+
+
+class FolderError(InputError):
+    """A run's folder cannot be trained in any more: it was deleted, moved or replaced."""
+
+
+class FolderTakenError(FolderError):
+    """Another process trains in a folder, or it holds another run already."""
+
+
 class GameError(RuntimeError):
     """An environment raised an exception or gave something that is not a number; training ends, saved.
 

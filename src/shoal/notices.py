@@ -14,8 +14,11 @@ def warn(sentence: str) -> None:
 
 
 def write(text: str) -> None:
-    """Print to standard error at once. A closed terminal or pipe raises nothing: a run must not end because of it."""
-    with contextlib.suppress(OSError, ValueError):
+    """Print to standard error at once. A closed terminal or pipe raises nothing: a run must not end because of it.
+
+    Nor does a signal handler that interrupts this function and calls it again, which is a RuntimeError.
+    """
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
         if sys.stderr is not None:
             sys.stderr.write(text)
             sys.stderr.flush()

@@ -8,9 +8,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from shoal import algorithms
+from shoal import algorithms, judgement
 from shoal.algorithms.preparation import Decision
 from shoal.bounds import check
 from shoal.configs import flags_of, spec_to_json
@@ -22,11 +21,11 @@ from shoal.game import HostEnvironment
 from shoal.loading import acting, devices_before, load, made, saved_policy, seed_index
 from shoal.records import curves, replay, report
 from shoal.records.configuration import identity
-from shoal.records.files import dumps, write_text
+from shoal.records.files import dumps, write_text, written_to
 from shoal.rollouts.stepping import importable
 from shoal.run_file import Described
 from shoal.training import evaluation, feed, memory, pretraining, sharding
-from shoal.training.episodes import record
+from shoal.training.episodes import draw, record
 from shoal.training.evaluation import Evaluation
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.training.trainer import Trainer
@@ -72,6 +71,10 @@ class Run:
         """The judgement at the end of training, where this process trained it."""
         self.decision: Decision | None = None
         """What the algorithm decided by experience before training, where this process began it."""
+        self.judged: str | None = None
+        """The judgement in words, also where an earlier process made it."""
+        self.untouched = False
+        """Whether it had finished when it was resumed, so that nothing was trained."""
         settings.check()
         check(config)
 
@@ -118,32 +121,18 @@ class Run:
         self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool = True, seed: int | None = None
     ) -> Path:
         """Write an animated picture of ``episodes`` episodes; ``seed`` is one of the run's (None: the best)."""
-        path = Path(path) if path else self._own_file("replay.gif")
-        replay.check_format(path)  # before anything is played
+        replay.check_format(Path(path or "replay.gif"))  # before anything is played
+        path = written_to(path, self._own_file("replay.gif"))
         choose = seed is None and self.settings.seeds > 1
         judged = (self.evaluation or self.evaluate(64)) if choose else None
         index = int(judged.per_seed.argmax()) if judged else seed_index(self.settings, seed)
         learner = jax.tree.map(lambda x: x[index], self._learner())
         played = record(self.env, self._acting(), learner, jax.random.key(1000), episodes, greedy)
-        spec, drawn = self.spec, all(episode.frames for episode in played)
-        frames = [frame for episode in played for frame in episode.frames or ()] if drawn else None
-        rewards = [np.pad(e.rewards, ((drawn, 0), (0, 0))) for e in played]
-        first = np.concatenate([np.arange(len(r)) == 0 for r in rewards])
-        return replay.animate(
-            frames,
-            np.concatenate(rewards),
-            path,
-            title=f"{self.algorithm} · {self.environment}",
-            actions=np.concatenate([e.actions for e in played]),
-            first=first,
-            results=[report.result_text(e.metrics) for e in played],
-            score=spec.score,
-            names=spec.agents,
-        )
+        return draw(played, self.spec, path, f"{self.algorithm} · {self.environment}")
 
     def curves(self, path: str | Path | None = None, metrics: Sequence[str] = ("return",)) -> Path:
         """Draw the learning curve with a confidence band over seeds."""
-        return curves.plot(self.folder, path or self._own_file("curves.png"), metrics)
+        return curves.plot(self.folder, written_to(path, self._own_file("curves.png")), metrics)
 
     def policies(self, *, seed: int | None = None, greedy: bool = True) -> Policies:
         """What :func:`shoal.load` gives."""
@@ -167,8 +156,8 @@ class Run:
         policy = saved_policy(self.folder, self._acting(), self.settings.seeds, self._identity())
         return Learner(policy, (), (), (), jnp.zeros(self.settings.seeds, jnp.int32))
 
-    def trainer(self, progress: bool) -> Trainer:
-        """What will train this run.
+    def trainer(self, progress: bool, guard: Callable[[], None] = lambda: None) -> Trainer:
+        """What will train this run. ``guard`` raises where the folder is not the run's any more.
 
         Raises:
             InputError: something cannot work as asked.
@@ -193,7 +182,7 @@ class Run:
         if self.decision:
             self.config = self.decision.config
         make = partial(made, self.algorithm, self.env.spec, self.config, self.settings, self._schedules_over(scale))
-        return Trainer(self.env, make(), self.settings, layout, self.folder, progress, make, self._identity())
+        return Trainer(self.env, make(), self.settings, layout, self.folder, progress, make, self._identity(), guard)
 
     def _schedules_over(self, scale: Scale) -> Scale:
         """The size with the number of updates that are made: none while a replay buffer is too empty to learn from."""
@@ -209,35 +198,45 @@ class Run:
 
     def finish(self, trainer: Trainer) -> "Run":
         """Train to the end and judge what came out; returns itself."""
-        trainer.progress.say(f"{self.algorithm} in {self.environment}, kept in {self.folder}")
-        for sentence in trainer.notes:
-            trainer.progress.say(sentence)
-        for sentence in trainer.warnings:
-            trainer.progress.warn(sentence)
+        header = f"{self.algorithm} in {self.environment}, kept in {self.folder}"
+        trainer.progress.tell([header, *trainer.notes], trainer.warnings)
         if self.decision:
             trainer.progress.say(self.decision.said)
+            trainer.guard()
             write_text(self.folder / "preparation.json", dumps(self.decision.report, "preparation", indent=1) + "\n")
         episodes = self.settings.judged_by(self.env)
         try:
             self.finished = trainer.run()
+            trainer.guard()
             if self.finished and episodes:
-                self.evaluation = self._judge(trainer, episodes)
+                by_workers = judgement.by_workers(trainer, self._learner, episodes)
+                self.evaluation = by_workers or self.evaluate(episodes)
         finally:
             trainer.close()
         if self.evaluation is not None:
-            said = self.evaluation.as_json()
-            said |= {"episodes": episodes, "greedy": True, "step": trainer.step}
-            write_text(self.folder / "evaluation.json", dumps(said, "evaluation", indent=1) + "\n")
+            self._keep(self.evaluation, episodes, trainer.guard)
         return self
 
-    def _judge(self, trainer: Trainer, episodes: int) -> Evaluation:
-        """Evaluate what was just trained, by the worker processes that are there already."""
-        play = trainer.program.play
-        if play is None:
-            return self.evaluate(episodes)
-        trainer.progress.say(f"Judging by {episodes} greedy episodes of each seed.")
-        played = play(self._learner(), jax.random.key(0), episodes, True)
-        return self.evaluate(episodes) if played is None else evaluation.judged(self.env.spec, *played)
+    def conclude(self, guard: Callable[[], None]) -> bool:
+        """Whether all updates are done already. If so, mend the log, and judge the run where nothing has judged it.
+
+        Raises:
+            CheckpointError: its checkpoint was saved in another configuration.
+        """
+        settings = self.settings
+        if not judgement.settle(self.folder, settings, self._identity(), guard):
+            return False
+        self.finished = self.untouched = True
+        self.judged = judgement.read(self.folder, settings.last_step, settings.eval_episodes)
+        if self.judged is None and settings.eval_episodes != 0:
+            episodes = settings.judged_by(self.env)
+            self._keep(self.evaluate(episodes), episodes, guard)
+        return True
+
+    def _keep(self, found: Evaluation, episodes: int, guard: Callable[[], None]) -> None:
+        self.evaluation, self.judged = found, str(found)
+        guard()
+        judgement.write(self.folder, found, episodes, self.settings.last_step)
 
     def _identity(self) -> dict[str, Any]:
         """What its checkpoints record of it."""

@@ -95,7 +95,7 @@ def test_arrays_sharded_over_two_devices_come_back_whole(tmp_path: Path):
 
 
 def test_the_newest_are_kept_and_a_rewound_run_replaces_what_came_after(tmp_path: Path):
-    checkpoints = Checkpoints(tmp_path / "new" / "folder", keep=2)
+    checkpoints = Checkpoints(tmp_path / "new", keep=2)
     assert checkpoints.steps() == [] and checkpoints.latest() is None
     for step in (1, 2, 3):
         checkpoints.save(step, small(step), {"at": step})

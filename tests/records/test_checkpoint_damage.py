@@ -162,8 +162,8 @@ def test_a_crash_before_any_step_of_a_save_leaves_the_old_or_the_new(
     monkeypatch.setattr("shoal.records.checkpoint._write_arrays", counted(_write_arrays_quickly))
     for name in ("sync", "sync_tree", "digests"):
         monkeypatch.setattr(step_folders, name, counted(getattr(step_folders, name)))
-    monkeypatch.setattr(step_folders.shutil, "rmtree", counted(shutil.rmtree))
-    for name in ("write_text", "rename", "mkdir"):
+    monkeypatch.setattr("shutil.rmtree", counted(shutil.rmtree))
+    for name in ("write_text", "write_bytes", "rename", "mkdir"):
         monkeypatch.setattr(Path, name, counted(getattr(Path, name)))
 
     found = []

@@ -14,6 +14,7 @@ from shoal.records.log import Log
 
 def write(folder: Path, seeds: int, rows: int = 30, level: float = 10.0) -> Path:
     rng = np.random.default_rng(0)
+    folder.mkdir(exist_ok=True)
     with Log(folder, tensorboard=False) as log:
         for i in range(rows):
             values = level * (1 - np.exp(-i / 8)) + rng.normal(size=seeds)
@@ -70,7 +71,7 @@ def test_several_seeds_have_a_band_and_one_has_its_raw_line(runs: dict[str, Path
 
 def test_runs_share_a_figure_with_reference_lines(runs: dict[str, Path], tmp_path: Path):
     both = list(runs.values())
-    plain = plot(both, tmp_path / "new" / "plain.png", names=("A", "B"))
+    plain = plot(both, tmp_path / "plain.png", names=("A", "B"))
     lined = plot(both, tmp_path / "lined.png", names=("A", "B"), lines={"published": 8.0, "optimal": 8.2})
     picture = pixels(plain)
     assert count(picture, PALETTE[0]) > 2000 and count(picture, PALETTE[1]) > 2000

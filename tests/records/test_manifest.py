@@ -45,8 +45,8 @@ def test_the_commit_is_shoals_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_configuration_comes_back(tmp_path: Path):
     config = {"algorithm": Config(), "seeds": 8, "clip": math.inf, "none": None, "name": "Ünicode", "path": Path("a/b")}
-    manifest.write(tmp_path / "run", config)
-    found = manifest.read(tmp_path / "run")
+    manifest.write(tmp_path, config)
+    found = manifest.read(tmp_path)
     assert found["config"] == {
         "algorithm": {"lr": 5e-4, "layers": [64, 64]},
         "seeds": 8,

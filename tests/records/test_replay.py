@@ -87,7 +87,7 @@ def test_labels_do_not_cover_each_other():
 
 @pytest.fixture(scope="module")
 def two_episodes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
-    path = tmp_path_factory.mktemp("gif") / "new" / "replay.gif"
+    path = tmp_path_factory.mktemp("gif") / "replay.gif"
     frames = [scene(t) for _ in range(2) for t in range(26)]
     start = time.monotonic()
     done = animate(frames, rewards(52), path, title="Two episodes", first=[t % 26 == 0 for t in range(52)])

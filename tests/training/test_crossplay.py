@@ -190,6 +190,7 @@ def untrained(folder: Path, algorithm: str, environment: str, seeds: int, **env:
     module, settings = algorithms.get(algorithm), Settings(seeds=seeds, rollout_length=8)
     config = override(module.Config(), {"hidden": (6,), "chunk_length": 8, "output_gain": 3.0})
     run = Run(folder, algorithm, environment, env, settings, config, registry.make(environment, **env))
+    folder.mkdir(exist_ok=True)
     opening.keep(run)
     learner = jax.jit(jax.vmap(run._acting().init))(jax.random.split(jax.random.key(seeds), seeds))
     Checkpoints(folder / "policy", 2).save(0, learner.policy, {"env": environment})

@@ -48,7 +48,7 @@ def test_fewer_devices_are_refused_in_one_sentence(whole: Whole, monkeypatch: py
     with pytest.raises(
         InputError, match=r"trained on 1 × 2 .* cannot continue bit-exactly on 1 × 1 .* it needs 2"
     ) as caught:
-        shoal.resume(whole.folder, progress=False)
+        shoal.resume(whole.folder, progress=False, steps=2 * trained.UPDATES * 48)
     assert "\n" not in str(caught.value)
 
 
@@ -60,9 +60,13 @@ def change(folder: Path, part: str, **values: Any) -> None:
 
 def test_an_environment_that_changed_is_refused(copy: Path) -> None:
     change(copy, "env", horizon=9)
-    for call in (lambda folder: shoal.open_run(folder).evaluate(2), shoal.resume):
+    longer = 2 * trained.UPDATES * 48
+    for call in (
+        lambda: shoal.open_run(copy, trust=True).evaluate(2),
+        lambda: shoal.resume(copy, trust=True, steps=longer),
+    ):
         with pytest.raises(InputError, match=r"toys:busy is not the environment it was .*: its horizon is 9 and was 7"):
-            call(copy)
+            call()
 
 
 def test_a_configuration_that_changed_is_refused(copy: Path) -> None:

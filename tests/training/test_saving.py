@@ -27,6 +27,7 @@ def quick(state: Any, n: Any) -> Any:
 
 def saves(folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> int:
     """Checkpoints of 40 updates where one takes ten milliseconds."""
+    folder.mkdir()
     settings = Settings(num_envs=4, rollout_length=12, steps=40 * 48.0, tensorboard=False, checkpoint_seconds=seconds)
     trainer = api.Run(folder, "mappo", "toys:busy", {}, settings, mappo.Config(), toys.busy()).trainer(False)
     learner = Learner({"w": jnp.ones(1)}, (), (), (), jnp.zeros(1, int))

@@ -1,13 +1,10 @@
 """The loop around the program: rows, signals, sizes, the live line; nothing here compiles a training program."""
 
 import dataclasses
-import signal
-import threading
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -19,11 +16,10 @@ from shoal.environments.spec_rules import COLUMNS
 from shoal.errors import InputError
 from shoal.records import log
 from shoal.training import sharding
-from shoal.training.learning import TrainState
 from shoal.training.progress import Progress, clock, readable
 from shoal.training.settings import Settings
 from shoal.training.trainer import NonFiniteError, Trainer
-from shoal.types import Environment, EpisodeStats, Learner
+from shoal.types import Environment, EpisodeStats
 
 SEEDS, UPDATES = 2, 30
 
@@ -47,6 +43,7 @@ def reports(seed: int = 0) -> tuple[dict[str, np.ndarray], EpisodeStats]:
 
 
 def feed(trainer: Trainer, cuts: list[int], said: Any) -> list[dict[str, Any]]:
+    trainer.log.folder.mkdir(exist_ok=True)
     for start, stop in zip([0, *cuts], [*cuts, UPDATES], strict=True):
         trainer._take(jax.tree.map(lambda x, a=start, b=stop: x[a:b], said), stop - start, 0.5)
     trainer.log.close()
@@ -156,47 +153,6 @@ def test_a_metric_that_is_not_finite_is_named(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError, match=r"^entropy of seed 4 is inf after update 9; the checkpoint after update"):
         trainer._take((metrics, stats), UPDATES, 0.5)
     assert log.read(tmp_path) == []
-
-
-def test_signals(tmp_path: Path) -> None:
-    trainer = trainer_in(tmp_path)
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    with trainer._interruptible():
-        signal.raise_signal(signal.SIGTERM)
-        assert trainer._stop.is_set()  # the call under way ends first
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
-
-
-def test_ctrl_c_while_compiling(tmp_path: Path) -> None:
-    """Compiling takes seconds, in which people change their minds: nothing has been learned, and it can go on later."""
-
-    def compiling(state: TrainState) -> Any:
-        signal.raise_signal(signal.SIGINT)
-
-    trainer = trainer_in(tmp_path)
-    learner = Learner({"w": jnp.ones(SEEDS)}, (), (), (), jnp.zeros(SEEDS, int))
-    start = TrainState(learner, (), (), jax.random.split(jax.random.key(0), SEEDS))
-    trainer.program = trainer.program._replace(init=lambda keys: start, start=compiling)
-    assert trainer.run() is False
-    assert trainer.checkpoints.latest() == trainer.policies.latest() == 0
-
-
-def test_training_in_a_thread_leaves_signals_alone(tmp_path: Path) -> None:
-    trainer, failed = trainer_in(tmp_path), []
-
-    def work() -> None:
-        try:
-            with trainer._interruptible():
-                pass
-        except ValueError as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert not failed
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,12 @@ import logging
 import math
 import os
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -25,7 +28,7 @@ from shoal.records import reading
 from shoal.records.configuration import check_same
 from shoal.records.files import dumps, from_json
 from shoal.records.leaves import Leaf, compare, describe, from_host, to_host
-from shoal.records.step_folders import commit, found, newest_sound
+from shoal.records.step_folders import commit, drop_after, found, newest_file, newest_sound
 from shoal.types import PyTree
 
 PART = 2**28
@@ -39,16 +42,25 @@ class Checkpoints:
     """The newest ``keep`` checkpoints of one run, in ``folder`` (made on the first save). One writer at a time.
 
     ``run`` is the run's configuration (:func:`shoal.records.configuration.identity`): each checkpoint records it, and
-    one of another configuration is not restored. None where there is none to compare.
+    one of another configuration is not restored. None where there is none to compare. ``guard`` is called before
+    anything is written, and raises where the folder is not the run's any more.
     """
 
-    def __init__(self, folder: Path, keep: int = 3, run: Mapping[str, Any] | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        keep: int = 3,
+        run: Mapping[str, Any] | None = None,
+        guard: Callable[[], None] = lambda: None,
+    ):
         if keep < 1:
             raise InputError(f"keep is the number of checkpoints to keep, at least 1, not {keep}.")
-        self.folder, self.keep, self.run = Path(folder).absolute(), keep, run
+        self.folder, self.keep, self.run, self.guard = Path(folder).absolute(), keep, run, guard
 
-    def save(self, step: int, state: PyTree, meta: dict) -> None:
-        """Store ``state`` (arrays on any local devices) and ``meta`` (JSON values); on the disk when it returns.
+    def save(self, step: int, state: PyTree, meta: dict, files: Mapping[str, bytes] = MappingProxyType({})) -> None:
+        """Store ``state`` (arrays on any local devices), ``meta`` (JSON values) and other files, by their names.
+
+        All of it is on the disk when this returns.
 
         Killed at any moment, it leaves the old checkpoints or the new one. Steps after ``step`` are removed: they
         belong to the branch that was left by resuming from an earlier one.
@@ -67,10 +79,12 @@ class Checkpoints:
             "run": self.run,
         }
         text = dumps(index, "checkpoint", indent=1)
+        self.guard()
         with commit(self.folder, int(step), self.keep) as work:
             for name, (start, stop) in parts.items():
                 _write_arrays(work / name, to_host(flat[start:stop]))
-            (work / "index.json").write_text(text, encoding="utf-8")
+            for name, data in {**files, "index.json": text.encode()}.items():
+                (work / name).write_bytes(data)
 
     def restore(self, template: PyTree, step: int | None = None, warn: Warn = notices.warn) -> tuple[PyTree, dict, int]:
         """The newest sound checkpoint as ``(state, meta, step)``, bit for bit as it was saved.
@@ -99,6 +113,16 @@ class Checkpoints:
             state += from_host(_read_arrays(path / name, leaves[start:stop]), leaves[start:stop], like[start:stop])
         return structure.unflatten(state), from_json(index["meta"]), index["step"]
 
+    def check_run(self, step: int) -> None:
+        """Make sure that a sound checkpoint was saved in this run's configuration.
+
+        Raises:
+            CheckpointError: it was not; the first setting that differs is named.
+        """
+        if self.run is not None:
+            index = _read_index(newest_sound(self.folder, step, lambda sentence: None))
+            check_same(from_json(index.get("run")), self.run, index["step"])
+
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, sound or not, in ascending order."""
         return sorted({step for step, _, _ in found(self.folder)})
@@ -106,6 +130,19 @@ class Checkpoints:
     def latest(self) -> int | None:
         """The newest of :meth:`steps`."""
         return max(self.steps(), default=None)
+
+    def file(self, name: str, step: int | None = None) -> bytes | None:
+        """One of the ``files`` of the newest checkpoint (or exactly ``step``'s) in which it is sound; None for none."""
+        return newest_file(self.folder, name, step)
+
+    def drop_after(self, step: int) -> None:
+        """Remove what comes after ``step``, from which the run goes on: it belongs to the branch that is left.
+
+        Raises:
+            CheckpointError: the operating system refused.
+        """
+        self.guard()
+        drop_after(self.folder, step)
 
     def load_meta(self, step: int | None = None, warn: Warn = lambda sentence: None) -> dict:
         """The ``meta`` of the checkpoint that :meth:`restore` would choose; silent about damage, which that reports."""
@@ -157,11 +194,13 @@ def _write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
 
     tree = {str(i): array for i, array in enumerate(arrays) if array.size}  # orbax refuses arrays without elements
     if tree:
-        log = logging.getLogger("absl")
+        log, unraisable = logging.getLogger("absl"), sys.unraisablehook
         was, log.disabled = log.disabled, True  # what it would log, in pages, is raised as well
+        sys.unraisablehook = partial(_unraisable, unraisable)
         try:
             with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
                 checkpointer.save(folder, args=ocp.args.PyTreeSave(tree))
+            sys.unraisablehook = unraisable  # but not after a failure: some arrays may still be on their way
         except ValueError as error:
             if not (code := re.search(r"os_error_code='(\d+)'", str(error))):
                 raise
@@ -169,6 +208,12 @@ def _write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
         finally:
             log.disabled = was
         (folder / "commit_success.txt").unlink(missing_ok=True)  # names the absolute path; only object stores need it
+
+
+def _unraisable(report: Callable[[Any], object], found: Any) -> None:
+    """Report what nobody can catch, but not that one array was done after another one had failed to be written."""
+    if not (isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == "Event loop is closed"):
+        report(found)
 
 
 def _read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray | None]:

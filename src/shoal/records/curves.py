@@ -1,5 +1,6 @@
 """Learning curves: the mean over seeds with a confidence band, one or several runs in one figure."""
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from shoal.errors import InputError, unknown
+from shoal.records.files import write_bytes
 from shoal.records.intervals import band, interval_text
 from shoal.records.log import read
 
@@ -68,6 +70,7 @@ def plot(
 
     Raises:
         InputError: a run has no log or lacks a metric, or the suffix is none of those.
+        WriteError: the picture cannot be written.
     """
     from matplotlib import rc_context
 
@@ -113,8 +116,9 @@ def _plot(
     panels[0].set_title(
         title or (names[0] if len(runs) == 1 else ""), loc="left", fontsize=12, fontweight="bold", color=_INK, pad=10
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix[1:])
+    write_bytes(path, buffer.getvalue())
     return path
 
 

@@ -1,21 +1,30 @@
 """Files that survive a crash: written beside their place, flushed to the disk, then renamed into it.
 
+Everything a run writes goes through this module, apart from the arrays of checkpoints, so that a full disk is one
+sentence wherever it is noticed.
+
 JSON has no NaN and no infinity. Shoal writes them as the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``
 (which Python's ``float`` and JavaScript's ``Number`` both read), and reads those strings back as floats.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shoal.errors import InputError
+from shoal.errors import InputError, WriteError
+
+_PLAIN = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+"""Where a file is appended to, a symbolic link is refused, and a pipe too, rather than waiting for its reader."""
 
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -61,13 +70,98 @@ def dumps(value: Any, where: str = "value", indent: int | None = None) -> str:
     return json.dumps(to_json(value, where), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Turn what the operating system refuses into one sentence.
+
+    Raises:
+        WriteError: ``what`` cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise WriteError(f"{what} cannot be written: {error.strerror or error}.") from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a path beside ``path`` (of the same suffix) to write to; what stands there at the end replaces ``path``.
+
+    After a crash ``path`` holds what it held or what was written, never a mixture. The folder must exist: one that was
+    deleted meanwhile does not come back.
+
+    Raises:
+        WriteError: the operating system refused; nothing is left beside ``path``.
+    """
+    beside = path.with_name(f".{path.stem}.tmp{path.suffix}")
+    try:
+        with writing(path.name):
+            yield beside
+            sync(beside)
+            beside.replace(path)
+            sync(path.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace ``path`` atomically.
+
+    Raises:
+        WriteError: the operating system refused.
+    """
+    with replacing(path) as beside:
+        beside.write_bytes(data)
+
+
 def write_text(path: Path, text: str) -> None:
-    """Replace ``path`` atomically: after a crash it holds the old text or the new, never a mixture."""
-    beside = path.with_name(f".{path.name}.tmp")
-    beside.write_text(text, encoding="utf-8")
-    sync(beside)
-    beside.replace(path)
-    sync(path.parent)
+    """Replace ``path`` atomically by a text in UTF-8.
+
+    Raises:
+        WriteError: the operating system refused.
+    """
+    write_bytes(path, text.encode())
+
+
+def append(path: Path, data: bytes) -> None:
+    """Append ``data`` to ``path`` (made if needed) without a buffer, all of it or nothing.
+
+    Raises:
+        WriteError: the operating system refused.
+    """
+    with writing(path.name):
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _PLAIN, 0o666)
+        try:
+            before, left = os.fstat(handle).st_size, memoryview(data)
+            try:
+                while left:
+                    left = left[os.write(handle, left) :]
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(handle, before)
+                raise
+        finally:
+            os.close(handle)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a folder with all that is in it, or a symbolic link, which is not followed."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink()
+    else:
+        shutil.rmtree(path)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it.
+
+    Raises:
+        WriteError: the operating system refused, or a file stands in its place.
+    """
+    with writing(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def sync(path: Path) -> None:
@@ -97,3 +191,17 @@ def digests(folder: Path, but: str = "") -> dict[str, str]:
             with path.open("rb") as stream:
                 found[name] = hashlib.file_digest(stream, "sha256").hexdigest()
     return found
+
+
+def written_to(chosen: str | os.PathLike[str] | None, default: Path) -> Path:
+    """Where something is written: where the user wants it, in a folder that is made if needed, or at ``default``.
+
+    The folder of ``default`` is not made: a run's folder that was deleted does not come back.
+
+    Raises:
+        WriteError: the folder cannot be made.
+    """
+    if chosen is None:
+        return default
+    make_folder(Path(chosen).parent)
+    return Path(chosen)

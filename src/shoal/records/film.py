@@ -1,14 +1,17 @@
 """Pictures into files: an animated GIF, an MP4 through ffmpeg, or a sheet of stills."""
 
+import io
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 from shoal.errors import InputError
+from shoal.records.files import replacing, write_bytes
 from shoal.records.picture import INK, PAPER, WHITE, font
 
 _COLOURS = 128
@@ -34,9 +37,9 @@ def write_film(path: Path, images: Sequence[Image.Image], seconds: Sequence[floa
 
     Raises:
         InputError: see :func:`check_format`; or ffmpeg failed.
+        WriteError: the disk is full, or there is no such folder.
     """
     check_format(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".png":
         chosen = np.unique(np.linspace(0, len(images) - 1, min(_STILLS, len(images))).round().astype(int))
         write_sheet(path, [images[int(i)] for i in chosen], min(4, len(chosen)))
@@ -66,8 +69,7 @@ def write_sheet(path: Path, images: Sequence[Image.Image], columns: int, title: 
         ImageDraw.Draw(sheet).text((_MARGIN, _MARGIN + 8), title, INK, font(17, bold=True), anchor="lm")
     for i, image in enumerate(images):
         sheet.paste(image, (_MARGIN + i % columns * (width + _GAP), top + i // columns * (height + _GAP)))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(path, optimize=True)
+    _save(path, sheet, "PNG", optimize=True)
 
 
 def _write_gif(path: Path, images: Sequence[Image.Image], seconds: Sequence[float]) -> None:
@@ -81,8 +83,10 @@ def _write_gif(path: Path, images: Sequence[Image.Image], seconds: Sequence[floa
     palette = Image.new("P", (1, 1))
     palette.putpalette(np.concatenate([exact, averages[far]]).ravel().tolist())
     plain = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
-    plain[0].save(
+    _save(
         path,
+        plain[0],
+        "GIF",
         save_all=True,
         append_images=plain[1:],
         duration=[round(1000 * length) for length in seconds],
@@ -91,16 +95,24 @@ def _write_gif(path: Path, images: Sequence[Image.Image], seconds: Sequence[floa
     )
 
 
+def _save(path: Path, image: Image.Image, kind: str, **options: Any) -> None:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    write_bytes(path, buffer.getvalue())
+
+
 def _write_mp4(path: Path, images: Sequence[Image.Image], seconds: Sequence[float]) -> None:
     """Frames of the shortest duration through a pipe; longer ones are repeated. H.264 wants even sides."""
     tick = min(seconds)
     width, height = (side - side % 2 for side in images[0].size)
     command = ["ffmpeg", "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"]
-    command += ["-r", f"{1 / tick:g}", "-i", "-", "-pix_fmt", "yuv420p", str(path)]
+    command += ["-r", f"{1 / tick:g}", "-i", "-", "-pix_fmt", "yuv420p"]
     data = b"".join(
         image.crop((0, 0, width, height)).tobytes() * max(1, round(length / tick))
         for image, length in zip(images, seconds, strict=True)
     )
-    done = subprocess.run(command, input=data, capture_output=True, check=False)
-    if done.returncode:
-        raise InputError(f"ffmpeg could not write {path.name!r}: {done.stderr.decode(errors='replace').strip()}")
+    with replacing(path) as beside:
+        done = subprocess.run([*command, str(beside)], input=data, capture_output=True, check=False)
+        if done.returncode:
+            said = " ".join(done.stderr.decode(errors="replace").split())
+            raise InputError(f"ffmpeg could not write {path.name!r}: {said}")

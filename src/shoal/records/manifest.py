@@ -48,8 +48,8 @@ def write(folder: Path, config: dict[str, Any]) -> None:
 
     Raises:
         InputError: a value of ``config`` has no JSON form; the message names it.
+        WriteError: the disk is full, or there is no such folder.
     """
-    Path(folder).mkdir(parents=True, exist_ok=True)
     write_text(
         Path(folder) / FILE,
         dumps({"format": FORMAT, "config": config, "made_with": describe()}, "run", indent=2) + "\n",

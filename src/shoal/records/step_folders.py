@@ -5,17 +5,18 @@ is on the disk. Saving a step again adds a revision before the old one goes, so 
 sound checkpoint.
 """
 
+import contextlib
+import hashlib
 import json
 import os
 import re
-import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
 from shoal.errors import CheckpointError
 from shoal.notices import Warn
 from shoal.records import reading
-from shoal.records.files import digests, sync, sync_tree
+from shoal.records.files import digests, remove, sync, sync_tree
 
 _NAME = re.compile(r"(\d+)(?:\.(\d+))?")
 _HIDDEN = ".unfinished-"
@@ -38,14 +39,17 @@ def commit(folder: Path, step: int, keep: int):
     by resuming from an earlier one.
 
     Raises:
-        CheckpointError: the operating system refused, for example because the disk is full.
+        CheckpointError: the operating system refused, for example because the disk is full; or ``folder`` is a symbolic
+            link, behind which numbered folders may be anything.
     """
+    if folder.is_symlink():
+        raise CheckpointError(f"{folder} is a symbolic link, so no checkpoint is saved there.")
     work = folder / f"{_HIDDEN}{step}-{os.getpid()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)  # not its parents: a run's folder that was deleted must not come back
         sync(folder.parent)
         for leftover in folder.glob(f"{_HIDDEN}*"):
-            shutil.rmtree(leftover)
+            _try_to_remove(leftover)
         work.mkdir()
         yield work
         (work / _DIGESTS).write_text(json.dumps(digests(work), indent=1), encoding="utf-8")
@@ -57,11 +61,43 @@ def commit(folder: Path, step: int, keep: int):
         earlier = sorted({other for other, _, _ in before if other < step}, reverse=True)[: keep - 1]
         for other, _, path in before:
             if other not in earlier:
-                gone = path.with_name(_HIDDEN + path.name)
-                path.rename(gone)  # so that a half-deleted step never stands under its own name
-                shutil.rmtree(gone)
-    except OSError as error:
+                _drop(path)
+    except (Exception, KeyboardInterrupt) as error:
+        _try_to_remove(work)
+        if not isinstance(error, OSError):
+            raise
         raise CheckpointError(f"The checkpoint of step {step} cannot be written: {error.strerror or error}.") from error
+
+
+def drop_after(folder: Path, step: int) -> None:
+    """Remove the steps after ``step``.
+
+    Raises:
+        CheckpointError: the operating system refused.
+    """
+    try:
+        for other, _, path in found(folder):
+            if other > step:
+                _drop(path)
+    except OSError as error:
+        raise CheckpointError(f"Checkpoints after step {step} cannot be removed: {error.strerror or error}.") from error
+
+
+def newest_file(folder: Path, name: str, step: int | None = None) -> bytes | None:
+    """One file of the newest step (or exactly ``step``) in which it has its SHA-256; None where there is none.
+
+    Nothing else of the step is verified, so this is quick however large the step is.
+    """
+    for other, _, path in found(folder):
+        if step not in (None, other):
+            continue
+        try:
+            data = reading.read_bytes(path / name)
+            if reading.parse(reading.read_bytes(path / _DIGESTS))[name] == hashlib.sha256(data).hexdigest():
+                return data
+        except (OSError, ValueError, LookupError, TypeError):  # removed meanwhile, damaged, or without such a file
+            continue
+    return None
 
 
 def newest_sound(folder: Path, step: int | None, warn: Warn) -> Path:
@@ -81,3 +117,15 @@ def newest_sound(folder: Path, step: int | None, warn: Warn) -> Path:
     which = "There is no checkpoint" if step is None else f"There is no checkpoint of step {step}"
     why = " that is not damaged" if candidates else ""
     raise CheckpointError(f"{which}{why} in the folder {folder.name!r}.")
+
+
+def _drop(path: Path) -> None:
+    gone = path.with_name(_HIDDEN + path.name)
+    path.rename(gone)  # so that a half-deleted step never stands under its own name
+    _try_to_remove(gone)
+
+
+def _try_to_remove(path: Path) -> None:
+    """What cannot be deleted now (on NFS, what another process is reading) the next save tries to delete again."""
+    with contextlib.suppress(OSError):
+        remove(path)

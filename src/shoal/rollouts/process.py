@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from shoal.errors import WriteError
 from shoal.rollouts import worker as serving
 from shoal.rollouts.stepping import Fault
 
@@ -105,5 +106,12 @@ def memory_file(size: int) -> IO[bytes]:
     there = os.statvfs(folder) if folder.is_dir() else None
     roomy = there is not None and there.f_bavail * there.f_frsize > 2 * size
     file = tempfile.TemporaryFile(dir=folder if roomy else None)  # noqa: SIM115
-    file.truncate(size)
+    try:
+        if hasattr(os, "posix_fallocate"):  # a file with holes would end the process where the disk is full
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.truncate(size)
+    except OSError as error:
+        file.close()
+        raise WriteError(f"The workers' shared memory of {size} bytes cannot be made: {error.strerror}.") from error
     return file

@@ -26,8 +26,9 @@ LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 def main(orders: int, answers: int, memory: int) -> None:
     """Serve until told to close or until the training process is gone; the arguments are file descriptors."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a scheduler may send these to all; the training process decides
-    signal.signal(signal.SIGTERM, lambda *_: None)  # not ignored, which programs that games start would inherit
-    signal.siginterrupt(signal.SIGTERM, False)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)  # not ignored, which programs that games start would inherit
+        signal.siginterrupt(number, False)
     threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     faulthandler.enable()
     setup = read_block(orders)

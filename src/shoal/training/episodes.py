@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -10,10 +11,12 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from shoal.game import HostEnvironment
+from shoal.records import replay, report
 from shoal.records.picture import Frame
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Width
 from shoal.training.evaluation import check_episodes
+from shoal.training.stopping import call
 from shoal.types import Algorithm, AnyEnvironment, Box, EnvSpec, Learner, PyTree, Step
 
 SHOWN = 1000
@@ -83,7 +86,7 @@ def record(
         return Episode(stands, frames, actions[:length], rewards[:length], _known(env.spec, told))
 
     run = jax.jit(play)  # compiled once, however many episodes
-    return [cut(run(key)) for key in keys]
+    return [cut(call(run, key)) for key in keys]
 
 
 def _recorded(rollout: HostRollout, algorithm: Algorithm, learner: Learner, key: Array, greedy: bool) -> Episode:
@@ -105,3 +108,25 @@ def _recorded(rollout: HostRollout, algorithm: Algorithm, learner: Learner, key:
 def _known(spec: EnvSpec, values: Sequence[Any] | np.ndarray) -> dict[str, float]:
     """The metrics of an episode by name, without those that are not known; ``values`` is empty if it did not end."""
     return {name: float(x) for name, x in zip(spec.metrics, values, strict=False) if np.isfinite(x)}
+
+
+def draw(played: Sequence[Episode], spec: EnvSpec, path: Path, title: str) -> Path:
+    """Write an animated picture of episodes.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
+    drawn = all(episode.frames for episode in played)
+    frames = [frame for episode in played for frame in episode.frames or ()] if drawn else None
+    rewards = [np.pad(e.rewards, ((drawn, 0), (0, 0))) for e in played]
+    return replay.animate(
+        frames,
+        np.concatenate(rewards),
+        path,
+        title=title,
+        actions=np.concatenate([e.actions for e in played]),
+        first=np.concatenate([np.arange(len(r)) == 0 for r in rewards]),
+        results=[report.result_text(e.metrics) for e in played],
+        score=spec.score,
+        names=spec.agents,
+    )

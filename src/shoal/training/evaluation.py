@@ -18,6 +18,7 @@ from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Width
 from shoal.training import memory
+from shoal.training.stopping import call
 from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner, PyTree
 
 ENVS = 32
@@ -154,7 +155,7 @@ def evaluate(
     one = first_episodes(env, algorithm.act, algorithm.initial_carry(episodes), episodes, greedy)
     seeds = len(jax.tree.leaves(learner)[0])
     run = jax.jit(jax.vmap(one, axis_name=fused.SEEDS))
-    return judged(env.spec, *map(np.asarray, run(learner, jax.random.split(key, seeds))))
+    return judged(env.spec, *map(np.asarray, call(run, learner, jax.random.split(key, seeds))))
 
 
 def judged(spec: EnvSpec, returns: np.ndarray, lengths: np.ndarray, metrics: np.ndarray) -> Evaluation:

@@ -25,6 +25,7 @@ from shoal.training.program import Program
 from shoal.training.settings import Settings
 from shoal.training.sharding import SEED_SHARDS, Layout
 from shoal.training.sources import Cluster, Processes
+from shoal.training.stopping import call, ready, wait
 from shoal.types import Algorithm, Learner, PyTree, Step, Trajectory
 
 MOST = 65_536
@@ -95,7 +96,7 @@ def compile_program(
             shapes,
             is_leaf=lambda x: isinstance(x, P),
         )
-        compiled = jitted.lower(state, placed, key, key).compile()
+        compiled = wait(jitted.lower(state, placed, key, key).compile)
         begun = int(np.asarray(state.learner.updates).max())
         first = jax.device_put(state.rollout, jax.devices()[0])
         source.init(first if begun == 0 else jax.vmap(lambda key: jax.random.fold_in(key, begun))(first))
@@ -108,12 +109,12 @@ def compile_program(
                 state.feed[slot] = put(state.feed[slot], part)
             keys = jax.device_put((key, key_update), layout.named(layout.learner))
             state, metrics = compiled(state, _put(made.trajectory, trajectory_spec, layout), *keys)
-            return state, jax.tree.map(lambda x: np.asarray(x)[None], (metrics | made.metrics, made.stats))
+            return state, jax.tree.map(lambda x: np.asarray(x)[None], (ready(metrics) | made.metrics, made.stats))
 
         return advance
 
     def play(learner: Learner, key: Array, episodes: int, greedy: bool) -> tuple[np.ndarray, ...] | None:
-        return held[0].play(learner, key, episodes, greedy) if isinstance(held[0], Processes) else None
+        return held[0].play(learner, key, episodes, greedy) if held and isinstance(held[0], Processes) else None
 
     def template() -> TrainState:
         return jax.eval_shape(init, jax.random.split(jax.random.key(0), settings.seeds))
@@ -122,7 +123,15 @@ def compile_program(
         for one in held:
             one.close()
 
-    return Program(jax.jit(init, out_shardings=named), start, template, 1, feed.num_bytes * layout.seeds, play, close)
+    return Program(
+        partial(call, jax.jit(init, out_shardings=named)),
+        start,
+        template,
+        1,
+        feed.num_bytes * layout.seeds,
+        play,
+        close,
+    )
 
 
 def _feed(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Width
 from shoal.training.evaluation import ENVS, first_episodes
+from shoal.training.stopping import call
 from shoal.types import Algorithm, AnyEnvironment, Environment, Learner, PyTree, Step
 
 Meeting = Callable[
@@ -77,7 +79,7 @@ def _on_device(
 
         return jax.lax.map(row, (ours, rows))
 
-    return jax.jit(every_pair)
+    return partial(call, jax.jit(every_pair))
 
 
 def _on_host(

@@ -13,6 +13,7 @@ from shoal.game import HostEnvironment
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Width
+from shoal.training.stopping import call
 from shoal.types import Algorithm, AnyEnvironment, Learner, Scale, Trajectory
 
 ENVS = 64
@@ -58,7 +59,7 @@ def collect(
         state = rollout.init(key_reset, algorithm.initial_carry(ENVS))
         return rollout.collect(algorithm.act, learner, state, key_play)[1]
 
-    return jax.jit(experience)(key)
+    return call(jax.jit(experience), key)
 
 
 def _stages(algorithm: Algorithm, key: Array) -> tuple[Learner, Array, Array]:

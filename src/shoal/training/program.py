@@ -15,6 +15,7 @@ from shoal.training import feed as feeds
 from shoal.training import learning
 from shoal.training.learning import TrainState
 from shoal.training.sharding import Layout
+from shoal.training.stopping import call, wait
 from shoal.types import Algorithm, Environment, EpisodeStats, PyTree, Trajectory
 
 
@@ -88,8 +89,8 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
     named = jax.tree.map(layout.named, state_spec), layout.named(layout.rows)
     jitted = jax.jit(many, donate_argnums=0, out_shardings=named)
     return Program(
-        jax.jit(init, out_shardings=named[0]),
-        lambda state: jitted.lower(state, np.int32(1)).compile(),
+        partial(call, jax.jit(init, out_shardings=named[0])),
+        lambda state: wait(jitted.lower(state, np.int32(1)).compile),
         template,
         capacity,
         feed.num_bytes * layout.seeds,

@@ -1,7 +1,7 @@
 """What a run tells the user on standard error: the live line, notes, and warnings."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from shoal import notices
@@ -68,6 +68,13 @@ class Progress:
     def warn(self, sentence: str) -> None:
         """Print a warning above the line, also where progress is hidden."""
         notices.warn(("\r\033[K" if self.shown and self.terminal else "") + sentence)
+
+    def tell(self, notes: Sequence[str], warnings: Sequence[str]) -> None:
+        """Print what there is to say before a run begins."""
+        for sentence in notes:
+            self.say(sentence)
+        for sentence in warnings:
+            self.warn(sentence)
 
     def close(self) -> None:
         """End the line."""

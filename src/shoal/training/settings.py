@@ -86,6 +86,11 @@ class Settings:
         return -(-int(self.steps) // self.steps_per_update)
 
     @property
+    def last_step(self) -> int:
+        """Environment steps per seed after the last update."""
+        return self.num_updates * self.steps_per_update
+
+    @property
     def steps_per_update(self) -> int:
         """Environment steps per seed and update: E · T."""
         return self.num_envs * self.rollout_length

@@ -43,6 +43,21 @@ class Layout:
         """The sharding that puts a whole array in its place."""
         return NamedSharding(self.mesh, spec)
 
+    def check_same(self, shards: dict[str, int]) -> None:
+        """Refuse to go on with a run that was laid over another mesh, of this shape.
+
+        Raises:
+            InputError: the shapes differ.
+        """
+        here = dict(self.mesh.shape)
+        if shards != here:
+            was, now = (f"{x[SEED_SHARDS]} × {x[DEVICES]} (seed × environment) devices" for x in (shards, here))
+            count = math.prod(shards.values())
+            raise InputError(
+                f"This run was trained on {was} and cannot continue bit-exactly on {now}; it needs {count} (on a CPU, "
+                f"the environment variable JAX_NUM_CPU_DEVICES={count} gives them)."
+            )
+
 
 def one_device_per_core() -> None:
     """On a CPU, give XLA one device per core: two cores halve E faster than XLA's threads share one small product.

@@ -1,27 +1,24 @@
 """The only loop: call the compiled program, write what it says, keep what it learned."""
 
-import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
 import numpy as np
 
-from shoal.errors import GameError, InputError
+from shoal.errors import CheckpointError, GameError, InputError
 from shoal.game import HostEnvironment
 from shoal.records.checkpoint import Checkpoints
-from shoal.records.log import Log
+from shoal.records.log import FILE, Log, read
 from shoal.training import feed, hosted, memory, rows
 from shoal.training.learning import TrainState, place
 from shoal.training.program import Program, compile_program
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
 from shoal.training.sharding import Layout
+from shoal.training.stopping import Stop, Stopped, ready
 from shoal.types import Algorithm, AnyEnvironment
 
 CALL_SECONDS = 1.0
@@ -50,9 +47,23 @@ class Trainer:
         folder: Path,
         shown: bool,
         remake: Callable[[], Algorithm] | None = None,
-        run: Mapping[str, Any] | None = None,  # recorded with checkpoints
+        run: Mapping[str, Any] | None = None,
+        guard: Callable[[], None] = lambda: None,
     ):
-        self.env, self.algorithm, self.settings, self.layout = env, algorithm, settings, layout
+        """Compile nothing yet, and write nothing.
+
+        Args:
+            env: what to train in.
+            algorithm: what trains.
+            settings: the size of the run.
+            layout: how the work lies on the devices.
+            folder: of the run.
+            shown: whether progress is shown.
+            remake: gives the algorithm anew, in the process of an actor.
+            run: the run's configuration, which checkpoints record.
+            guard: called before anything is written; raises where the folder is not the run's any more.
+        """
+        self.env, self.algorithm, self.settings, self.layout, self.guard = env, algorithm, settings, layout, guard
         self.per_row = max(1, settings.num_updates // settings.rows)
         self.progress = Progress(settings.num_updates * settings.steps_per_update, settings.seeds, shown)
         self.program: Program = self._program(remake or (lambda: algorithm))
@@ -72,14 +83,14 @@ class Trainer:
             steps, waiting = settings.num_updates * settings.steps_per_update, max(one.warm_up for one in buffers)
             if steps < waiting:
                 self.warnings.append(f"Nothing is learned in {steps:,} steps, since learning_starts is {waiting:,}.")
-        self.checkpoints = Checkpoints(folder / "checkpoints", settings.keep, run)
-        self.policies = Checkpoints(folder / "policy", 2, run)
-        self.log = Log(folder, tensorboard=settings.tensorboard)
+        self.checkpoints = Checkpoints(folder / "checkpoints", settings.keep, run, guard)
+        self.policies = Checkpoints(folder / "policy", 2, run, guard)
+        self.log = Log(folder, settings.tensorboard, self.progress.warn, guard)
         self.state: TrainState | None = None
         self.update, self.elapsed = 0, 0.0
         self._saved = -1
         self._row: dict[str, Any] = {}
-        self._stop = threading.Event()
+        self.stop = Stop(self.progress.warn)
 
     def _program(self, remake: Callable[[], Algorithm]) -> Program:
         if isinstance(self.env, HostEnvironment):
@@ -99,27 +110,25 @@ class Trainer:
         A run that was killed before its first checkpoint begins at the beginning.
 
         Raises:
-            CheckpointError: none is sound, or it is another environment's or configuration's.
+            CheckpointError: none is sound although the run has begun, or it fits another environment or configuration.
             InputError: the run began on other devices, or is longer already than it shall be.
         """
         if self.checkpoints.latest() is None:
+            if read(self.log.folder):
+                raise CheckpointError(f"{self.log.folder} has rows of metrics, but no checkpoint to go on from.")
             self.progress.warn("There is no checkpoint yet: the run begins at the beginning.")
             return
         state, meta, update = self.checkpoints.restore(self.program.template(), warn=self.progress.warn)
-        here, before = dict(self.layout.mesh.shape), meta["shards"]
-        if before != here:
-            count = math.prod(before.values())
-            raise InputError(
-                f"This run was trained on {_devices(before)} and cannot continue bit-exactly on {_devices(here)}; it "
-                f"needs {count} (on a CPU, the environment variable JAX_NUM_CPU_DEVICES={count} gives them)."
-            )
+        self.layout.check_same(meta["shards"])
         if update > self.settings.num_updates:
             done, end = update * self.settings.steps_per_update, self.settings.steps
             raise InputError(f"This run has done {done} steps already, so it cannot end at {end:g}.")
         self.state = place(state, self.layout)
         self.update, self.elapsed, self._saved = update, meta["elapsed"], update
         self._row = meta["row"]
-        self.log.truncate_after(self.step)
+        self.checkpoints.drop_after(update)
+        kept = self.checkpoints.file(FILE, update) or b""
+        self.log.resume(self.step, kept, meta.get("rows", 0))
         self._save_policy()  # a crash may have come between the checkpoint and its policy
 
     def run(self) -> bool:
@@ -130,21 +139,18 @@ class Trainer:
             GameError: an environment broke down; what was learned is saved.
         """
         settings, size = self.settings, 4
-        if self.state is None:
-            keys = jax.vmap(jax.random.key)(settings.seed + jax.numpy.arange(settings.seeds))
-            self.state = self.program.init(jax.device_put(keys, self.layout.named(self.layout.learner)))
-            self.save()
+        if self.state is not None and self.update >= settings.num_updates:
+            return True  # restored at the end: nothing is left to compile for
         try:
-            with self._interruptible():
-                began = time.monotonic()
-                advance = self.program.start(self.state)
-                self.progress.say(f"Compiled in {time.monotonic() - began:.1f} s.")
+            with self.log, self.stop.listening():
+                with self.stop.at_once():
+                    advance = self._begin()
                 saved_at, pause = time.monotonic(), settings.checkpoint_seconds
-                while self.update < settings.num_updates and not self._stop.is_set():
+                while self.update < settings.num_updates and not self.stop.asked:
                     n = min(size, settings.num_updates - self.update, self.program.capacity)
                     began = time.monotonic()
                     self.state, told = advance(self.state, np.int32(n))
-                    told = jax.tree.map(lambda x, n=n: np.asarray(x, np.float64)[:n], told)
+                    told = jax.tree.map(lambda x, n=n: np.asarray(x, np.float64)[:n], ready(told))
                     spent = time.monotonic() - began
                     self._take(told, n, spent)
                     size = max(1, min(self.program.capacity, int(n * CALL_SECONDS / max(spent, 1e-6))))
@@ -158,10 +164,23 @@ class Trainer:
         except GameError:
             self.save()
             raise
+        except Stopped:
+            return False
         finally:
             self.progress.close()
-            self.log.close()
         return self.update >= settings.num_updates
+
+    def _begin(self) -> Callable:
+        """Initialise what is to be learned, where nothing was restored, and compile; gives what advances the state."""
+        if self.state is None:
+            keys = jax.vmap(jax.random.key)(self.settings.seed + jax.numpy.arange(self.settings.seeds))
+            self.state = self.program.init(jax.device_put(keys, self.layout.named(self.layout.learner)))
+            self.save()
+            self.stop.leave()
+        began = time.monotonic()
+        advance = self.program.start(self.state)
+        self.progress.say(f"Compiled in {time.monotonic() - began:.1f} s.")
+        return advance
 
     @property
     def step(self) -> int:
@@ -173,6 +192,8 @@ class Trainer:
 
         Raises:
             NonFiniteError: the last gradient step broke a parameter, which no metric has shown yet; nothing is kept.
+            FolderError: the run's folder is gone.
+            CheckpointError: the disk is full.
         """
         if self._saved == self.update or self.state is None:
             return
@@ -180,8 +201,10 @@ class Trainer:
             if not np.isfinite(leaf).all():
                 seed = int(np.argwhere(~np.isfinite(leaf))[0][0])
                 self._refuse(jax.tree_util.keystr(path, simple=True, separator="/"), seed, "not finite", self.update)
-        meta = {"elapsed": self.elapsed, "row": self._row, "shards": dict(self.layout.mesh.shape)}
-        self.checkpoints.save(self.update, self.state, meta)
+        self.log.mend()
+        meta = {"elapsed": self.elapsed, "row": self._row, "rows": self.log.count}
+        meta["shards"] = dict(self.layout.mesh.shape)
+        self.checkpoints.save(self.update, self.state, meta, {FILE: self.log.kept()})
         self._save_policy()
         self._saved = self.update
 
@@ -219,32 +242,8 @@ class Trainer:
             f"{self._saved} is kept. A lower learning rate or a gradient clip usually helps."
         )
 
-    @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM end the run after the call under way; a second Ctrl-C ends it at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def ask(number: int, frame: object) -> None:
-            if self._stop.is_set():
-                raise KeyboardInterrupt
-            self._stop.set()
-            self.progress.warn("Stopping after this call; the run is saved and --resume continues it.")
-
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
 
 def _mean(seeds: list[float | None]) -> float | None:
     """Over the seeds that have a value."""
     values = [x for x in seeds if x is not None]
     return sum(values) / len(values) if values else None
-
-
-def _devices(shards: dict[str, int]) -> str:
-    return f"{shards['seed_shards']} × {shards['devices']} (seed × environment) devices"

@@ -1,0 +1,84 @@
+"""TensorBoard event files.
+
+TensorBoard's own writers queue events in a second thread, keep the file open, and name the machine in its name.
+"""
+
+import math
+import struct
+import time
+from pathlib import Path
+from typing import Any, cast
+
+from shoal.records.files import append, writing
+
+SECONDS_BETWEEN_FLUSHES = 10.0
+
+
+class Events:
+    """One event file in ``folder`` (made if needed, but not the folder above it). It is never held open."""
+
+    def __init__(self, folder: Path, purge: int | None):
+        """Begin a file.
+
+        Args:
+            folder: the run's ``tensorboard``.
+            purge: hides what an earlier, abandoned part of the run wrote at this step and later.
+
+        Raises:
+            WriteError: it cannot be written.
+        """
+        from tensorboardX.proto import event_pb2, summary_pb2
+        from tensorboardX.record_writer import masked_crc32c
+
+        events, summaries = cast(Any, event_pb2), cast(Any, summary_pb2)  # protobuf makes these classes at run time
+
+        self._event, self._summary, self._checksum = events.Event, summaries.Summary, masked_crc32c
+        self._pending: list[bytes] = []
+        with writing(folder.name):
+            folder.mkdir(exist_ok=True)
+        self._path = folder / f"events.out.tfevents.{time.time():.6f}.shoal"
+        self._add(file_version="brain.Event:2")
+        if purge is not None:
+            self._add(step=purge, session_log=events.SessionLog(status=events.SessionLog.START))
+        self.flush()
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Add a row's numbers; of a list, every item as ``name/seed0`` … and the mean as ``name``.
+
+        Raises:
+            WriteError: the disk is full.
+        """
+        scalars = {}
+        for name, value in row.items():
+            numbers = [x for x in value if _is_number(x)] if isinstance(value, list) else []
+            if numbers:
+                scalars[name] = math.fsum(numbers) / len(numbers)
+                scalars |= {f"{name}/seed{i}": x for i, x in enumerate(value) if _is_number(x)}
+            elif _is_number(value) and name != "step":
+                scalars[name] = value
+        values = [self._summary.Value(tag=name, simple_value=x) for name, x in scalars.items()]
+        self._add(step=row["step"], summary=self._summary(value=values))
+        if time.monotonic() - self._flushed > SECONDS_BETWEEN_FLUSHES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was added since the last time; what cannot be written is dropped.
+
+        Raises:
+            WriteError: the disk is full.
+        """
+        self._flushed = time.monotonic()
+        data, self._pending = b"".join(self._pending), []
+        if data:
+            append(self._path, data)
+
+    def _add(self, **fields: Any) -> None:
+        data = self._event(wall_time=time.time(), **fields).SerializeToString()
+        head = struct.pack("<Q", len(data))
+        sums = (struct.pack("<I", self._checksum(part)) for part in (head, data))
+        self._pending += [head, next(sums), data, next(sums)]
+
+
+def _is_number(value: Any) -> bool:
+    """False for None, lists, text, and the strings that stand for NaN and infinities: TensorBoard cannot plot them."""
+    return isinstance(value, (int, float))

@@ -1,0 +1,127 @@
+"""Resuming a run that has finished: it says so, compiles nothing, and makes up for what is missing."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import shoal
+import trained
+from shoal import cli, judgement
+from shoal.records.checkpoint import Checkpoints
+from shoal.training import stopping
+from shoal.training.trainer import Trainer
+
+DONE = "This run has finished its 3,200 steps per seed; more steps would continue it.\n"
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("done") / "run"
+    words = ["train", "mappo", "toys:busy", "--folder", str(folder), "--eval-episodes", "4", "--no-tensorboard"]
+    words += ["--num-envs", "16", "--rollout-length", "8", "--steps", "3200", "--hidden", "8", "--epochs", "1"]
+    assert cli.main([*words, "--seeds", "2", "--minibatches", "1", "--no-progress"]) == 0
+    return folder
+
+
+@pytest.fixture
+def copy(done: Path, tmp_path: Path) -> Path:
+    return trained.copied(done, tmp_path / "run")
+
+
+@pytest.fixture
+def nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is an environment built, or an algorithm made."""
+    for name in ("shoal.training.stopping.wait", "shoal.environments.registry.make", "shoal.algorithms.mappo.make"):
+        monkeypatch.setattr(name, lambda *_, **__: pytest.fail("something was made"))
+    monkeypatch.setattr(Trainer, "__init__", lambda *_, **__: pytest.fail("a trainer was made"))
+
+
+def test_it_says_so_and_prints_the_summary(
+    copy: Path, nothing_compiles: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    for hidden in ([], ["--no-progress"]):
+        assert cli.main(["train", "--resume", str(copy), *hidden]) == 0
+        out, err = capsys.readouterr()
+        assert err == DONE
+        judged = json.loads((copy / "evaluation.json").read_text())
+        assert f"greedy score  {judged['mean']:.2f}".replace("-", "−") in out and "2 seeds × 4 episodes" in out
+        assert str(copy / "replay.gif") in out and "final return" in out and "--steps 6400" in out
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+
+def test_in_python_it_comes_back_as_it_is(
+    copy: Path, nothing_compiles: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shoal.resume(copy, progress=False)
+    assert run.finished and run.untouched and run.evaluation is None
+    assert run.judged is not None and "2 seeds × 4 episodes" in run.judged
+    assert capsys.readouterr() == ("", DONE)
+    run = shoal.resume(copy, progress=False, eval_episodes=0, steps=3100)  # rounded up to as many updates
+    assert (
+        run.finished
+        and run.judged is None
+        and json.loads((copy / "run.json").read_text())["config"]["settings"]["steps"] == 3100
+    )
+
+
+def test_its_log_is_mended(copy: Path, nothing_compiles: None) -> None:
+    sound = (copy / "metrics.jsonl").read_bytes()
+    (copy / "metrics.jsonl").write_bytes(sound[: len(sound) // 2])
+    assert shoal.resume(copy, progress=False).finished
+    assert (copy / "metrics.jsonl").read_bytes() == sound
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged", "of another step", "of other episodes", "not printable"])
+def test_a_judgement_that_is_missing_is_made(how: str, copy: Path) -> None:
+    """A process that ended while it judged leaves none, or that of an earlier step."""
+    said = json.loads((copy / "evaluation.json").read_text())
+    mended = dict(said)
+    if how == "missing":
+        (copy / "evaluation.json").unlink()
+    elif how == "damaged":
+        (copy / "evaluation.json").write_text("{")
+    else:
+        mended |= {"step": 128} if how == "of another step" else {"episodes": 5}
+        mended |= {"text": "\x1b[2J"} if how == "not printable" else {}
+        (copy / "evaluation.json").write_text(json.dumps(mended))
+    run = shoal.resume(copy, progress=False)
+    assert run.untouched and run.evaluation is not None and run.judged == str(run.evaluation)
+    assert json.loads((copy / "evaluation.json").read_text()) == said
+
+
+def test_pictures_that_are_missing_are_drawn(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those that are older than the policy, which an earlier part of the run left."""
+    monkeypatch.setattr(Trainer, "run", lambda self: pytest.fail("it trains"))
+    (copy / "curves.png").unlink()
+    os.utime(copy / "replay.gif", (1, 1))
+    assert cli.main(["train", "--resume", str(copy), "--no-progress"]) == 0
+    assert (copy / "curves.png").exists() and (copy / "replay.gif").stat().st_mtime > 1
+
+
+@pytest.mark.parametrize("part", ["checkpoints", "policy"])
+def test_a_run_whose_end_is_damaged_has_not_finished(part: str, copy: Path) -> None:
+    trained.damage(copy / part / "25")
+    run = shoal.resume(copy, progress=False)
+    assert run.finished and not run.untouched
+    assert Checkpoints(copy / part).load_meta(25, warn=pytest.fail) is not None
+    assert judgement.read(copy, 3200, 4) == run.judged
+
+
+def test_restored_at_the_end_it_does_not_compile(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash between the last checkpoint and its policy: only the policy is missing."""
+    shutil.rmtree(copy / "policy" / "25")
+    monkeypatch.setattr(stopping, "wait", lambda work: pytest.fail("something compiles"))
+    trainer = shoal.open_run(copy).trainer(False)
+    trainer.restore()
+    trainer.program = trainer.program._replace(start=lambda state: pytest.fail("it compiles"))
+    assert trainer.run() and Checkpoints(copy / "policy").latest() == 25
+
+
+def test_more_steps_continue_it(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = shoal.resume(copy, progress=False, steps=3300, eval_episodes=0)
+    assert run.finished and not run.untouched and Checkpoints(copy / "checkpoints").latest() == 26
+    assert capsys.readouterr() == ("", "")
