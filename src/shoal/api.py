@@ -12,7 +12,7 @@ from shoal.configs import check_names, options_from_json, override, spec_to_json
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.loading import load
-from shoal.opening import keep, open_run, permit_training
+from shoal.opening import keep, keep_resumed, open_run, permit_training
 from shoal.presets import preset
 from shoal.presets.sizes import sizes_for
 from shoal.records import curves, manifest
@@ -129,12 +129,12 @@ def _resume(
     if run.conclude(guard):
         if flags:
             guard()
-            keep(run)
+            keep_resumed(run, permitted=False)  # nothing had to be built
         return run
     trainer = run.trainer(progress, guard)
     trainer.restore()
     guard()
-    keep(run)
+    keep_resumed(run, permitted=trust or environment is None)
     return run.finish(trainer)
 
 

@@ -77,10 +77,30 @@ def keep(run: Run) -> None:
     remember(run)
 
 
+def keep_resumed(run: Run, permitted: bool) -> None:
+    """Write ``run.json`` of a run that was resumed.
+
+    Args:
+        run: its settings may have changed.
+        permitted: whether the user trusts the folder, or the environment that it names was built without that. If not,
+            the folder of somebody else remains one.
+    """
+    record = _recorded(run.folder, described(run.folder))
+    manifest.write(run.folder, run.as_json())
+    if permitted:
+        remember(run)
+    elif record is not None:
+        _record(run, record.directory)
+
+
 def remember(run: Run) -> None:
     """Record a run's folder as one of the user's own training; where that fails, a warning says so."""
     module = permission.own_module(run.environment) if run.by_name else None
-    directory = own_modules.folder_of(module) if module else None
+    _record(run, own_modules.folder_of(module) if module else None)
+
+
+def _record(run: Run, directory: str | None) -> None:
+    module = permission.own_module(run.environment) if run.by_name else None
     try:
         own_runs.record(run.folder, _decides(described(run.folder)), directory)
     except OSError as error:

@@ -4,13 +4,17 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import shoal
+import toys
 import trained
-from shoal import cli, judgement
+from shoal import cli, judgement, opening
+from shoal.errors import InputError
 from shoal.records.checkpoint import Checkpoints
+from shoal.run_file import described
 from shoal.training import stopping
 from shoal.training.trainer import Trainer
 
@@ -66,6 +70,30 @@ def test_in_python_it_comes_back_as_it_is(
         and run.judged is None
         and json.loads((copy / "run.json").read_text())["config"]["settings"]["steps"] == 3100
     )
+
+
+@pytest.mark.parametrize("how", ["finished", "by another environment"])
+def test_the_folder_of_somebody_else_remains_one(how: str, done: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """Nothing that it names was built, so nothing has been permitted."""
+    folder = Path(shutil.copytree(done, tmp_path / "theirs"))
+    if how == "finished":
+        assert shoal.resume(folder, progress=False, eval_episodes=0).untouched
+    else:
+        monkeypatch.setattr(shoal.Run, "finish", lambda run, trainer: run)
+        shoal.resume(folder, environment=toys.busy(), progress=False, steps=3300)
+    assert json.loads((folder / "run.json").read_text()) != json.loads((done / "run.json").read_text())
+    with pytest.raises(InputError, match="not known to be of your own training"):
+        _ = shoal.open_run(folder).env
+
+
+def test_ones_own_folder_remains_ones_own(copy: Path) -> None:
+    def record() -> Any:
+        return opening._recorded(copy, described(copy))
+
+    before = record()
+    assert before is not None and before.directory == str(Path(toys.__file__).parent)
+    assert shoal.resume(copy, progress=False, eval_episodes=0, workers="ray").untouched
+    assert record() == before
 
 
 def test_its_log_is_mended(copy: Path, nothing_compiles: None) -> None:
