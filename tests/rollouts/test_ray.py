@@ -27,6 +27,7 @@ from shoal.rollouts.ray_actor import Chunk, joined
 from shoal.rollouts.ray_library import actors, connect
 from shoal.rollouts.recording import Width
 from shoal.training.feed import wanted
+from shoal.training.stopping import Stop
 from shoal.training.trainer import Trainer
 
 pytest.importorskip("ray")
@@ -84,7 +85,7 @@ def test_a_run_on_a_ray_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert run.finished and [row["update"] for row in rows] == list(range(1, 9))
     assert all(row["version_lag"] == [0, 0] for row in rows) and all(np.isfinite(rows[-1]["return"]))
 
-    assert all(handler.__module__ == Trainer.__module__ for handler in handlers)  # SIGTERM still ends the run, saved
+    assert all(handler.__module__ == Stop.__module__ for handler in handlers)  # SIGTERM still ends the run, saved
     assert len(ours) > 10  # two times Ray's own, and two actors
     assert not processes.left(ours)
 
