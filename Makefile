@@ -16,7 +16,7 @@ WORKERS ?= 2
 TESTS ?=
 
 .DEFAULT_GOAL := train
-.PHONY: train test lint format types walls clean
+.PHONY: train test lint format types layers clean
 
 train: $(VENV)/.run
 	$(BIN)/shoal train mappo mpe/simple_spread $(if $(STEPS),--steps $(STEPS)) $(FLAGS)
@@ -35,7 +35,7 @@ format: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/pyright
 
-walls: $(VENV)/.dev
+layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 clean:

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.algorithms import _q
-from shoal.algorithms._utilities import best, make_utilities, utility
+from shoal.models.mixer import Mixer
+from shoal.models.utilities import best, make_utilities, utility
 from shoal.networks.sharing import policy_of
 from shoal.types import Environment, EnvSpec, Learner, PyTree, Step
 
@@ -18,7 +18,7 @@ def joint_actions(spec: EnvSpec) -> np.ndarray:
     return np.array(list(itertools.product(*(range(n) for n in spec.action_dims))), np.int32)
 
 
-def every_value(mixer: _q.Mixer, phi: PyTree, q: jax.Array, step: Step, joint: np.ndarray) -> jax.Array:
+def every_value(mixer: Mixer, phi: PyTree, q: jax.Array, step: Step, joint: np.ndarray) -> jax.Array:
     """[J, *b] Q_tot of joint actions [J, N] with utilities ``q`` [*b, N, A]; ``*b`` has one axis at least."""
 
     def value(action: jax.Array) -> jax.Array:
@@ -37,7 +37,7 @@ def after(env: Environment, *actions: tuple[int, ...]) -> Step:
 
 
 def tables(
-    env: Environment, config: Any, mixer: _q.Mixer, learners: Learner, steps: list[Step]
+    env: Environment, config: Any, mixer: Mixer, learners: Learner, steps: list[Step]
 ) -> tuple[np.ndarray, np.ndarray]:
     """([seeds, steps, A_1, …, A_N] Q_tot, [seeds, steps, N] greedy actions) of feed-forward utilities."""
     spec = env.spec

@@ -244,7 +244,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
     ("mappo", "toys:busy", {"steps": 0}, "steps must be at least 1"),
     ("mappo", "toys:busy", {"steps": float("inf")}, "steps must be at least 1 and at most 1e15, not inf"),
     ("mappo", "toys:busy", {"minibatches": 7}, "do not divide into 7 minibatches; 8 would"),
-    ("mappo", "toys:busy", {"recurrent": 4, "chunk_length": 3}, "chunk_length 3 does not divide the roll-out of 8"),
+    ("mappo", "toys:busy", {"recurrent": 4, "chunk_length": 3}, "chunk_length 3 does not divide the rollout of 8"),
     ("mappo", "toys:coordination", {"critic_input": "state"}, "has no global state"),
     ("mappo", "toys:busy", {"sharing": (0, 1)}, "must give each of the 3 agents a policy"),
     ("mappo", "toys:busy", {"devices": 3}, "devices is 3, but there are only 2 here"),

@@ -230,7 +230,7 @@ def test_the_end_of_training_can_be_pasted(
 
 
 def test_an_example_of_sides_can_be_pasted() -> None:
-    from shoal.algorithms.sides import members
+    from shoal.composing.sides import members
     from shoal.environments import registry
 
     spec = registry.make("grid/stag_hunt", num_agents=4).spec

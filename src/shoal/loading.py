@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from shoal import algorithms
-from shoal.algorithms.normalisation import normalise_rewards
+from shoal.composing.reward_normalisation import normalise_rewards
 from shoal.configs import flags_of, override
 from shoal.deploy import Policies
 from shoal.errors import CheckpointError, InputError

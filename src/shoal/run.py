@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from shoal import algorithms, judgement
-from shoal.algorithms.preparation import Decision
 from shoal.bounds import check
+from shoal.composing.preparation import Decision
 from shoal.configs import flags_of, spec_to_json
 from shoal.deploy import Policies
 from shoal.environments import registry

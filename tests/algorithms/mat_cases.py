@@ -10,10 +10,10 @@ from cases import seasoned
 from trajectories import acted, compiled, make_spec, make_trajectory, program
 
 from shoal.algorithms import mat
-from shoal.algorithms._actor_critic import normalised
-from shoal.algorithms._sequence import make_sequence_team
 from shoal.equations.distributions import Distribution
+from shoal.models.sequence import make_sequence_team
 from shoal.networks.body import Body
+from shoal.networks.input_statistics import normalised
 from shoal.types import Box, EnvSpec, Learner, Step, Trajectory
 
 # A large ε of Adam keeps its steps proportional to the gradient, so that a small error of the gradient stays small.

@@ -215,7 +215,7 @@ def assert_like_loops(spec: EnvSpec, c: Any, length: int = 5) -> None:
     twins, delay = (2, c.policy_delay) if isinstance(c, matd3.Config) else (1, 1)
     one = compiled(partial(step, spec, c, twins, delay))
     learner, slow = prog.learner, tuple(prog.learner.statistics.target)
-    nets = learner.policy.actor, learner.critic[0]
+    nets = learner.policy.actor, learner.critic.q
     memory = tuple((jax.tree.map(jnp.zeros_like, net),) * 2 for net in nets)
     for t in range(1, 3):
         key = jax.random.key(t)
@@ -223,7 +223,7 @@ def assert_like_loops(spec: EnvSpec, c: Any, length: int = 5) -> None:
         if c.policies == "inferred":  # the models' own step is test_inferred_policies.py's
             slow = (*slow[:2], learner.statistics.target.models)
         nets, slow, memory = one(nets, slow, memory, jnp.int32(t), traj, key)
-        got = learner.policy.actor, learner.critic[0]
+        got = learner.policy.actor, learner.critic.q
         assert_trees_close((got, tuple(learner.statistics.target)), (nets, slow), 2e-4, 2e-5)
     assert distance(learner.policy.actor, prog.learner.policy.actor) > 1e-3
-    assert distance(learner.critic[0], prog.learner.critic[0]) > 1e-2
+    assert distance(learner.critic.q, prog.learner.critic.q) > 1e-2

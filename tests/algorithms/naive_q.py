@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from trajectories import compiled
 
-from shoal.algorithms._utilities import make_utilities
+from shoal.models.utilities import make_utilities
 from shoal.networks.sharing import policy_of
 from shoal.types import EnvSpec, Step, Trajectory
 

@@ -6,12 +6,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trajectories import E, T, acted, assert_trees_close, compiled, distance, make_spec, make_trajectory, program
+from trajectories import (
+    acted,
+    assert_trees_close,
+    compiled,
+    critic_advantage,
+    distance,
+    make_spec,
+    make_trajectory,
+    program,
+)
 
-from shoal.algorithms import _ppo, ia2c, maa2c
-from shoal.algorithms._actor_critic import make_nets
+from shoal.algorithms import ia2c, maa2c
+from shoal.models.actor_critic import make_nets
 from shoal.networks.body import Body
-from shoal.types import Scale
 
 SPEC = make_spec()
 FLAGS: dict[str, Any] = {
@@ -31,8 +39,7 @@ def test_the_step_is_along_the_papers_gradient(module: Any) -> None:
     prog = program(SPEC, config)
     traj = acted(prog, prog.learner, make_trajectory(SPEC))
     nets = make_nets(SPEC, config, (0,) * SPEC.num_agents)
-    team = _ppo.make_team(SPEC, config, Scale(E, T, 10), nets, [1])
-    advantage = compiled(team.look)(prog.learner, traj).advantage
+    advantage = critic_advantage(SPEC, config, nets, prog.learner, traj)
     alive, policy = traj.step.alive, prog.learner.policy
 
     def objective(theta: Any) -> jax.Array:

@@ -8,10 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from trajectories import E, T, assert_trees_close, compiled, distance, make_spec, make_trajectory, program
+from trajectories import (
+    E,
+    T,
+    assert_trees_close,
+    critic_advantage,
+    distance,
+    make_spec,
+    make_trajectory,
+    program,
+)
 
 from shoal.algorithms import happo, mappo
-from shoal.algorithms._config import PpoConfig
+from shoal.learning.config import PpoConfig
 from shoal.networks.body import Body
 from shoal.types import Learner, Scale, Trajectory
 
@@ -26,7 +35,7 @@ def agents_one_by_one(c: happo.Config, learner: Learner, traj: Trajectory, order
     """Algorithm 3, lines 8 to 13, for feed-forward nets: the actors' parameters as the pages of the paper say it."""
     actor = happo.make_nets(SPEC, c, tuple(range(SPEC.num_agents))).actor
     team_step = traj.step
-    advantage = critic_advantage(c, learner, traj)
+    advantage = advantage_of(c, learner, traj)
     alive = traj.step.alive
     mean, std = advantage[alive].mean(), advantage[alive].std()
     factor = jnp.ones(alive.shape[:2])
@@ -57,11 +66,9 @@ def agents_one_by_one(c: happo.Config, learner: Learner, traj: Trajectory, order
     return theta, factor
 
 
-def critic_advantage(c: happo.Config, learner: Learner, traj: Trajectory) -> Any:
+def advantage_of(c: happo.Config, learner: Learner, traj: Trajectory) -> Any:
     """Â as MAPPO's own update computes it: that part is tested with MAPPO."""
-    nets = happo.make_nets(SPEC, c, tuple(range(SPEC.num_agents)))
-    team = happo._ppo.make_team(SPEC, c, Scale(E, T, 10), nets, [1] * 3)
-    return compiled(team.look)(learner, traj).advantage
+    return critic_advantage(SPEC, c, happo.make_nets(SPEC, c, tuple(range(SPEC.num_agents))), learner, traj)
 
 
 @pytest.mark.parametrize("kind", ["fixed", "random"])

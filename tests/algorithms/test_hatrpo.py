@@ -9,11 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-from trajectories import E, T, assert_trees_equal, compiled, distance, make_spec, make_trajectory, program
+from trajectories import (
+    E,
+    T,
+    assert_trees_equal,
+    compiled,
+    critic_advantage,
+    distance,
+    make_spec,
+    make_trajectory,
+    program,
+)
 
-from shoal.algorithms import _ppo, happo, hatrpo
-from shoal.algorithms._actor_critic import make_nets
+from shoal.algorithms import happo, hatrpo
 from shoal.errors import InputError
+from shoal.models.actor_critic import make_nets
 from shoal.networks.body import Body
 from shoal.networks.sharing import policy_of
 from shoal.types import Box, EnvSpec, Learner, Scale, Trajectory
@@ -47,9 +57,8 @@ class Reference:
     def __init__(self, name: str, learner: Learner, traj: Trajectory) -> None:
         self.spec, self.c = CASES[name]
         nets = make_nets(self.spec, self.c, policy_of(self.spec, self.c.sharing))
-        team = _ppo.make_team(self.spec, self.c, Scale(E, T, 10), nets, [1] * nets.actor.num_policies)
         self.actor, self.learner, self.traj = nets.actor, learner, traj
-        advantage, alive = jax.jit(team.look)(learner, traj).advantage, traj.step.alive
+        advantage, alive = critic_advantage(self.spec, self.c, nets, learner, traj), traj.step.alive
         mean, std = jnp.mean(advantage, where=alive), jnp.std(advantage, where=alive)
         self.advantage = jnp.where(alive, (advantage - mean) / (std + 1e-5), 0)
 
@@ -181,7 +190,7 @@ def test_actors_have_no_optimiser_and_the_program_does_not_grow_with_the_team() 
         spec = make_spec(n=n)
         algorithm = hatrpo.make(spec, CONFIG, Scale(E, T, 10))
         learner = jax.eval_shape(algorithm.init, KEY)
-        assert learner.optimiser[0] == ()
+        assert learner.optimiser.actor == ()
         return str(jax.make_jaxpr(algorithm.update)(learner, make_trajectory(spec), KEY)).count("\n")
 
     assert equations(27) < 1.02 * equations(3)

@@ -21,7 +21,7 @@ FLAT = make_spec(obs_dims=(5,) * 3, state_dim=0)
 
 def nets(learner: Learner, i: int) -> tuple[Any, Any]:
     """(actor, critic) of agent i, where they are its own."""
-    return of(learner.policy.actor, i), of(learner.critic[0], i)
+    return of(learner.policy.actor, i), of(learner.critic.q, i)
 
 
 def moved(config: Any, a: Trajectory, b: Trajectory) -> list[tuple[bool, bool]]:

@@ -11,10 +11,10 @@ from cases import BASE
 from trajectories import E, N, T, assert_trees_close, compiled, distance, make_spec, make_trajectory, program
 
 from shoal.algorithms import mapg, mappo
-from shoal.algorithms._action_values import make_action_critic
-from shoal.algorithms._actor_critic import make_nets
 from shoal.equations.gae import gae
 from shoal.errors import InputError
+from shoal.models.action_critic import make_action_critic
+from shoal.models.actor_critic import make_nets
 from shoal.networks.body import Body
 from shoal.networks.sharing import policy_of
 from shoal.types import Box, Scale
@@ -33,7 +33,7 @@ def advantage(config, learner, traj):
     _, dist = nets.actor.distribution(learner.policy, (), traj.step)
     params = learner.critic["q"]
     options = q.options(params, traj.step, traj.action, dist, KEY, 1, 0.0)
-    x = np.asarray(mapg.excess(config.baseline, q.taken(params, traj.step, traj.action), options))
+    x = np.asarray(mapg.advantage_over(config.baseline, q.taken(params, traj.step, traj.action), options))
     seen = x[np.asarray(traj.step.alive)]
     return (x - seen.mean()) / (seen.std() + 1e-5)
 

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trajectories import NUM_UPDATES, E, T, assert_trees_equal, distance, make_spec, make_trajectory, program
 
-from shoal.algorithms import _batches, _ppo, mappo
+from shoal.algorithms import mappo
 from shoal.errors import InputError
+from shoal.learning import sgd
+from shoal.models.on_policy import Batch
 from shoal.networks.body import Body
 from shoal.types import Scale
 
@@ -29,7 +31,7 @@ def steps_taken(learner):
 @pytest.fixture(scope="module")
 def short_run():
     """Two updates and two more after the end: the learners, and the order of rows in each epoch."""
-    orders, shuffle = [], _batches.shuffle
+    orders, shuffle = [], sgd.shuffle
 
     def spy(key, n):
         order = shuffle(key, n)
@@ -38,7 +40,7 @@ def short_run():
 
     spec = make_spec()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_batches, "shuffle", spy)
+        patch.setattr(sgd, "shuffle", spy)
         prog = program(spec, replace(BASE, epochs=3, minibatches=2, lr_final=0.0), Scale(E, T, 2))
         learners = [prog.learner]
         for i in range(4):
@@ -106,12 +108,12 @@ def test_coefficients_without_a_target_stay():
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**31 - 1), st.sampled_from([1, 2, 3, 8, 33, 64]))
 def test_shuffle_is_a_permutation(seed, n):
-    np.testing.assert_array_equal(np.sort(_batches.shuffle(jax.random.key(seed), n)), np.arange(n))
+    np.testing.assert_array_equal(np.sort(sgd.shuffle(jax.random.key(seed), n)), np.arange(n))
 
 
 def test_shuffle_puts_everything_everywhere():
     """Over 600 draws of 6 items, each stands 100 ± 9 times in each place."""
-    orders = jax.vmap(lambda key: _batches.shuffle(key, 6))(jax.random.split(KEY, 600))
+    orders = jax.vmap(lambda key: sgd.shuffle(key, 6))(jax.random.split(KEY, 600))
     counts = np.stack([(np.asarray(orders) == item).sum(0) for item in range(6)])
     assert np.abs(counts - 100).max() < 45
 
@@ -122,17 +124,17 @@ def test_minibatches_hold_each_row_once_and_weigh_one():
     number = jnp.arange(items)
     rows = jnp.broadcast_to(number[:, None, None], (items, length, 3)).astype(jnp.float32)
     alive = jnp.array(np.random.default_rng(0).random((items, length, 3)) > 0.3, jnp.float32)
-    fields = dict.fromkeys(_ppo.Batch._fields, rows) | {"weight": alive, "carry": rows[:, 0], "step": rows}
-    batch = _batches.minibatches(KEY, _ppo.Batch(**fields), 4)
+    fields = dict.fromkeys(Batch._fields, rows) | {"weight": alive, "carry": rows[:, 0], "step": rows}
+    batch = sgd.shuffled_minibatches(KEY, Batch(**fields), 4)
     order = np.asarray(batch.action[:, :, 0, 0], int)
     assert order.shape == (4, 3) and sorted(order.ravel()) == list(range(items))
-    for name in _ppo.Batch._fields:
+    for name in Batch._fields:
         if name != "weight":
             leaf = np.asarray(getattr(batch, name)).reshape(4, 3, -1)
             np.testing.assert_array_equal(leaf, np.broadcast_to(order[..., None], leaf.shape))
     kept = np.asarray(alive)[order]
     np.testing.assert_allclose(batch.weight, kept / kept.sum((1, 2, 3))[:, None, None, None], rtol=1e-6)
-    other = _batches.minibatches(jax.random.key(2), _ppo.Batch(**fields), 4)
+    other = sgd.shuffled_minibatches(jax.random.key(2), Batch(**fields), 4)
     assert (np.asarray(other.action[:, :, 0, 0], int) != order).any()
 
 
@@ -140,13 +142,13 @@ def test_minibatches_hold_each_row_once_and_weigh_one():
 def test_blocks_of_any_size_add_up_to_the_same_gradient(block):
     """A block smaller than one item (3 rows here) still holds one."""
     x = jnp.array(np.random.default_rng(0).normal(size=(7, 1, 3)), jnp.float32)
-    batch = _ppo.Batch(**dict.fromkeys(_ppo.Batch._fields, x))
+    batch = Batch(**dict.fromkeys(Batch._fields, x))
 
     def loss(params, part):
         value = jnp.sum(part.weight * params["w"] * jnp.square(part.action))
         return value, {"value": value}
 
-    grad, metrics = _batches.gradient(loss, {"w": jnp.float32(2.0)}, batch, block)
+    grad, metrics = sgd.gradient(loss, {"w": jnp.float32(2.0)}, batch, block)
     np.testing.assert_allclose(grad["w"], (x**3).sum(), rtol=1e-5)
     np.testing.assert_allclose(metrics["value"], 2 * (x**3).sum(), rtol=1e-5)
 
@@ -157,14 +159,14 @@ def test_what_does_not_divide_is_refused_with_a_number_that_works(length, envs, 
     scale = Scale(envs, length, NUM_UPDATES)
     if length % (chunk or 1):
         with pytest.raises(InputError, match=f"chunk_length {chunk} does not divide") as error:
-            _batches.check_items(scale, minibatches, chunk)
+            sgd.check_items(scale, minibatches, chunk)
         chunk = int(re.search(r"(\d+) would", str(error.value))[1])
     items = length // (chunk or 1) * envs
     if items % minibatches:
         with pytest.raises(InputError, match=f"do not divide into {minibatches} minibatches") as error:
-            _batches.check_items(scale, minibatches, chunk)
+            sgd.check_items(scale, minibatches, chunk)
         minibatches = int(re.search(r"(\d+) would", str(error.value))[1])
-    _batches.check_items(scale, minibatches, chunk)
+    sgd.check_items(scale, minibatches, chunk)
     assert items % minibatches == 0
 
 

@@ -7,8 +7,8 @@ import pytest
 from mat_cases import CASES, evaluated, played, rank_of
 from trajectories import E, N, T
 
-from shoal.algorithms._sequence import decoding_rank
 from shoal.equations.distributions import TanhGaussian
+from shoal.models.sequence import decoding_rank
 from shoal.types import Box
 
 every_case = pytest.mark.parametrize("name", CASES)

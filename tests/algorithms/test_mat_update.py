@@ -13,9 +13,9 @@ from mat_cases import BASE, CASES, played
 from trajectories import E, N, T, compiled, make_spec, program
 
 from shoal.algorithms import mat
-from shoal.algorithms._sequence import make_sequence_team
 from shoal.equations.gae import gae
 from shoal.errors import InputError
+from shoal.models.sequence import make_sequence_team
 from shoal.networks.body import Body
 from shoal.types import Learner, Scale, Trajectory
 

@@ -30,8 +30,8 @@ def test_actors_and_targets_move_at_every_second_step() -> None:
     for t in range(1, 5):
         before = learner
         learner, metrics = prog.update(learner, traj, jax.random.key(t))
-        assert distance(learner.critic[0], before.critic[0]) > 1e-4
-        old, new = ((x.policy.actor, *x.statistics.target[:2], x.optimiser[0]) for x in (before, learner))
+        assert distance(learner.critic.q, before.critic.q) > 1e-4
+        old, new = ((x.policy.actor, *x.statistics.target[:2], x.optimiser.actor) for x in (before, learner))
         if t % 2:
             assert_trees_equal(new, old)
             assert metrics["policy_loss"] == metrics["actor_grad_norm"] == 0
@@ -50,12 +50,12 @@ def test_hard_targets_count_the_actors_steps() -> None:
     for t in range(1, 9):
         before = learner
         learner, _ = prog.update(learner, traj, jax.random.key(t))
-        trained = learner.policy.actor, learner.critic[0]
-        assert distance(trained[1], before.critic[0]) > 1e-4
+        trained = learner.policy.actor, learner.critic.q
+        assert distance(trained[1], before.critic.q) > 1e-4
         target, stood = learner.statistics.target, before.statistics.target
         assert_trees_equal(tuple(target[:2]), trained if t % 4 == 0 else tuple(stood[:2]))
-        assert distance(learner.critic[1], before.critic[1]) > 1e-5
-        assert_trees_equal(target.models, learner.critic[1] if t % 2 == 0 else stood.models)
+        assert distance(learner.critic.models, before.critic.models) > 1e-5
+        assert_trees_equal(target.models, learner.critic.models if t % 2 == 0 else stood.models)
 
 
 def test_blurred_actions_stay_near_and_in_the_box() -> None:

@@ -12,7 +12,7 @@ from trajectories import E, T, assert_trees_close, compiled, make_spec, make_tra
 import toys
 from shoal import algorithms
 from shoal.algorithms import ippo
-from shoal.algorithms.normalisation import RETURN, RewardCarry, normalise_rewards
+from shoal.composing.reward_normalisation import RETURN, RewardCarry, normalise_rewards
 from shoal.configs import override
 from shoal.equations.normalise import Running
 from shoal.equations.reduce import DEVICES

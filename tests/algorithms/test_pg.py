@@ -9,10 +9,12 @@ import pytest
 from test_pg_update import COMA, KEY, SPEC, data, start
 from trajectories import NUM_UPDATES, E, N, T, assert_trees_equal, distance, make_spec, make_trajectory, program
 
-from shoal.algorithms import _pg, coma, mapg
-from shoal.algorithms._action_values import make_action_critic
+from shoal.algorithms import coma, mapg
+from shoal.equations import targets
 from shoal.equations.distributions import Categorical, DiagGaussian, TanhGaussian
 from shoal.errors import InputError
+from shoal.models import q_critic
+from shoal.models.action_critic import make_action_critic
 from shoal.networks.body import Body
 from shoal.types import Box, Scale
 
@@ -27,7 +29,7 @@ def test_the_next_action_is_the_one_taken_until_something_ends():
         logits = jnp.zeros((*step.alive.shape, 4)) + 20 * (jnp.arange(4) == 3) * step.obs[..., :1]
         return carry, Categorical(logits, step.legal)
 
-    drawn = [np.asarray(_pg.next_action(distribution, (), traj, (), jax.random.key(k))) for k in range(20)]
+    drawn = [np.asarray(q_critic.next_action(distribution, (), traj, (), jax.random.key(k))) for k in range(20)]
     end = np.asarray(traj.outcome.last).copy()
     end[-1] = True
     assert 0.2 < end.mean() < 0.8
@@ -44,7 +46,7 @@ def test_a_dead_agent_s_action_is_never_the_next_one():
     traj = make_trajectory(SPEC, dead=0.5)
     traj = traj._replace(action=jnp.where(traj.step.alive, 1, -7))
     uniform = lambda policy, carry, step: (carry, Categorical(jnp.zeros((*step.alive.shape, 4)), step.legal))  # noqa: E731
-    assert (_pg.next_action(uniform, (), traj, (), KEY) >= 0).all()
+    assert (q_critic.next_action(uniform, (), traj, (), KEY) >= 0).all()
 
 
 def test_the_team_s_reward_and_discount():
@@ -55,7 +57,7 @@ def test_the_team_s_reward_and_discount():
     traj = traj._replace(
         step=traj.step._replace(alive=alive), outcome=traj.outcome._replace(reward=reward, discount=discount)
     )
-    r, d = _pg.team_reward(traj)
+    r, d = targets.team_reward(traj)
     np.testing.assert_allclose(r, 3.0)
     assert d[0, 0] == 1 and d[0, 1] == 0 and float(d.sum()) == 1
 
@@ -65,7 +67,7 @@ def test_the_target_network_follows(rate, expected):
     c = replace(COMA, target_interval=3) if rate is None else replace(COMA, target_interval=200, target_rate=rate)
     target, seen = {"w": jnp.zeros(())}, []
     for step in range(1, len(expected) + 1):
-        target = _pg.follow(c, target, {"w": jnp.float32(step)}, jnp.int32(step))
+        target = targets.follow(target, {"w": jnp.float32(step)}, jnp.int32(step), c.target_interval, c.target_rate)
         seen.append(float(target["w"]))
     np.testing.assert_allclose(seen, expected)
 

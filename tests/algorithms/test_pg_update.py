@@ -10,8 +10,9 @@ import pytest
 from cases import seasoned
 from trajectories import NUM_UPDATES, E, T, make_spec, make_trajectory, program
 
-from shoal.algorithms import _pg, coma, mapg
-from shoal.algorithms._actor_critic import make_actor
+from shoal.algorithms import coma, mapg
+from shoal.models import q_critic
+from shoal.models.actor_critic import make_actor
 from shoal.networks.body import Body
 from shoal.networks.sharing import policy_of
 
@@ -74,7 +75,7 @@ def next_joint_action(name, learner, traj):
     c = CASES[name]
     actor = make_actor(SPEC, c.network, policy_of(SPEC, c.sharing), c.agent_id, c.output_gain, c.log_std, c.squash)
     after, _ = actor.distribution(learner.policy, traj.carry.actor, traj.step)
-    return _pg.next_action(actor.distribution, learner.policy, traj, after, jax.random.split(KEY, 3)[0])
+    return q_critic.next_action(actor.distribution, learner.policy, traj, after, jax.random.split(KEY, 3)[0])
 
 
 @every_case

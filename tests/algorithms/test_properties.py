@@ -25,8 +25,8 @@ from trajectories import (
 )
 
 from shoal.algorithms import mappo
-from shoal.algorithms._actor_critic import normalised
 from shoal.networks.body import Body
+from shoal.networks.input_statistics import normalised
 from shoal.types import Box, Scale
 
 KEY = jax.random.key(1)

@@ -39,7 +39,7 @@ def test_pruned_is_refused_where_nobody_knows_what_the_state_holds(name: str):
 
 
 def test_sides_keep_what_is_not_known():
-    from shoal.algorithms.sides import narrowed
+    from shoal.composing.sides import narrowed
 
     assert narrowed(replace(SPEC, novel=None), (0, 1)).novel is None
     assert narrowed(replace(SPEC, novel=(1, 4)), (2,)).novel == (1,)

@@ -11,8 +11,8 @@ import pytest
 from cases import BASE
 from trajectories import acted, compiled, make_spec, make_trajectory, program
 
-from shoal.algorithms import _batches
-from shoal.algorithms._actor_critic import Carry
+from shoal.learning import sgd
+from shoal.models.actor_critic import Carry
 from shoal.networks.body import Body
 from shoal.types import Scale
 
@@ -109,8 +109,8 @@ def test_acting_carries_actor_and_critic_into_the_next_roll_out(kind):
 def test_chunks_are_cut_from_one_environment_in_order_of_time(length):
     """The number 10·t + e marks each moment; the state after it carries the same number."""
     number = 10 * np.arange(6)[:, None] + np.arange(2)
-    chunks = np.asarray(_batches.items(jnp.array(number), length))
-    starts = np.asarray(_batches.chunk_starts(jnp.array([-10, -9]), jnp.array(number), length))
+    chunks = np.asarray(sgd.items(jnp.array(number), length))
+    starts = np.asarray(sgd.chunk_starts(jnp.array([-10, -9]), jnp.array(number), length))
     assert chunks.shape == (12 // length, length) and starts.shape == (12 // length,)
     assert sorted(chunks.ravel()) == sorted(number.ravel())
     for chunk, start in zip(chunks, starts, strict=True):

@@ -10,7 +10,7 @@ import pytest
 from trajectories import make_spec, make_trajectory
 
 from shoal.algorithms import ia2c, seps
-from shoal.algorithms.preparation import Decision
+from shoal.composing.preparation import Decision
 from shoal.errors import InputError
 from shoal.types import Box, EnvSpec, Scale, Trajectory
 

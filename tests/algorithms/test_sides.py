@@ -10,7 +10,7 @@ from trajectories import distance
 
 import toys
 from shoal import algorithms
-from shoal.algorithms import sides as composite
+from shoal.composing import sides as composite
 from shoal.configs import override
 from shoal.rollouts import fused
 from shoal.types import Algorithm, Box, Discrete, Environment, EnvSpec, Learner, Scale, Step, Trajectory

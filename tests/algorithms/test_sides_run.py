@@ -13,7 +13,7 @@ import shoal as library
 import trained
 from shoal import algorithms
 from shoal import run as running
-from shoal.algorithms import sides as composite
+from shoal.composing import sides as composite
 from shoal.configs import check_names, flags_of, override
 from shoal.environments import registry
 from shoal.errors import InputError

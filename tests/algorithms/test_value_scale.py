@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from trajectories import E, N, T, assert_trees_equal, compiled, make_spec, make_step
 
-from shoal.algorithms._actor_critic import make_critic
-from shoal.algorithms._values import make_value_scale
+from shoal.equations.value_scale import make_value_scale
+from shoal.models.actor_critic import make_critic
 from shoal.networks.body import Body
 
 RNG = np.random.default_rng(0)

@@ -10,7 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from shoal.algorithms._actor_critic import Carry
+from shoal.equations.gae import gae
+from shoal.equations.value_scale import make_value_scale
+from shoal.models import on_policy
+from shoal.models.actor_critic import Carry
 from shoal.types import Algorithm, Box, Discrete, EnvSpec, Experience, Learner, Replay, Scale, Step, Trajectory
 
 T, E, N = 5, 4, 3
@@ -172,3 +175,14 @@ def assert_trees_equal(got: Any, expected: Any) -> None:
 def distance(a: Any, b: Any) -> float:
     """The largest difference between two trees of one structure."""
     return max(float(jnp.abs(x - y).max()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def critic_advantage(spec: EnvSpec, c: Any, nets: Any, learner: Learner, traj: Trajectory) -> jax.Array:
+    """Â [T, E, N] as the family computes it, before it is standardised: that part is tested with MAPPO."""
+    values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
+
+    def of(learner: Learner, traj: Trajectory) -> jax.Array:
+        v, out = on_policy.evaluate(spec, nets, values, learner, traj), traj.outcome
+        return gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)[0]
+
+    return jax.jit(of)(learner, traj)

@@ -149,3 +149,22 @@ def test_no_thread_stays_and_nothing_is_printed(tmp_path: Path, capfd: pytest.Ca
         time.sleep(0.01)
     assert not left
     assert capfd.readouterr() == ("", "")
+
+
+class Named(NamedTuple):
+    actor: Any
+    critic: Any
+
+
+def test_a_position_that_has_become_a_field_is_the_same_leaf(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path)
+    old = {"optimiser": (np.arange(2.0), (np.arange(3.0), np.arange(1.0)))}
+    checkpoints.save(1, old, {})
+    state, _, _ = checkpoints.restore({"optimiser": Named(np.zeros(2), (np.zeros(3), np.zeros(1)))})
+    np.testing.assert_array_equal(state["optimiser"].critic[0], np.arange(3.0))
+    for other in ({"optimiser": Named(np.zeros(3), (np.zeros(2), np.zeros(1)))}, {"state": (np.zeros(2),)}):
+        with pytest.raises(CheckpointError, match="does not fit this run"):
+            checkpoints.restore(other)
+    checkpoints.save(2, {"optimiser": Named(np.zeros(2), ())}, {})
+    with pytest.raises(CheckpointError, match="does not fit this run"):
+        checkpoints.restore({"optimiser": (np.zeros(2), ())})

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.algorithms._actor_critic import Carry
+from shoal.models.actor_critic import Carry
 from shoal.types import Discrete, EnvSpec, Step, Trajectory
 from toys import spec_of
 

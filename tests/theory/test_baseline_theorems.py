@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from shoal.algorithms import mapg
-from shoal.algorithms._action_values import Options, make_action_critic
 from shoal.equations.baselines import softmax_score_square
 from shoal.equations.distributions import Categorical
+from shoal.models.action_critic import Options, make_action_critic
 from shoal.networks.body import Body
 from shoal.types import Discrete, EnvSpec, Step
 
@@ -51,7 +51,7 @@ def estimates(table, pi, agent, baseline):
     joint = joint_actions(*pi.shape)
     probability = np.prod([pi[i, joint[:, i]] for i in range(len(pi))], 0)
     q = jnp.array([table[tuple(u)] for u in joint], jnp.float32)[:, None, None]
-    x = np.asarray(mapg.excess(baseline, q, options_of(table, pi, agent)), np.float64)[:, 0]
+    x = np.asarray(mapg.advantage_over(baseline, q, options_of(table, pi, agent)), np.float64)[:, 0]
     return probability, (np.eye(pi.shape[1])[joint[:, agent]] - pi[agent]) * x
 
 
@@ -115,7 +115,7 @@ def estimates_of_advantage(table, pi, j):
     """A^j(u) = Q(u) − E_{u_j}[Q(u)], which is what the counterfactual baseline leaves."""
     joint = joint_actions(*pi.shape)
     q = jnp.array([table[tuple(u)] for u in joint], jnp.float32)[:, None, None]
-    return np.asarray(mapg.excess("counterfactual", q, options_of(table, pi, j)))
+    return np.asarray(mapg.advantage_over("counterfactual", q, options_of(table, pi, j)))
 
 
 def test_excess_variance_grows_linearly_in_the_number_of_agents():
@@ -174,7 +174,7 @@ def test_the_critic_s_baselines_have_no_bias(baseline, kind):
     params["head"] = jax.tree.map(lambda x: 100 * x, params["head"])  # a fresh critic is nearly flat
     options = jax.jit(partial(critic.options, draws=1, floor=0.0))(params, step, u, dist, jax.random.key(0))
     q = critic.taken(params, step, u)
-    b = np.asarray(q - mapg.excess(baseline, q, options), np.float64)[0]
+    b = np.asarray(q - mapg.advantage_over(baseline, q, options), np.float64)[0]
     assert b.std(0).min() > 1e-2  # it does know the others'
     pi = np.asarray(dist.probabilities(), np.float64)[0]
     u = np.asarray(u)[0]

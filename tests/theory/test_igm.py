@@ -13,7 +13,7 @@ import pytest
 
 from joint_values import every_value, joint_actions
 from shoal.algorithms import qmix, qplex, vdn
-from shoal.algorithms._utilities import best, utility
+from shoal.models.utilities import best, utility
 from shoal.types import Discrete, PyTree, Step
 from toys import spec_of, step_of
 

@@ -16,10 +16,10 @@ import pytest
 import tabular_games as games
 
 from shoal.algorithms import get, happo, hatrpo
-from shoal.algorithms._actor_critic import make_nets
 from shoal.configs import override
 from shoal.equations.distributions import Categorical
 from shoal.equations.trust_region import Search
+from shoal.models.actor_critic import make_nets
 from shoal.networks.sharing import policy_of
 from shoal.types import Learner, Scale
 

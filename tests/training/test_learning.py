@@ -13,8 +13,8 @@ import pytest
 
 import shoal
 import trained
-from shoal.algorithms._actor_critic import make_critic
-from shoal.algorithms._values import make_value_scale
+from shoal.equations.value_scale import make_value_scale
+from shoal.models.actor_critic import make_critic
 from shoal.networks.sharing import policy_of
 from shoal.records import log
 from shoal.types import Learner

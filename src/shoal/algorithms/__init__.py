@@ -58,13 +58,16 @@ def get(name: str) -> Any:
     """The algorithm's module, which has a ``Config`` and a ``make(spec, config, scale)``.
 
     A name in :data:`ALONE` gives the module of the algorithm that it stands for. Names joined by ``+`` train one side
-    of the environment each (:mod:`shoal.algorithms.sides`).
+    of the environment each (:mod:`shoal.composing.sides`).
 
     Raises:
         InputError: there is no such algorithm; the message names the nearest.
     """
     if "+" in name:
-        return importlib.import_module("shoal.algorithms.sides").join(tuple(name.split("+")))
+        from shoal.composing.sides import join
+
+        names = tuple(name.split("+"))
+        return join(names, tuple(map(get, names)))
     name = canonical(name)
     if name not in NAMES:
         raise unknown("algorithm", name, (*NAMES, *ALONE))

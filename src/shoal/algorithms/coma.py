@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from jaxtyping import Array, Float
 
 from shoal.algorithms import mapg
-from shoal.algorithms._action_values import Options, needs_team
-from shoal.bounds import Fraction
+from shoal.bounds import Count, Fraction, Rate, Size, Weight
 from shoal.equations.baselines import counterfactual
 from shoal.errors import InputError
+from shoal.models.action_critic import Options, needs_team
+from shoal.networks.inputs import CriticInput
 from shoal.types import Algorithm, Box, EnvSpec, Scale
 
 
@@ -29,6 +30,20 @@ from shoal.types import Algorithm, Box, EnvSpec, Scale
 class Config(mapg.BaselineConfig):
     """COMA's hyper-parameters. "Paper" is Foerster et al. 2018, section 5.2, for StarCraft; "code" pymarl."""
 
+    critic_input: CriticInput = "concat"
+    """What the centralised Q reads beside the actions: ``concat`` all observations, ``state``, ``agent`` (state and own
+    observation) or ``pruned``. Paper: agent."""
+    lam: Fraction = 0.8
+    """λ of the critic's TD(λ) targets. Paper: 0.8."""
+    learning_rate: Rate = 5e-4
+    """Adam's step size for actors. Paper: 5e-4 (RMSprop)."""
+    target_interval: Size = 200
+    """C: the target network becomes a copy of the critic every so many critic steps, where ``target_rate`` is None.
+    Paper: 150; code: 200."""
+    minibatches: Count = 4
+    """Critic steps per pass, each on as many timesteps. Code: one step per time index."""
+    entropy_coef: Weight = 0.0
+    """Weight σ of the entropy bonus. Paper: none."""
     epsilon: Fraction = 0.5
     """ε that the policy starts from: π(u) = (1 − ε) softmax(z)_u + ε / n over the n legal actions. Paper: 0.5."""
     epsilon_final: Fraction = 0.02
@@ -44,7 +59,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """COMA for an environment with discrete actions.
 
     Raises:
-        InputError: actions are continuous, minibatches or chunks do not divide the roll-out, the critic input does not
+        InputError: actions are continuous, minibatches or chunks do not divide the rollout, the critic input does not
             exist or is ``local``, or an option is out of its range.
     """
     if isinstance(spec.action, Box):

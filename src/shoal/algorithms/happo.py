@@ -14,20 +14,25 @@ Equations, options and results: docs/algorithms/happo.md.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from shoal.algorithms import _batches, _ppo
-from shoal.algorithms._actor_critic import Actor, make_nets
-from shoal.algorithms._config import PpoConfig, check_options
-from shoal.algorithms.mappo import log_ratio, policy_loss
+from shoal.algorithms.mappo import policy_loss, value_loss
 from shoal.bounds import Count, Index, Rate
 from shoal.equations.distributions import Distribution
+from shoal.equations.gae import gae
 from shoal.equations.surrogate import importance_ratio
+from shoal.equations.value_scale import make_value_scale
+from shoal.learning import sgd
+from shoal.learning.config import EpochsConfig, PpoConfig, check_options
+from shoal.learning.optimiser import Optimiser, one, optimiser
+from shoal.models import on_policy
+from shoal.models.actor_critic import Actor, ActorCritic, Policy, make_nets
+from shoal.models.on_policy import Batch
+from shoal.networks.input_statistics import Inputs
 from shoal.networks.sharing import Sharing, policy_of
 from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Trajectory
 
@@ -64,7 +69,7 @@ class Rows(NamedTuple):
     """Recurrent state before each item [items, H]."""
 
 
-def rows_of_agents(actor: Actor, batch: _ppo.Batch) -> Rows:
+def rows_of_agents(actor: Actor, batch: Batch) -> Rows:
     """A batch with its agents in front: leaves [N, items, L ...]."""
     n = len(actor.policy_of)
     own = actor.features(batch.step), batch.step.legal, batch.action, batch.extras, batch.advantage, batch.weight
@@ -113,7 +118,7 @@ def sequential(
         own = jax.tree.map(lambda leaf: leaf[i], rows)
         params, optimiser = (jax.tree.map(lambda leaf: leaf[p], tree) for tree in (theta, state))
         params, optimiser, metrics = step(params, optimiser, own._replace(advantage=factor * own.advantage), p, key)
-        after = policy_at(actor, params, _ppo.time_major(own)).log_prob(jnp.swapaxes(own.action, 0, 1))
+        after = policy_at(actor, params, sgd.time_major(own)).log_prob(jnp.swapaxes(own.action, 0, 1))
         ratio = importance_ratio(jnp.swapaxes(after, 0, 1) - own.extras["log_prob"])
         factor = factor * jnp.where(own.weight > 0, ratio, 1.0)
         put = lambda tree, one: jax.tree.map(lambda leaf, x: leaf.at[p].set(x), tree, one)  # noqa: E731
@@ -129,49 +134,91 @@ def order_of(kind: Order, n: int, key: PRNGKeyArray) -> Int[Array, " N"]:
     return jax.random.permutation(key, n) if kind == "random" else jnp.arange(n)
 
 
+def fit_critic(
+    c: EpochsConfig, nets: ActorCritic, adam: Optimiser, learner: Learner, batch: Batch, key: PRNGKeyArray
+) -> tuple[Learner, Metrics]:
+    """Line 16: all epochs of the critic, after the actors have had theirs."""
+    # Rows that the critic does not read need not be gathered for every epoch.
+    batch = batch._replace(action=(), extras={}, advantage=(), carry=batch.carry._replace(actor=()))  # type: ignore[arg-type]
+
+    def loss(params: PyTree, part: Batch) -> tuple[Array, Metrics]:
+        loss, metrics = value_loss(c, nets, params, part)
+        return c.value_coef * loss, metrics
+
+    phi, state, metrics = sgd.sgd(
+        loss, one(adam, "critic_grad_norm"), learner.critic, learner.optimiser.critic, batch, key,
+        epochs=c.epochs, minibatches=c.minibatches, block=c.block, net_of=nets.actor.policy_of,
+    )  # fmt: skip
+    return learner._replace(critic=phi, optimiser=learner.optimiser._replace(critic=state)), metrics
+
+
 def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """HAPPO for an environment.
 
     Raises:
-        InputError: minibatches or chunks do not divide the roll-out, the critic input does not exist, or an option is
+        InputError: minibatches or chunks do not divide the rollout, the critic input does not exist, or an option is
             out of its range.
     """
     c = config
     check_options(c)
+    sgd.check_items(scale, c.minibatches, c.chunk)
     nets = make_nets(spec, c, policy_of(spec, c.sharing))
     actor = nets.actor
+    steps = scale.num_updates * c.epochs * c.minibatches
     turns = [actor.policy_of.count(p) for p in range(actor.num_policies)]
-    team = _ppo.make_team(spec, c, scale, nets, [c.epochs * c.minibatches * count for count in turns])
+    actor_adam = optimiser(c.learning_rate, c.lr_final, [steps * n for n in turns], c.max_grad_norm, c.adam_eps)
+    critic_adam = optimiser(c.critic_rate, c.lr_final, [steps] * nets.critic.num_nets, c.max_grad_norm, c.adam_eps)
+    values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
+
+    def init(key: PRNGKeyArray) -> Learner:
+        return on_policy.init_learner(spec, c, nets, values, actor_adam, critic_adam, *jax.random.split(key))
 
     def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
-        learner, batch, seen = team.prepare(learner, traj)
-        sigma, kappa = team.entropy_coef(learner), learner.statistics.coefficients.kl
+        key_order, key_actors, key_critic = jax.random.split(key, 3)
+
+        # VALUES AND ADVANTAGES
+        out, alive = traj.outcome, traj.step.alive
+        v = on_policy.evaluate(spec, nets, values, learner, traj)
+        advantage, target = gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)
+        learner = on_policy.count_targets(values, learner, target, alive)
+        standard = on_policy.standardise(c.normalise_advantage, advantage, alive)
+        batch = on_policy.make_batch(c, values, learner, traj, v, standard, target)
+
+        # LOSS OF ONE AGENT
+        sigma, kappa = on_policy.entropy_coef(c, learner, scale), learner.statistics.coefficients.kl
 
         def loss(params: PyTree, part: Rows) -> tuple[Array, Metrics]:
-            part = _ppo.time_major(part)
             return policy_loss(c, policy_at(actor, params, part), part, sigma, kappa)  # line 11
 
+        # EPOCHS × MINIBATCHES OF ONE AGENT
         def one_agent(params: PyTree, state: PyTree, own: Rows, p: Array, key: PRNGKeyArray) -> tuple:
-            def descend(loop: tuple[PyTree, PyTree], part: Rows) -> tuple[tuple[PyTree, PyTree], Metrics]:
-                params, state = loop
-                gradient, metrics = _batches.gradient(loss, params, part, c.block)
-                params, state, norm = team.actor_adam.step_one(gradient, state, params, p)
-                return (params, state), metrics | {"actor_grad_norm": norm}
+            def step(gradient: PyTree, state: PyTree, params: PyTree) -> tuple[PyTree, PyTree, Metrics]:
+                params, state, norm = actor_adam.step_one(gradient, state, params, p)
+                return params, state, {"actor_grad_norm": norm}
 
-            def epoch(loop: tuple[PyTree, PyTree], key: PRNGKeyArray) -> tuple[tuple[PyTree, PyTree], dict[str, Array]]:
-                return jax.lax.scan(descend, loop, _batches.minibatches(key, own, c.minibatches))
+            return sgd.sgd(
+                loss, step, params, state, own, key, epochs=c.epochs, minibatches=c.minibatches, block=c.block
+            )
 
-            (params, state), metrics = jax.lax.scan(epoch, (params, state), jax.random.split(key, c.epochs))
-            return params, state, jax.tree.map(jnp.mean, metrics)
-
-        key_order, key_actors, key_critic = jax.random.split(key, 3)
-        order, rows = order_of(c.order, spec.num_agents, key_order), rows_of_agents(actor, batch)
+        # ONE AGENT AFTER THE OTHER
+        order, rows = order_of(c.order, spec.num_agents, key_order), rows_of_agents(actor, batch)  # line 8
         theta, state, metrics = sequential(
-            one_agent, actor, learner.policy.actor, learner.optimiser[0], rows, order, key_actors
+            one_agent, actor, learner.policy.actor, learner.optimiser.actor, rows, order, key_actors
         )
-        learner = learner._replace(policy=learner.policy._replace(actor=theta), optimiser=(state, learner.optimiser[1]))
-        metrics |= _ppo.kl_of_update(c, partial(log_ratio, actor, theta), batch)
-        learner, fitted = team.fit_critic(learner, batch, key_critic)  # line 16
-        return team.finish(learner, traj, seen, metrics | fitted)
+        learner = learner._replace(
+            policy=learner.policy._replace(actor=theta), optimiser=learner.optimiser._replace(actor=state)
+        )
 
-    return Algorithm(team.init, nets.initial_carry, nets.act, update)
+        # THE CRITIC
+        learner, of_critic = fit_critic(c, nets, critic_adam, learner, batch, key_critic)
+
+        # END OF THE UPDATE
+        def log_ratio(part: Batch) -> Array:
+            _, pi = actor.distribution(Policy(theta, Inputs()), part.carry.actor, part.step)
+            return pi.log_prob(part.action) - part.extras["log_prob"]
+
+        metrics |= on_policy.kl_of_update(c, log_ratio, batch) | of_critic
+        metrics["explained_variance"] = on_policy.explained_variance(advantage, target, alive)
+        return on_policy.end_update(spec, c, scale, learner, traj, metrics)
+
+    return Algorithm(init, nets.initial_carry, nets.act, update)

@@ -22,13 +22,18 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PRNGKeyArray
 
-from shoal.algorithms import _batches, _ppo, happo
-from shoal.algorithms._actor_critic import make_nets
-from shoal.algorithms._config import EpochsConfig, check_options
+from shoal.algorithms import happo
 from shoal.bounds import Bounds, Count, Fraction, Index, Positive, Rate, Weight
 from shoal.equations.distributions import Distribution
+from shoal.equations.gae import gae
 from shoal.equations.surrogate import importance_ratio
 from shoal.equations.trust_region import conjugate_gradients, fisher_vector_product, line_search, step_length
+from shoal.equations.value_scale import make_value_scale
+from shoal.learning import sgd
+from shoal.learning.config import EpochsConfig, check_options
+from shoal.learning.optimiser import optimiser
+from shoal.models import on_policy
+from shoal.models.actor_critic import make_nets
 from shoal.networks.sharing import Sharing, policy_of
 from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Trajectory
 
@@ -72,25 +77,38 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """HATRPO for an environment.
 
     Raises:
-        InputError: minibatches or chunks do not divide the roll-out, the critic input does not exist, or an option is
+        InputError: minibatches or chunks do not divide the rollout, the critic input does not exist, or an option is
             out of its range.
     """
     c = config
     check_options(c)
+    sgd.check_items(scale, c.minibatches, c.chunk)
     nets = make_nets(spec, c, policy_of(spec, c.sharing))
     actor = nets.actor
-    team = _ppo.make_team(spec, c, scale, nets, [1] * actor.num_policies)
+    steps = [scale.num_updates * c.epochs * c.minibatches] * nets.critic.num_nets
+    critic_adam = optimiser(c.critic_rate, c.lr_final, steps, c.max_grad_norm, c.adam_eps)
+    values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:
-        learner = team.init(key)
-        return learner._replace(optimiser=((), learner.optimiser[1]))  # a trust-region step has no memory
+        learner = on_policy.init_learner(spec, c, nets, values, critic_adam, critic_adam, *jax.random.split(key))
+        return learner._replace(optimiser=learner.optimiser._replace(actor=()))  # a trust-region step has no memory
 
     def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
-        learner, batch, seen = team.prepare(learner, traj)
-        sigma = team.entropy_coef(learner)
+        key_order, key_actors, key_critic = jax.random.split(key, 3)
+
+        # VALUES AND ADVANTAGES
+        out, alive = traj.outcome, traj.step.alive
+        v = on_policy.evaluate(spec, nets, values, learner, traj)
+        advantage, target = gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)
+        learner = on_policy.count_targets(values, learner, target, alive)
+        standard = on_policy.standardise(c.normalise_advantage, advantage, alive)
+        batch = on_policy.make_batch(c, values, learner, traj, v, standard, target)
+
+        # THE TRUST-REGION STEP OF ONE AGENT
+        sigma = on_policy.entropy_coef(c, learner, scale)
 
         def one_agent(params: PyTree, _: PyTree, own: happo.Rows, p: Array, key: PRNGKeyArray) -> tuple:
-            own = _batches.whole(own)
+            own = sgd.whole(own)
             theta, unravel = ravel_pytree(params)
 
             def policy(theta: Array, part: happo.Rows) -> Any:
@@ -102,28 +120,25 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
                 return importance_ratio(log_ratio) * part.advantage + sigma * dist.entropy()
 
             def gain(theta: Array, part: happo.Rows) -> tuple[Array, Metrics]:
-                part = _ppo.time_major(part)
                 dist = policy(theta, part)
                 metrics = {"entropy": jnp.sum(part.weight * dist.entropy())}
                 return jnp.sum(part.weight * objective(dist, part)), metrics
 
             def product(vector: Array) -> Array:
                 def of(part: happo.Rows) -> Array:
-                    part = _ppo.time_major(part)
                     return fisher_vector_product(lambda theta: policy(theta, part), part.weight, theta, vector)
 
-                return _batches.sums(of, own, c.block) + c.damping * vector
+                return sgd.sums(of, own, c.block) + c.damping * vector
 
             def trial(fraction: Array) -> tuple[Array, Array]:
                 def of(part: happo.Rows) -> tuple[Array, Array]:
-                    part = _ppo.time_major(part)
                     old, new = policy(theta, part), policy(theta + fraction * step, part)
                     improvement = objective(new, part) - objective(old, part)
                     return jnp.sum(part.weight * improvement), jnp.sum(part.weight * old.kl(new))
 
-                return _batches.sums(of, own, c.block)
+                return sgd.sums(of, own, c.block)
 
-            g, metrics = _batches.gradient(gain, theta, own, c.block)
+            g, metrics = sgd.gradient(gain, theta, own, c.block)
             x = conjugate_gradients(product, g, iterations=c.cg_iterations, tolerance=c.cg_tolerance)  # line 11
             step = step_length(x @ product(x), c.max_kl) * x  # line 12
             found = line_search(  # line 13
@@ -144,11 +159,17 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
             }
             return unravel(jnp.where(accepted, theta + found.fraction * step, theta)), (), metrics
 
-        key_order, key_actors, key_critic = jax.random.split(key, 3)
+        # ONE AGENT AFTER THE OTHER
         order, rows = happo.order_of(c.order, spec.num_agents, key_order), happo.rows_of_agents(actor, batch)
         theta, _, metrics = happo.sequential(one_agent, actor, learner.policy.actor, (), rows, order, key_actors)
         learner = learner._replace(policy=learner.policy._replace(actor=theta))
-        learner, fitted = team.fit_critic(learner, batch, key_critic)  # line 16
-        return team.finish(learner, traj, seen, metrics | fitted)
+
+        # THE CRITIC
+        learner, of_critic = happo.fit_critic(c, nets, critic_adam, learner, batch, key_critic)  # line 16
+
+        # END OF THE UPDATE
+        metrics |= of_critic
+        metrics["explained_variance"] = on_policy.explained_variance(advantage, target, alive)
+        return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
     return Algorithm(init, nets.initial_carry, nets.act, update)

@@ -9,12 +9,14 @@ targets over several steps are options. Equations, options and results: docs/alg
 
 from dataclasses import dataclass
 
-from shoal.algorithms import _q
+from shoal.algorithms import qmix
+from shoal.learning.replay import QConfig
+from shoal.models.mixer import Mixer
 from shoal.types import Algorithm, EnvSpec, Scale
 
 
 @dataclass(frozen=True)
-class Config(_q.QConfig):
+class Config(QConfig):
     """IQL's hyper-parameters."""
 
 
@@ -24,5 +26,5 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     Raises:
         InputError: actions are continuous, or an option is out of its range.
     """
-    alone = _q.Mixer(lambda key: (), lambda params, q, best, action, step: q, team=False)
-    return _q.make_with(spec, config, scale, alone)
+    alone = Mixer(lambda key: (), lambda params, q, best, action, step: q, team=False)
+    return qmix.make_with(spec, config, scale, alone)

@@ -20,16 +20,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from shoal.algorithms import _batches, _coefficients, _pg
-from shoal.algorithms._actor_critic import Carry, Inputs, Policy, init_inputs, make_actor, normalised, update_inputs
-from shoal.algorithms._targets import of_a_living_team, on_unequal_rewards
-from shoal.algorithms._values import make_value_scale
 from shoal.bounds import Count, Depth, Gain, Rate, Weight, Width
 from shoal.equations.distributions import Categorical
 from shoal.equations.reduce import mean
+from shoal.equations.returns import td_lambda
 from shoal.equations.surrogate import clipped_value_loss
+from shoal.equations.targets import of_a_living_team, on_unequal_rewards, team_mean, team_reward
+from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
+from shoal.learning import sgd
+from shoal.learning.config import QCriticConfig
+from shoal.learning.optimiser import ByNet
+from shoal.models import q_critic
+from shoal.models.actor_critic import Carry, Policy, make_actor
+from shoal.models.on_policy import end_update, entropy_coef
 from shoal.networks.hyper import Mixing, mixing_critic
+from shoal.networks.input_statistics import Inputs, init_inputs, normalised
 from shoal.networks.inputs import CriticInput, critic_input
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, Discrete, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
@@ -41,7 +47,7 @@ EntropyScale = Literal["agent", "batch", "none"]
 
 
 @dataclass(frozen=True)
-class Config(_pg.PgConfig):
+class Config(QCriticConfig):
     """LICA's hyper-parameters. "Paper" is Zhou et al. 2020 on SMAC; "code" its authors' repository."""
 
     critic_input: CriticInput = "concat"
@@ -69,7 +75,7 @@ class Config(_pg.PgConfig):
     """Critic steps per pass. Paper: 1."""
 
 
-class CriticRows(NamedTuple):
+class CriticBatch(NamedTuple):
     """What the critic learns from; leaves are [items, L, ...]."""
 
     x: Float[Array, "I L F"]
@@ -81,7 +87,7 @@ class CriticRows(NamedTuple):
     """1 where any agent lives."""
 
 
-class ActorRows(NamedTuple):
+class ActorBatch(NamedTuple):
     """What the actors learn from."""
 
     step: Step
@@ -110,10 +116,10 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
     Raises:
         InputError: actions are continuous, the critic's input differs from agent to agent, minibatches or chunks do not
-            divide the roll-out, or an option is out of its range.
+            divide the rollout, or an option is out of its range.
     """
     c, space = config, spec.action
-    _pg.check_pg(c, scale)
+    q_critic.check(c, scale)
     if not isinstance(space, Discrete):
         raise InputError(f"lica mixes probabilities of discrete actions; {spec.name} has continuous ones.")
     source = critic_input(spec, c.critic_input, agent_id=False)
@@ -124,14 +130,14 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     actor = make_actor(spec, c.network, policy_of(spec, c.sharing), c.agent_id, c.output_gain, c.log_std, c.squash)
     critic = mixing_critic(c.mixing, source.width, spec.num_agents, space.n, c.mixing_width, c.hyper_layers)
     values = make_value_scale(c.value_norm, (0,), c.value_norm_beta)
-    actor_adam, critic_adam = _pg.make_optimisers(c, scale, actor.num_policies, 1)
+    actor_adam, critic_adam = q_critic.make_optimisers(c, scale, actor.num_policies, 1)
 
     def init(key: PRNGKeyArray) -> Learner:
         key_actor, key_critic = jax.random.split(key)
         policy = Policy(actor.init(key_actor), init_inputs(spec, c.normalise_inputs))
         phi = critic.init(key_critic)
-        optimisers = actor_adam.init(policy.actor), critic_adam.init(phi)
-        return Learner(policy, phi, optimisers, _pg.init_statistics(c, values.init(), phi), jnp.int32(0))
+        optimisers = ByNet(actor_adam.init(policy.actor), critic_adam.init(phi))
+        return Learner(policy, phi, optimisers, q_critic.init_statistics(c, values.init(), phi), jnp.int32(0))
 
     def act(
         learner: Learner, carry: Carry, step: Step, key: PRNGKeyArray, greedy: bool
@@ -144,25 +150,26 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
     def targets(learner: Learner, traj: Trajectory, x_next: Array, after: PyTree, key: PRNGKeyArray) -> Array:
         """y_t, in the rewards' units."""
-        u_next = _pg.next_action(actor.distribution, learner.policy, traj, after, key)
+        u_next = q_critic.next_action(actor.distribution, learner.policy, traj, after, key)
         q = critic.apply(learner.statistics.target, x_next, one_hot(u_next, traj.outcome.alive))
         q = values.denormalise(learner.statistics.value, q[..., None])[..., 0]
-        return _pg.td_targets(c, traj, of_a_living_team(q, traj.outcome.alive))
+        q = of_a_living_team(q, traj.outcome.alive)
+        return td_lambda(*team_reward(traj), q, traj.outcome.last, gamma=c.gamma, lam=c.lam)
 
-    def critic_loss(phi: PyTree, part: CriticRows) -> tuple[Array, Metrics]:
+    def critic_loss(phi: PyTree, part: CriticBatch) -> tuple[Array, Metrics]:
         q = critic.apply(phi, part.x, part.action)
         loss = jnp.sum(part.weight * clipped_value_loss(q, q, part.target, None, c.huber))
         return loss, {"value_loss": loss, "q": jnp.sum(part.weight * q)}
 
-    def actor_loss(theta: PyTree, phi: PyTree, part: ActorRows, xi: Array, batch_entropy: Array) -> tuple:
+    def actor_loss(theta: PyTree, phi: PyTree, part: ActorBatch, xi: Array, batch_entropy: Array) -> tuple:
         """−J(θ), and its metrics."""
-        step, x, weight = _batches.time_major((part.step, part.x, part.weight))
+        step, x, weight = part.step, part.x, part.weight
         _, dist = actor.distribution(Policy(theta, Inputs()), part.carry, step)
         assert isinstance(dist, Categorical)
         q = critic.apply(phi, x, joint(dist.probabilities(), step.alive))  # Q_φ(s, π_θ¹, …, π_θⁿ)
         entropy = dist.entropy()
-        bonus = xi * _pg.team_mean(adaptive_entropy(c.entropy_scale, entropy, batch_entropy), step.alive)
-        metrics = {"policy_loss": -q, "entropy": _pg.team_mean(entropy, step.alive)}
+        bonus = xi * team_mean(adaptive_entropy(c.entropy_scale, entropy, batch_entropy), step.alive)
+        metrics = {"policy_loss": -q, "entropy": team_mean(entropy, step.alive)}
         return -jnp.sum(weight * (q + bonus)), {name: jnp.sum(weight * m) for name, m in metrics.items()}
 
     def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
@@ -172,32 +179,28 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         x, some = source.features(step), alive.any(-1)
         after, dist = actor.distribution(learner.policy, traj.carry.actor, traj.step)
 
+        # THE CRITIC, FITTED TO λ-RETURNS
         y = targets(learner, traj, source.features(outcome), after, key_next)
         stats, _ = values.update(learner.statistics.value, (), y[..., None], some[..., None])
         learner = learner._replace(statistics=learner.statistics._replace(value=stats))
         y = values.normalise(stats, y[..., None])[..., 0]
         weight = some.astype(jnp.float32)
-        rows = CriticRows(x, one_hot(traj.action, alive), y, weight)
-        learner, of_critic = _pg.fit(c, critic_adam, critic_loss, learner, _batches.items(rows, 1), key_critic)
+        rows = CriticBatch(x, one_hot(traj.action, alive), y, weight)
+        learner, of_critic = q_critic.fit_critic(c, critic_adam, critic_loss, learner, sgd.items(rows, 1), key_critic)
 
-        xi = _coefficients.entropy_coef(c, learner.statistics.coefficients, learner.updates, scale)
+        # THE ACTORS, ALONG THE ONLINE CRITIC'S GRADIENT
+        xi = entropy_coef(c, learner, scale)
         batch_entropy = mean(dist.entropy(), alive)
         chunk = c.chunk or 1
-        starts = _batches.chunk_starts(traj.carry.actor, after, chunk)
+        starts = sgd.chunk_starts(traj.carry.actor, after, chunk)
         seen = step._replace(reward=(), discount=(), last=())  # type: ignore[arg-type]
-        batch = ActorRows(*_batches.items((seen, x, weight), chunk), starts)  # pyright: ignore[reportCallIssue]
+        batch = ActorBatch(*sgd.items((seen, x, weight), chunk), starts)  # pyright: ignore[reportCallIssue]
         phi = learner.critic  # the online critic, which no gradient of the actors' reaches
         loss = lambda theta, part: actor_loss(theta, phi, part, xi, batch_entropy)  # noqa: E731
-        learner, of_actor = _pg.climb(c, actor_adam, loss, learner, batch)
+        learner, of_actor = q_critic.actor_step(c, actor_adam, loss, learner, batch)
 
-        metrics = of_critic | of_actor | {"entropy_coef": xi}
-        coefficients = _coefficients.adapt(c, learner.statistics.coefficients, metrics)
-        learner = learner._replace(
-            policy=learner.policy._replace(inputs=update_inputs(spec, inputs, traj.step)),
-            statistics=learner.statistics._replace(coefficients=coefficients),
-            updates=learner.updates + 1,
-        )
-        return learner, metrics
+        # END OF THE UPDATE
+        return end_update(spec, c, scale, learner, traj, of_critic | of_actor)
 
     unequal = on_unequal_rewards(spec)
     return Algorithm(

@@ -4,15 +4,15 @@
 
 One gradient step on each batch, so the ratio of PPO's objective is 1 when its gradient is taken, and the two gradients
 are the same (Huang et al. 2022, A2C is a special case of PPO): MAA2C is MAPPO with one epoch and one minibatch. λ = 1
-over roll-outs of five steps is the paper's five-step return. Deviations from the authors' code (EPyMARL): λ may be
+over rollouts of five steps is the paper's five-step return. Deviations from the authors' code (EPyMARL): λ may be
 below 1, values are learned on normalised targets, a time limit bootstraps. Options and results: docs/algorithms/a2c.md.
 """
 
 from dataclasses import dataclass
 
 from shoal.algorithms import mappo
-from shoal.algorithms._config import ValueConfig
 from shoal.bounds import Fraction, Positive, Rate
+from shoal.learning.config import ValueConfig
 from shoal.types import Algorithm, EnvSpec, Scale
 
 
@@ -21,7 +21,7 @@ class Config(ValueConfig):
     """Hyper-parameters. "Paper" is Papoudakis et al. 2021, appendix, for MPE."""
 
     lam: Fraction = 1.0
-    """GAE's λ; 1 gives n-step returns that end with the roll-out. Paper: five-step returns."""
+    """GAE's λ; 1 gives n-step returns that end with the rollout. Paper: five-step returns."""
     huber: Positive | None = None
     """Width δ of the Huber value loss, in normalised units; None for ½e². Paper: None."""
     learning_rate: Rate = 5e-4
@@ -32,6 +32,6 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """MAA2C for an environment.
 
     Raises:
-        InputError: chunks do not divide the roll-out, the critic input does not exist, or an option means nothing.
+        InputError: chunks do not divide the rollout, the critic input does not exist, or an option means nothing.
     """
     return mappo.make(spec, mappo.Config(**vars(config), epochs=1, minibatches=1, value_clip=None), scale)

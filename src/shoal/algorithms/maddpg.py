@@ -29,27 +29,28 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from shoal.algorithms import _batches, _dpg
-from shoal.algorithms._actor_critic import init_inputs, normalised, update_inputs
-from shoal.algorithms._dpg import Policy, chosen, delayed, draw, make_actors, relax, virtual
-from shoal.algorithms._inference import infer, make_models
-from shoal.algorithms._joint import make_critics, per_net, taken
-from shoal.algorithms._optimiser import optimiser
-from shoal.algorithms._replay import as_trajectory, check_replay, make_replay, warmed_up
-from shoal.algorithms._targets import count, follow, init_rewards, of_the_team, scaled
 from shoal.bounds import Draws, Rate, Weight
 from shoal.equations import normalise
 from shoal.equations.distributions import Categorical
+from shoal.equations.targets import count, follow, init_rewards, of_the_team, scaled
+from shoal.learning import sgd
+from shoal.learning.optimiser import optimiser
+from shoal.learning.replay import as_trajectory, check_replay, make_replay, warmed_up
+from shoal.models import deterministic
+from shoal.models.deterministic import Policy, chosen, delayed, draw, make_actors, relax, virtual
+from shoal.models.inferred_policies import infer, make_models
+from shoal.models.joint_critic import Nets, Trained, make_critics, per_net, taken
+from shoal.networks.input_statistics import init_inputs, normalised, update_inputs
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
 
 @dataclass(frozen=True)
-class Config(_dpg.DpgConfig):
+class Config(deterministic.DpgConfig):
     """MADDPG's hyper-parameters. "Paper" is Lowe et al. 2017, "code" its repository (openai/maddpg)."""
 
     policies: Literal["true", "inferred"] = "true"
-    """Whose target policies judge the next moment: the others' ``true`` ones, or ``inferred`` models of them."""
+    """Whose target policies act in the target: the others' ``true`` ones, or ``inferred`` models of them."""
     model_learning_rate: Rate | None = None
     """Adam's step size for inferred models of the others; None for the actors'."""
     model_entropy_coef: Weight = 1e-3
@@ -69,14 +70,6 @@ class Variant(NamedTuple):
     """(target actions in [-1, 1], standard normal noise) -> target actions; continuous ones only."""
     delay: int = 1
     """Critic steps per step of actors and targets."""
-
-
-class Nets(NamedTuple):
-    """Parameters of one kind: trained, or slow copies."""
-
-    actor: PyTree
-    critic: PyTree
-    models: PyTree
 
 
 class Statistics(NamedTuple):
@@ -111,11 +104,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
 
 def make_with(spec: EnvSpec, config: Any, scale: Scale, variant: Variant) -> Algorithm:
-    """MADDPG with what a sibling changes.
-
-    Raises:
-        InputError: an option is out of its range, or asks for what the environment does not have.
-    """
+    """MADDPG with what a sibling changes; raises as :func:`make` does."""
     c, n, space = config, spec.num_agents, spec.action
     check_replay(c)
     index, members, inferred = policy_of(spec, c.sharing), c.ensemble, c.policies == "inferred"
@@ -137,8 +126,8 @@ def make_with(spec: EnvSpec, config: Any, scale: Scale, variant: Variant) -> Alg
         statistics = Statistics(jax.tree.map(jnp.array, nets), jnp.int32(0), init_rewards(c.reward_norm, (n,)))
         policy = Policy(nets.actor, init_inputs(spec, c.normalise_inputs), jnp.float32(c.noise))
         model_state = model_adam.init(nets.models) if models else ()
-        optimisers = actor_adam.init(nets.actor), critic_adam.init(nets.critic), model_state
-        return Learner(policy, (nets.critic, nets.models), optimisers, statistics, jnp.int32(0))
+        optimisers = Nets(actor_adam.init(nets.actor), critic_adam.init(nets.critic), model_state)
+        return Learner(policy, Trained(nets.critic, nets.models), optimisers, statistics, jnp.int32(0))
 
     def living(x: Array, step: Step) -> Array:
         return jnp.where(step.alive[..., None], x, 0.0)
@@ -160,14 +149,12 @@ def make_with(spec: EnvSpec, config: Any, scale: Scale, variant: Variant) -> Alg
         return joint
 
     def critic_loss(params: PyTree, part: Batch) -> tuple[Array, Metrics]:
-        part = _batches.time_major(part)
         q = critics.values(params, part.step, part.joint)
         error = jnp.square(part.target[..., None] - q).sum(-1)  # (eq. 6)
         loss = (error * part.weight).sum()
         return loss, {"critic_loss": loss / policies, "q": (q[..., 0] * part.weight).sum() / policies}
 
     def actor_loss(params: PyTree, critic: PyTree, part: Batch) -> tuple[Array, Metrics]:
-        part = _batches.time_major(part)
         start = actors.initial_carry(part.weight.shape[1]).actor
         x, legal = chosen(actors.output(params, start, part.step)[1], part.member), part.step.legal
         own = living(relax(space, c, x, legal, part.noise), part.step)
@@ -181,44 +168,54 @@ def make_with(spec: EnvSpec, config: Any, scale: Scale, variant: Variant) -> Alg
         loss = sums["policy_loss"] + c.logit_coef * sums["logit_square"]  # (eq. 5, 9)
         return loss, {name: y / (policies * members) for name, y in sums.items()}
 
-    def descend(learner: Learner, batch: tuple[Any, PRNGKeyArray]) -> tuple[Learner, Metrics]:
+    def gradient_step(learner: Learner, batch: tuple[Any, PRNGKeyArray]) -> tuple[Learner, Metrics]:
         sample, (key_target, key_actor) = batch[0], jax.random.split(batch[1])
         shape, inputs, stats = sample.first.shape, learner.policy.inputs, learner.statistics
         traj = as_trajectory(sample, actors.initial_carry(shape[1]).actor)
         traj = traj._replace(step=normalised(inputs, traj.step), outcome=normalised(inputs, traj.outcome))
         member, outcome = sample.extras.get("member", ()), traj.outcome
+        # TARGETS
         joint = next_actions(stats.target, traj, member, key_target)
         value = variant.judge(critics.values(stats.target.critic, outcome, joint))
         reward = scaled(c.reward_norm, stats.reward, outcome.reward)
         value = of_the_team(value, outcome.alive, spec.shared_reward)
         y = reward + c.gamma * outcome.discount * value  # (eq. 6, 8)
 
+        # CRITICS
         learned = traj.step.alive & warmed_up(c, shape)[..., None]
         noise = draw(space, key_actor, (*shape, n, space.width))
         weight = per_net(learned, jnp.array(index), policies)
-        rows = Batch(traj.step, taken(spec, traj.action, traj.step), member, y, noise, weight)
-        rows = _batches.items(rows, shape[0])
-        gradient, metrics = _batches.gradient(critic_loss, learner.critic[0], rows, c.block)
-        critic, critic_state, norm = critic_adam.step(gradient, learner.optimiser[1], learner.critic[0])
+        u = taken(spec, traj.action, traj.step)
+        rows = sgd.items(Batch(traj.step, u, member, y, noise, weight), shape[0])
+        gradient, metrics = sgd.gradient(critic_loss, learner.critic.q, rows, c.block)
+        critic, critic_state, norm = critic_adam.step(gradient, learner.optimiser.critic, learner.critic.q)
         metrics["critic_grad_norm"] = norm
         done = stats.steps + 1
 
+        # ACTORS AND TARGET NETWORKS
         own_net = jnp.array(virtual(index, members)).reshape(n, members)[:, 0]
         own_net = own_net if isinstance(member, tuple) else own_net + member
-        rows = rows._replace(weight=_batches.items(per_net(learned, own_net, policies * members), shape[0]))
+        rows = rows._replace(weight=sgd.items(per_net(learned, own_net, policies * members), shape[0]))
 
-        def climb(actor: PyTree, state: PyTree, target: Nets) -> tuple[PyTree, PyTree, Nets, Metrics]:
-            gradient, metrics = _batches.gradient(lambda p, part: actor_loss(p, critic, part), actor, rows, c.block)
+        def actor_step(actor: PyTree, state: PyTree, target: Nets) -> tuple[PyTree, PyTree, Nets, Metrics]:
+            gradient, metrics = sgd.gradient(lambda p, part: actor_loss(p, critic, part), actor, rows, c.block)
             actor, state, norm = actor_adam.step(gradient, state, actor)
-            target = follow(c, target, target._replace(actor=actor, critic=critic), done // variant.delay)
+            target = follow(
+                target,
+                target._replace(actor=actor, critic=critic),
+                done // variant.delay,
+                c.target_interval,
+                c.target_rate,
+            )
             return actor, state, target, metrics | {"actor_grad_norm": norm}
 
-        before = learner.policy.actor, learner.optimiser[0], stats.target
-        actor, actor_state, target, climbed = delayed(climb, variant.delay, done, before)
+        before = learner.policy.actor, learner.optimiser.actor, stats.target
+        actor, actor_state, target, of_actors = delayed(actor_step, variant.delay, done, before)
         policy = learner.policy._replace(actor=actor)
         statistics = stats._replace(target=target, steps=done)
-        optimisers = actor_state, critic_state, learner.optimiser[2]
-        return Learner(policy, (critic, learner.critic[1]), optimisers, statistics, learner.updates), metrics | climbed
+        state = learner.optimiser._replace(actor=actor_state, critic=critic_state)
+        trained = learner.critic._replace(q=critic)
+        return Learner(policy, trained, state, statistics, learner.updates), metrics | of_actors
 
     def played(learner: Learner, newest: Trajectory) -> Categorical | None:
         """The policies that acted, where they have probabilities."""
@@ -236,7 +233,7 @@ def make_with(spec: EnvSpec, config: Any, scale: Scale, variant: Variant) -> Alg
         if models:
             learner, inferring = infer(c, models, model_adam, learner, newest, played(learner, newest))
         keys = jax.random.split(key, c.gradient_steps)
-        learner, metrics = jax.lax.scan(descend, learner, (experience.samples, keys))
+        learner, metrics = jax.lax.scan(gradient_step, learner, (experience.samples, keys))
         learner = learner._replace(updates=learner.updates + 1)
         return learner, jax.tree.map(jnp.mean, metrics) | inferring
 

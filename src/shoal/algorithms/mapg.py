@@ -21,27 +21,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from shoal.algorithms import _batches, _coefficients, _pg
-from shoal.algorithms._action_values import Options, make_action_critic, needs_team
-from shoal.algorithms._actor_critic import (
-    Inputs,
-    Policy,
-    init_inputs,
-    make_actor,
-    make_actor_critic,
-    make_critic,
-    normalised,
-    update_inputs,
-)
-from shoal.algorithms._pg import PgConfig
-from shoal.algorithms._targets import of_the_team, on_unequal_rewards
-from shoal.algorithms._values import make_value_scale
-from shoal.bounds import Draws, Fraction
+from shoal.bounds import Draws, Fraction, Rate, Size
 from shoal.equations import baselines
 from shoal.equations.reduce import mean_and_std
 from shoal.equations.returns import td_lambda
+from shoal.equations.schedules import linear
 from shoal.equations.surrogate import huber
+from shoal.equations.targets import of_the_team, on_unequal_rewards, team_mean, team_reward
+from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
+from shoal.learning import sgd
+from shoal.learning.config import QCriticConfig
+from shoal.learning.optimiser import ByNet
+from shoal.models import q_critic
+from shoal.models.action_critic import Options, make_action_critic, needs_team
+from shoal.models.actor_critic import Policy, make_actor, make_actor_critic, make_critic
+from shoal.models.on_policy import end_update, entropy_coef, explained_variance
+from shoal.networks.input_statistics import Inputs, init_inputs, normalised
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, Box, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
@@ -49,7 +45,7 @@ Baseline = Literal["none", "value", "counterfactual", "optimal"]
 
 
 @dataclass(frozen=True)
-class BaselineConfig(PgConfig):
+class BaselineConfig(QCriticConfig):
     """And how a policy with a baseline explores and steps."""
 
     epsilon: Fraction = 0.0
@@ -66,6 +62,13 @@ class BaselineConfig(PgConfig):
 class Config(BaselineConfig):
     """MAPG's hyper-parameters. "Paper" is Foerster et al. 2018, whose settings Kuba et al. 2021 keep."""
 
+    lam: Fraction = 0.8
+    """λ of the critic's TD(λ) targets. Paper: 0.8."""
+    learning_rate: Rate = 5e-4
+    """Adam's step size for actors. Paper: 5e-4 (RMSprop)."""
+    target_interval: Size = 200
+    """C: the target network becomes a copy of the critic every so many critic steps, where ``target_rate`` is None.
+    Paper: 150; code: 200."""
     critic: Literal["centralised", "independent"] = "centralised"
     """Q(s, u) of the team's reward, or every agent's Q^a(o^a, u^a) of its own (then critic_input is not used)."""
     baseline: Baseline = "optimal"
@@ -74,7 +77,7 @@ class Config(BaselineConfig):
     """K: own actions drawn per moment for the last two where actions are continuous."""
 
 
-def excess(baseline: Baseline, q: Array, options: Options, v: Array | float = 0.0) -> Float[Array, "T E N"]:
+def advantage_over(baseline: Baseline, q: Array, options: Options, v: Array | float = 0.0) -> Float[Array, "T E N"]:
     """X̂ = Q̂ − b of each agent's action (Kuba et al. 2021, section 4.3)."""
     if baseline == "value":
         return q - v
@@ -89,14 +92,14 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """MAPG for an environment.
 
     Raises:
-        InputError: minibatches or chunks do not divide the roll-out, the critic input does not exist or does not fit
+        InputError: minibatches or chunks do not divide the rollout, the critic input does not exist or does not fit
             the critic, ε is asked of continuous actions, or an option is out of its range.
     """
     if config.critic == "independent":
         config = replace(config, critic_input="local")
     else:
         needs_team(config.critic_input)
-    advantage = partial(excess, config.baseline)
+    advantage = partial(advantage_over, config.baseline)
     return make_with(spec, config, scale, advantage, config.baseline == "value", config.draws)
 
 
@@ -108,7 +111,7 @@ class Critics(NamedTuple):
     """Of V(s); an empty tuple where nothing reads it."""
 
 
-class Facts(NamedTuple):
+class CriticBatch(NamedTuple):
     """What the critic is fitted to; leaves [items, 1, N ...]."""
 
     step: Step
@@ -118,7 +121,7 @@ class Facts(NamedTuple):
     weight: Array
 
 
-class Lessons(NamedTuple):
+class ActorBatch(NamedTuple):
     """What the actors learn from; leaves [items, L, N ...], the carry [items, N, H]."""
 
     step: Step
@@ -136,7 +139,7 @@ def make_with(
     spec: EnvSpec, c: BaselineConfig, scale: Scale, advantage: Advantage, with_value: bool = False, draws: int = 1
 ) -> Algorithm:
     """The policy gradient with any advantage; a ``critic_input`` of ``local`` makes the critics independent."""
-    _pg.check_pg(c, scale)
+    q_critic.check(c, scale)
     explores = max(c.epsilon, c.epsilon_final) > 0
     if max(c.epsilon, c.epsilon_final) == 1:
         raise InputError("epsilon must lie below 1: at 1 the policy learns nothing.")
@@ -150,34 +153,34 @@ def make_with(
     state_value = make_critic(spec, plain, c.critic_input, owner, central or c.agent_id)
     nets = make_actor_critic(actor, state_value)
     values = make_value_scale(c.value_norm, critic.group_of, c.value_norm_beta)
-    adam, critic_adam = _pg.make_optimisers(c, scale, actor.num_policies, critic.num_nets)
+    adam, critic_adam = q_critic.make_optimisers(c, scale, actor.num_policies, critic.num_nets)
 
     def floor(updates: Array) -> Array | tuple[()]:
         """ε after so many updates."""
-        done = jnp.minimum(updates / max(c.epsilon_fraction * scale.num_updates, 1.0), 1.0)
-        return jnp.float32(c.epsilon + (c.epsilon_final - c.epsilon) * done) if explores else ()
+        done = updates / max(c.epsilon_fraction * scale.num_updates, 1.0)
+        return jnp.float32(linear(c.epsilon, c.epsilon_final, done)) if explores else ()
 
     def init(key: PRNGKeyArray) -> Learner:
         key_actor, key_q, key_v = jax.random.split(key, 3)
         policy = Policy(actor.init(key_actor), init_inputs(spec, c.normalise_inputs), floor(jnp.int32(0)))
         critics = Critics(critic.init(key_q), state_value.init(key_v) if with_value else ())
-        optimisers = adam.init(policy.actor), critic_adam.init(critics)
-        return Learner(policy, critics, optimisers, _pg.init_statistics(c, values.init(), critics), jnp.int32(0))
+        optimisers = ByNet(adam.init(policy.actor), critic_adam.init(critics))
+        return Learner(policy, critics, optimisers, q_critic.init_statistics(c, values.init(), critics), jnp.int32(0))
 
     def targets(learner: Learner, traj: Trajectory, after: PyTree, key: PRNGKeyArray) -> Array:
         """y [T, E, N]: one for the team under a centralised critic, every agent's own under independent ones."""
         out, kept = traj.outcome, learner.statistics
-        action = _pg.next_action(actor.distribution, learner.policy, traj, after, key)
+        action = q_critic.next_action(actor.distribution, learner.policy, traj, after, key)
         next_q = critic.taken(kept.target.q, normalised(learner.policy.inputs, out), action)
         next_q = values.denormalise(kept.value, next_q)
         if not central:
             next_q = of_the_team(next_q, out.alive, spec.shared_reward)
             return td_lambda(out.reward, out.discount, next_q, out.last, gamma=c.gamma, lam=c.lam)
-        y = _pg.td_targets(c, traj, _pg.team_mean(next_q, out.alive))
+        team = team_mean(next_q, out.alive)
+        y = td_lambda(*team_reward(traj), team, out.last, gamma=c.gamma, lam=c.lam)
         return jnp.broadcast_to(y[..., None], next_q.shape)
 
-    def critic_loss(params: Critics, part: Facts) -> tuple[Array, Metrics]:
-        part = _batches.time_major(part)
+    def critic_loss(params: Critics, part: CriticBatch) -> tuple[Array, Metrics]:
         outputs = [critic.taken(params.q, part.step, part.action)]
         if with_value:
             outputs.append(state_value.values(params.v, (), part.step)[1])
@@ -189,52 +192,50 @@ def make_with(
     def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         key_next, key_fit, key_draws = jax.random.split(key, 3)
         policy, kept, alive = learner.policy, learner.statistics, traj.step.alive
-        step = normalised(policy.inputs, traj.step)._replace(reward=(), discount=(), last=())
+        step = normalised(policy.inputs, traj.step)._replace(reward=(), discount=(), last=())  # type: ignore[arg-type]
         weight, epsilon = alive.astype(jnp.float32), policy.floor if explores else 0.0
-        after, dist = actor.distribution(policy, traj.carry.actor, traj.step)
+        after, pi = actor.distribution(policy, traj.carry.actor, traj.step)
 
+        # THE CRITIC, FITTED TO λ-RETURNS
         y = targets(learner, traj, after, key_next)
-        seen = values.denormalise(kept.value, critic.taken(learner.critic.q, step, traj.action))
-        scale_of_y, _ = values.update(kept.value, (), y, alive)
-        learner = learner._replace(statistics=kept._replace(value=scale_of_y))
-        facts = Facts(*_batches.items((step, traj.action, values.normalise(scale_of_y, y), weight), 1))
-        learner, metrics = _pg.fit(c, critic_adam, critic_loss, learner, facts, key_fit, critic.group_of)
+        before = values.denormalise(kept.value, critic.taken(learner.critic.q, step, traj.action))
+        stats, _ = values.update(kept.value, (), y, alive)
+        learner = learner._replace(statistics=kept._replace(value=stats))
+        batch = CriticBatch(*sgd.items((step, traj.action, values.normalise(stats, y), weight), 1))
+        learner, metrics = q_critic.fit_critic(c, critic_adam, critic_loss, learner, batch, key_fit, critic.group_of)
 
-        reward = lambda x: values.denormalise(scale_of_y, x)  # noqa: E731
+        # ADVANTAGES X̂ = Q̂ − b, IN UNITS OF REWARD
+        reward = lambda x: values.denormalise(stats, x)  # noqa: E731
         q = reward(critic.taken(learner.critic.q, step, traj.action))
-        options = critic.options(learner.critic.q, step, traj.action, dist, key_draws, draws, epsilon)
+        options = critic.options(learner.critic.q, step, traj.action, pi, key_draws, draws, epsilon)
         options = options._replace(q=jnp.moveaxis(reward(jnp.moveaxis(options.q, -1, 0)), 0, -1))
         v = reward(state_value.values(learner.critic.v, (), step)[1]) if with_value else 0.0
         x = advantage(q, options, v)
         spread = mean_and_std(x, alive)[1]
-        chunk = c.chunk or 1
-        rows = step, traj.action, x / (spread + 1e-5) if c.scale_advantage else x, weight
-        starts = _batches.chunk_starts(traj.carry.actor, after, chunk)
-        lessons = Lessons(*_batches.items(rows, chunk), starts)  # pyright: ignore[reportCallIssue]
-        sigma = _coefficients.entropy_coef(c, kept.coefficients, learner.updates, scale)
 
-        def loss(theta: PyTree, part: Lessons) -> tuple[Array, Metrics]:
+        # THE POLICY GRADIENT
+        chunk, sigma = c.chunk or 1, entropy_coef(c, learner, scale)
+        rows = step, traj.action, x / (spread + 1e-5) if c.scale_advantage else x, weight
+        starts = sgd.chunk_starts(traj.carry.actor, after, chunk)
+
+        def loss(theta: PyTree, part: ActorBatch) -> tuple[Array, Metrics]:
             """−E[log π(u^a | h^a) X̂^a + σ S(π)]."""
-            carry, part = part.carry, _batches.time_major(part._replace(carry=()))
-            _, dist = actor.distribution(Policy(theta, Inputs(), policy.floor), carry, part.step)
-            gain, entropy = dist.log_prob(part.action) * part.advantage, dist.entropy()
+            _, pi = actor.distribution(Policy(theta, Inputs(), policy.floor), part.carry, part.step)
+            gain, entropy = pi.log_prob(part.action) * part.advantage, pi.entropy()
             metrics = {"policy_loss": -gain, "entropy": entropy}
             total = -jnp.sum(part.weight * (gain + sigma * entropy))
             return total, {name: jnp.sum(part.weight * x) for name, x in metrics.items()}
 
-        learner, more = _pg.climb(c, adam, loss, learner, lessons, actor.policy_of)
-        metrics |= more | {"entropy_coef": sigma, "advantage_std": spread}
-        residual, variance = mean_and_std(y - seen, alive)[1], mean_and_std(y, alive)[1]
-        metrics["explained_variance"] = 1 - (residual / jnp.maximum(variance, 1e-6)) ** 2
+        actor_batch = ActorBatch(*sgd.items(rows, chunk), starts)  # pyright: ignore[reportCallIssue]
+        learner, of_actor = q_critic.actor_step(c, adam, loss, learner, actor_batch, actor.policy_of)
+
+        # END OF THE UPDATE
+        metrics |= of_actor | {"advantage_std": spread}
+        metrics["explained_variance"] = explained_variance(y - before, y, alive)
         if explores:
             metrics["epsilon"] = jnp.float32(epsilon)
-        coefficients = _coefficients.adapt(c, kept.coefficients, metrics)
-        inputs, updates = update_inputs(spec, policy.inputs, traj.step), learner.updates + 1
-        return learner._replace(
-            policy=learner.policy._replace(inputs=inputs, floor=floor(updates)),
-            statistics=learner.statistics._replace(coefficients=coefficients),
-            updates=updates,
-        ), metrics
+        learner, metrics = end_update(spec, c, scale, learner, traj, metrics)
+        return learner._replace(policy=learner.policy._replace(floor=floor(learner.updates))), metrics
 
     unequal = on_unequal_rewards(spec) if central else ""
     return Algorithm(init, nets.initial_carry, nets.act, update, unequal_rewards=unequal)

@@ -14,21 +14,28 @@ action, and averages the entropy over them: its objective is act_dim times this 
 Equations, options and results: docs/algorithms/mappo.md.
 """
 
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from shoal.algorithms import _batches, _ppo
-from shoal.algorithms._actor_critic import Actor, ActorCritic, Inputs, Policy, make_nets
-from shoal.algorithms._config import PpoConfig, check_options
-from shoal.algorithms._credit import Credit, make_credit
-from shoal.bounds import Draws
+from shoal.bounds import Count, Decay, Draws, Fraction, Gain, Positive, Rate, Tiny, Weight
 from shoal.equations.distributions import Distribution
-from shoal.equations.surrogate import clip_fraction, clipped_surrogate, kl_penalty
+from shoal.equations.gae import gae
+from shoal.equations.surrogate import clip_fraction, clipped_surrogate, clipped_value_loss, kl_penalty
+from shoal.equations.value_scale import ValueNorm, make_value_scale
+from shoal.learning import sgd
+from shoal.learning.config import EpochsConfig, PpoConfig, check_options
+from shoal.learning.optimiser import ByNet, both, optimiser
+from shoal.models import on_policy
+from shoal.models.actor_critic import ActorCritic, Policy, make_nets
+from shoal.models.on_policy import Batch
+from shoal.networks.body import Body
+from shoal.networks.input_statistics import Inputs
+from shoal.networks.inputs import CriticInput
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Trajectory
 
@@ -36,6 +43,44 @@ from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Tra
 @dataclass(frozen=True)
 class Config(PpoConfig):
     """MAPPO's hyper-parameters. "Paper" is Yu et al. 2022, Tables 7–15, for MPE; "code" its authors' repository."""
+
+    network: Body = field(default_factory=Body)
+    """Layers of actors and critics. Paper: 64 wide."""
+    critic_input: CriticInput = "concat"
+    """What V reads: ``local`` (IPPO), ``concat`` (CL), ``state`` (EP), ``agent`` (AS) or ``pruned`` (FP). Paper: AS/FP
+    in SMAC, CL in MPE."""
+    gamma: Fraction = 0.99
+    """Discount γ per step. Paper: 0.99."""
+    lam: Fraction = 0.95
+    """GAE's λ. Paper: 0.95."""
+    learning_rate: Rate = 7e-4
+    """Adam's step size for actors. Paper: 7e-4."""
+    adam_eps: Tiny = 1e-5
+    """Adam's ε. Paper: 1e-5."""
+    max_grad_norm: Positive | None = 10.0
+    """Largest gradient norm of one policy or critic; None for no clip. Paper: 10."""
+    entropy_coef: Weight = 0.01
+    """Weight σ of the entropy bonus. Paper: 0.01."""
+    clip: Positive = 0.2
+    """ε of the clipped policy loss. Paper: 0.2 (0.05 on hard SMAC maps)."""
+    epochs: Count = 10
+    """Passes over each batch. Paper: 5 to 15."""
+    minibatches: Count = 1
+    """Minibatches per pass. Paper: 1."""
+    chunk_length: Count = 16
+    """L: recurrent nets are trained on chunks of this many steps; it must divide the rollout. Paper: 10."""
+    output_gain: Gain = 0.01
+    """Gain of the actor's orthogonal output layer. Paper: 0.01."""
+    value_norm: ValueNorm = "running"
+    """Scale of the value targets: ``running`` statistics, ``popart`` or ``none``. Paper: running."""
+    value_norm_beta: Decay = 0.99999
+    """Decay per update of the value statistics. Code: 0.99999."""
+    value_clip: Positive | None = 0.2
+    """ε of the clipped value loss, in normalised units; None for the plain loss. Paper: equal to clip."""
+    value_coef: Weight = 1.0
+    """Weight of the value loss (it matters only through the gradient-norm clip and Adam's ε). Paper: 1."""
+    huber: Positive | None = 10.0
+    """Width δ of the Huber value loss, in normalised units; None for ½e². Paper: 10."""
 
     recompute_advantages: bool = False
     """Recompute values and advantages with the current critic before every epoch but the first (Andrychowicz et al.
@@ -47,93 +92,113 @@ class Config(PpoConfig):
     """K: own actions drawn per moment for those baselines where actions are continuous."""
 
 
-def log_ratio(actor: Actor, theta: PyTree, part: _ppo.Batch) -> Array:
-    """log r = log π_θ(a|o) − log π_old(a|o) [L, items, N] of a time-major part of a batch."""
-    _, dist = actor.distribution(Policy(theta, Inputs()), part.carry.actor, part.step)
-    return dist.log_prob(part.action) - part.extras["log_prob"]
-
-
 def policy_loss(
-    c: PpoConfig, dist: Distribution, batch: Any, entropy_coef: Array, kl_coef: Array
+    c: PpoConfig, pi: Distribution, batch: Any, entropy_coef: Array, kl_coef: Array
 ) -> tuple[Array, Metrics]:
     """−L(θ) over one minibatch (of the team, or of one agent), and its metrics (Yu et al. 2022, appendix A)."""
-    log_r = dist.log_prob(batch.action) - batch.extras["log_prob"]
-    return clipped_loss(c, log_r, dist, batch, entropy_coef, kl_coef)
+    return clipped_loss(c, pi.log_prob(batch.action) - batch.extras["log_prob"], pi, batch, entropy_coef, kl_coef)
 
 
 def clipped_loss(
-    c: PpoConfig, log_ratio: Array, dist: Distribution, batch: Any, entropy_coef: Array, kl_coef: Array
+    c: PpoConfig, log_ratio: Array, pi: Distribution, batch: Any, entropy_coef: Array, kl_coef: Array
 ) -> tuple[Array, Metrics]:
-    """The same for a ratio given by its logarithm, shaped as ``batch.weight``."""
+    """The same for a ratio r given by its logarithm, shaped as ``batch.weight``."""
     surrogate = clipped_surrogate(log_ratio, batch.advantage, c.clip, c.dual_clip)
-    entropy, kl = dist.entropy(), kl_penalty(log_ratio)
+    entropy, kl = pi.entropy(), kl_penalty(log_ratio)
     loss = -jnp.sum(batch.weight * (surrogate + entropy_coef * entropy - kl_coef * kl))
     clipped = clip_fraction(log_ratio, c.clip)
     metrics = {"policy_loss": -surrogate, "entropy": entropy, "kl": kl, "clip_fraction": clipped}
     return loss, {name: jnp.sum(batch.weight * x) for name, x in metrics.items()}
 
 
+def value_loss(c: EpochsConfig, nets: ActorCritic, critic: PyTree, batch: Batch) -> tuple[Array, Metrics]:
+    """L(φ) over one minibatch, and its metrics (Yu et al. 2022, appendix A)."""
+    _, value = nets.critic.values(critic, batch.carry.critic, batch.step)
+    loss = jnp.sum(batch.weight * clipped_value_loss(value, batch.value, batch.target, c.value_clip, c.huber))
+    return loss, {"value_loss": loss}
+
+
 def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """MAPPO for an environment.
 
     Raises:
-        InputError: minibatches or chunks do not divide the roll-out, the critic input does not exist, or an option is
+        InputError: minibatches or chunks do not divide the rollout, the critic input does not exist, or an option is
             out of its range.
     """
     check_options(config)
     nets = make_nets(spec, config, policy_of(spec, config.sharing))
-    credit = None if config.baseline == "value" else make_credit(spec, config, nets)
-    return make_with(spec, config, scale, nets if credit is None else credit.nets, credit)
+    if config.baseline != "value":
+        from shoal.algorithms import q_baseline
+
+        return q_baseline.make(spec, config, scale, nets)
+    return make_with(spec, config, scale, nets)
+
+
+Credit = Callable[[Learner, Trajectory, Batch], Batch]
+"""Puts another advantage into a batch; see :mod:`shoal.algorithms.q_baseline`."""
 
 
 def make_with(
-    spec: EnvSpec, config: Config, scale: Scale, nets: ActorCritic, credit: Credit | None = None
+    spec: EnvSpec, config: Config, scale: Scale, nets: ActorCritic, critic_loss: Callable = value_loss
 ) -> Algorithm:
-    """MAPPO with any decentralised actors and state-value critic; ``credit`` takes the place of GAE's advantage."""
-    c = config
-    steps = c.epochs * c.minibatches
-    team = _ppo.make_team(spec, c, scale, nets, [steps] * nets.actor.num_policies)
+    """MAPPO with any decentralised actors and state-value critic, and any loss of the critic."""
+    c, actor = config, nets.actor
+    sgd.check_items(scale, c.minibatches, c.chunk)
+    steps = scale.num_updates * c.epochs * c.minibatches
+    actor_adam = optimiser(c.learning_rate, c.lr_final, [steps] * actor.num_policies, c.max_grad_norm, c.adam_eps)
+    critic_adam = optimiser(c.critic_rate, c.lr_final, [steps] * nets.critic.num_nets, c.max_grad_norm, c.adam_eps)
+    values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
-    def descend(learner: Learner, batch: _ppo.Batch) -> tuple[Learner, Metrics]:
-        """One gradient step on one minibatch."""
-        sigma, kappa = team.entropy_coef(learner), learner.statistics.coefficients.kl
+    def init(key: PRNGKeyArray) -> Learner:
+        return on_policy.init_learner(spec, c, nets, values, actor_adam, critic_adam, *jax.random.split(key))
 
-        def loss(params: tuple, part: _ppo.Batch) -> tuple[Array, Metrics]:
-            part = _ppo.time_major(part)
-            _, dist = nets.actor.distribution(Policy(params[0], Inputs()), part.carry.actor, part.step)
-            loss_pi, metrics = policy_loss(c, dist, part, sigma, kappa)
-            loss_v = team.value_loss(params[1], part)
-            metrics["value_loss"] = loss_v
-            if credit is not None:
-                metrics["q_loss"] = credit.loss(params[1], part)
-                loss_v += metrics["q_loss"]
-            return loss_pi + c.value_coef * loss_v, metrics
+    def estimate(learner: Learner, traj: Trajectory) -> tuple[on_policy.Values, Array, Array]:
+        """V, advantages and value targets under the learner's critic, in the rewards' units."""
+        v, out = on_policy.evaluate(spec, nets, values, learner, traj), traj.outcome
+        return v, *gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)
 
-        params = learner.policy.actor, learner.critic
-        gradients, metrics = _batches.gradient(loss, params, batch, c.block, nets.actor.policy_of)
-        learner, norms = team.apply(learner, gradients)
-        return learner, metrics | norms
+    def make_batch(learner: Learner, traj: Trajectory, v: on_policy.Values, advantage: Array, target: Array) -> Batch:
+        advantage = on_policy.standardise(c.normalise_advantage, advantage, traj.step.alive)
+        return on_policy.make_batch(c, values, learner, traj, v, advantage, target)
 
-    def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
-        learner, batch, seen = team.prepare(learner, traj)
-        key, key_draws = jax.random.split(key) if credit else (key, key)
+    def update(
+        learner: Learner, traj: Trajectory, key: PRNGKeyArray, credit: Credit = lambda learner, traj, batch: batch
+    ) -> tuple[Learner, Metrics]:
+        # VALUES AND ADVANTAGES
+        v, advantage, target = estimate(learner, traj)
+        learner = on_policy.count_targets(values, learner, target, traj.step.alive)
+        batch = credit(learner, traj, make_batch(learner, traj, v, advantage, target))
 
-        def credited(learner: Learner, batch: _ppo.Batch) -> _ppo.Batch:
-            return batch if credit is None else credit.replace(learner, traj, batch, key_draws)
+        # LOSS
+        sigma, kappa = on_policy.entropy_coef(c, learner, scale), learner.statistics.coefficients.kl
 
-        batch = credited(learner, batch)
+        def loss(params: ByNet, part: Batch) -> tuple[Array, Metrics]:
+            _, pi = actor.distribution(Policy(params.actor, Inputs()), part.carry.actor, part.step)
+            loss_pi, metrics = policy_loss(c, pi, part, sigma, kappa)  # L(θ)
+            loss_v, of_critic = critic_loss(c, nets, params.critic, part)  # L(φ)
+            return loss_pi + c.value_coef * loss_v, metrics | of_critic
 
-        def epoch(learner: Learner, turn: tuple[Array, PRNGKeyArray]) -> tuple[Learner, dict[str, Array]]:
-            fresh, (index, key) = batch, turn
-            if c.recompute_advantages:  # before the first epoch nothing has changed but the unit of value
-                again = lambda: credited(learner, team.batch(learner, traj, team.look(learner, traj)))  # noqa: E731
-                fresh = jax.lax.cond(index > 0, again, lambda: batch)
-            return jax.lax.scan(descend, learner, _batches.minibatches(key, fresh, c.minibatches))
+        # EPOCHS × MINIBATCHES
+        def recomputed(params: ByNet) -> Batch:
+            now = learner._replace(policy=learner.policy._replace(actor=params.actor), critic=params.critic)
+            return credit(now, traj, make_batch(now, traj, *estimate(now, traj)))
 
-        turns = jnp.arange(c.epochs), jax.random.split(key, c.epochs)
-        learner, metrics = jax.lax.scan(epoch, learner, turns)
-        ratio = partial(log_ratio, nets.actor, learner.policy.actor)
-        metrics = jax.tree.map(jnp.mean, metrics) | _ppo.kl_of_update(c, ratio, batch)
-        return team.finish(learner, traj, seen, metrics)
+        params, state, metrics = sgd.sgd(
+            loss, both(actor_adam, critic_adam), ByNet(learner.policy.actor, learner.critic), learner.optimiser,
+            batch, key, epochs=c.epochs, minibatches=c.minibatches, block=c.block, net_of=actor.policy_of,
+            refresh=recomputed if c.recompute_advantages else None,
+        )  # fmt: skip
+        learner = learner._replace(
+            policy=learner.policy._replace(actor=params.actor), critic=params.critic, optimiser=state
+        )
 
-    return Algorithm(team.init, nets.initial_carry, nets.act, update)
+        # END OF THE UPDATE
+        def log_ratio(part: Batch) -> Array:
+            _, pi = actor.distribution(Policy(params.actor, Inputs()), part.carry.actor, part.step)
+            return pi.log_prob(part.action) - part.extras["log_prob"]
+
+        metrics |= on_policy.kl_of_update(c, log_ratio, batch)
+        metrics["explained_variance"] = on_policy.explained_variance(advantage, target, traj.step.alive)
+        return on_policy.end_update(spec, c, scale, learner, traj, metrics)
+
+    return Algorithm(init, nets.initial_carry, nets.act, update)

@@ -19,15 +19,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from shoal.algorithms import _batches, _ppo
-from shoal.algorithms._config import PpoConfig, check_options
-from shoal.algorithms._sequence import make_sequence_team
-from shoal.algorithms._targets import on_unequal_rewards
 from shoal.algorithms.mappo import clipped_loss
 from shoal.bounds import Depth, Positive
 from shoal.equations.distributions import Distribution
+from shoal.equations.gae import gae
 from shoal.equations.surrogate import clipped_value_loss
+from shoal.equations.targets import on_unequal_rewards
+from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
+from shoal.learning import sgd
+from shoal.learning.config import PpoConfig, check_options
+from shoal.learning.optimiser import one, optimiser
+from shoal.models import on_policy
+from shoal.models.on_policy import Batch
+from shoal.models.sequence import make_sequence_team
 from shoal.networks.body import Body
 from shoal.networks.inputs import CriticInput
 from shoal.networks.sharing import policy_of
@@ -62,7 +67,7 @@ class Config(PpoConfig):
     """ε of the clipped value loss, in normalised units; None for the plain loss. Paper: equal to clip."""
 
 
-def log_ratio(c: Config, dist: Distribution, batch: _ppo.Batch) -> Array:
+def log_ratio(c: Config, dist: Distribution, batch: Batch) -> Array:
     """log r^{i_m}, or with ``ratio="joint"`` the living agents' sum of it in each agent's place.
 
     Each living agent then has the same term of the loss, so moments weigh as they do with a ratio per agent.
@@ -75,7 +80,7 @@ def log_ratio(c: Config, dist: Distribution, batch: _ppo.Batch) -> Array:
 
 
 def decoder_loss(
-    c: Config, dist: Distribution, batch: _ppo.Batch, entropy_coef: Array, kl_coef: Array
+    c: Config, dist: Distribution, batch: Batch, entropy_coef: Array, kl_coef: Array
 ) -> tuple[Array, Metrics]:
     """L(θ) − σ S over one minibatch, and its metrics (eq. 5). The entropies' sum is an estimate of the joint one."""
     return clipped_loss(c, log_ratio(c, dist, batch), dist, batch, entropy_coef, kl_coef)
@@ -91,7 +96,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """MAT for an environment.
 
     Raises:
-        InputError: minibatches do not divide the roll-out, the encoder's input does not exist, MAT has no such form
+        InputError: minibatches do not divide the rollout, the encoder's input does not exist, MAT has no such form
             (recurrent, several policies, PopArt), or an option is out of its range.
     """
     c = config
@@ -106,43 +111,54 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         raise InputError(
             "MAT has one network and one optimiser: there is no critic_learning_rate beside learning_rate."
         )
+    sgd.check_items(scale, c.minibatches, c.chunk)
     nets, evaluate_actions = make_sequence_team(spec, c)
-    team = _ppo.make_team(spec, c, scale, nets, [c.epochs * c.minibatches])
+    adam = optimiser(
+        c.learning_rate, c.lr_final, [scale.num_updates * c.epochs * c.minibatches], c.max_grad_norm, c.adam_eps
+    )
+    values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
-    def descend(learner: Learner, batch: _ppo.Batch) -> tuple[Learner, Metrics]:
-        """One gradient step on one minibatch."""
-        sigma, kappa = team.entropy_coef(learner), learner.statistics.coefficients.kl
+    def init(key: PRNGKeyArray) -> Learner:
+        return on_policy.init_learner(spec, c, nets, values, adam, adam, *jax.random.split(key))
 
-        def loss(params: PyTree, part: _ppo.Batch) -> tuple[Array, Metrics]:
-            part = _ppo.time_major(part)
-            dist, value = evaluate_actions(params, part.step, part.action, part.extras)
-            loss_pi, metrics = decoder_loss(c, dist, part, sigma, kappa)
+    def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
+        # VALUES AND ADVANTAGES
+        out, alive = traj.outcome, traj.step.alive
+        v = on_policy.evaluate(spec, nets, values, learner, traj)
+        advantage, target = gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)
+        learner = on_policy.count_targets(values, learner, target, alive)
+        of_all = joint_advantage(advantage, alive) if c.advantage == "joint" else advantage
+        standard = on_policy.standardise(c.normalise_advantage, of_all, alive)
+        batch = on_policy.make_batch(c, values, learner, traj, v, standard, target)
+
+        # LOSS
+        sigma, kappa = on_policy.entropy_coef(c, learner, scale), learner.statistics.coefficients.kl
+
+        def loss(params: PyTree, part: Batch) -> tuple[Array, Metrics]:
+            pi, value = evaluate_actions(params, part.step, part.action, part.extras)
+            loss_pi, metrics = decoder_loss(c, pi, part, sigma, kappa)
             error = clipped_value_loss(value, part.value, part.target, c.value_clip, c.huber)
             loss_v = jnp.sum(part.weight * error)  # L(φ)
             return loss_pi + c.value_coef * loss_v, metrics | {"value_loss": loss_v}
 
-        gradient, metrics = _batches.gradient(loss, learner.policy.actor, batch, c.block)
-        learner, norms = team.apply(learner, (gradient, ()))
-        return learner, metrics | norms
+        # EPOCHS × MINIBATCHES
+        theta, state, metrics = sgd.sgd(
+            loss, one(adam, "actor_grad_norm"), learner.policy.actor, learner.optimiser.actor, batch, key,
+            epochs=c.epochs, minibatches=c.minibatches, block=c.block,
+        )  # fmt: skip
+        learner = learner._replace(
+            policy=learner.policy._replace(actor=theta), optimiser=learner.optimiser._replace(actor=state)
+        )
 
-    def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
-        learner, batch, seen = team.prepare(learner, traj)
-        if c.advantage == "joint":
-            joint = seen._replace(advantage=joint_advantage(seen.advantage, traj.step.alive))
-            batch = team.batch(learner, traj, joint)
+        # END OF THE UPDATE
+        def ratio(part: Batch) -> Array:
+            pi, _ = evaluate_actions(theta, part.step, part.action, part.extras)
+            return log_ratio(c, pi, part)
 
-        def epoch(learner: Learner, key: PRNGKeyArray) -> tuple[Learner, dict[str, Array]]:
-            return jax.lax.scan(descend, learner, _batches.minibatches(key, batch, c.minibatches))
-
-        learner, metrics = jax.lax.scan(epoch, learner, jax.random.split(key, c.epochs))
-
-        def ratio(part: _ppo.Batch) -> Array:
-            dist, _ = evaluate_actions(learner.policy.actor, part.step, part.action, part.extras)
-            return log_ratio(c, dist, part)
-
-        metrics = jax.tree.map(jnp.mean, metrics) | _ppo.kl_of_update(c, ratio, batch)
-        return team.finish(learner, traj, seen, metrics)
+        metrics |= on_policy.kl_of_update(c, ratio, batch)
+        metrics["explained_variance"] = on_policy.explained_variance(advantage, target, alive)
+        return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
     acts_on = "team" if c.critic_input == "local" else "state"
     unequal = on_unequal_rewards(spec, "the mean of the living agents' advantages") if c.advantage == "joint" else ""
-    return Algorithm(team.init, nets.initial_carry, nets.act, update, acts_on, unequal_rewards=unequal)
+    return Algorithm(init, nets.initial_carry, nets.act, update, acts_on, unequal_rewards=unequal)

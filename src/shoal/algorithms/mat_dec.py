@@ -16,11 +16,11 @@ import jax
 from jaxtyping import Array, PRNGKeyArray
 
 from shoal.algorithms import mappo
-from shoal.algorithms._actor_critic import Critic, make_actor, make_actor_critic
-from shoal.algorithms._config import check_options
-from shoal.algorithms._sequence import make_team_encoder
 from shoal.bounds import Depth, Positive
 from shoal.errors import InputError
+from shoal.learning.config import check_options
+from shoal.models.actor_critic import Critic, make_actor, make_actor_critic
+from shoal.models.sequence import make_team_encoder
 from shoal.networks.inputs import CriticInput
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
@@ -66,7 +66,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """MAT-Dec for an environment.
 
     Raises:
-        InputError: minibatches or chunks do not divide the roll-out, the encoder's input does not exist, there is a
+        InputError: minibatches or chunks do not divide the rollout, the encoder's input does not exist, there is a
             baseline besides its values, or an option is out of its range.
     """
     c = config

@@ -4,8 +4,11 @@
     ∂Q_tot / ∂Q_i ≥ 0  for every i, so that  argmax_u Q_tot = (argmax Q_1, …, argmax Q_N)                     (eq. 5, 4)
     min_θ  E[ (y − Q_tot(s, u; θ))² ],  y = r + γ d max_u' Q_tot(s', u'; θ^-)                                 (eq. 6, 7)
 
+This is the head of the Q-learning family: IQL, VDN, QPLEX and QTRAN are this update with another :class:`Mixer`. The
+target's next action is chosen by θ and judged by θ^- (double Q); d is that of the outcome, what the action at t led to.
+
 Hypernetworks make the mixing weights from the state; an absolute value keeps them from being negative, by construction
-and not by a penalty. All other stages are those of :mod:`shoal.algorithms._q`.
+and not by a penalty.
 
 Deviations from the authors' code: the target reads the discount of the outcome itself, so a time limit bootstraps;
 Adam for RMSprop, one clip of gradients for utilities and one for the mixer; utilities do not read the last action.
@@ -13,21 +16,42 @@ Equations, options and results: docs/algorithms/qmix.md.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from shoal.algorithms import _q
-from shoal.algorithms._config import check_options
 from shoal.bounds import Depth, Width
+from shoal.equations import normalise
+from shoal.equations.returns import n_step_returns, td_lambda
+from shoal.equations.schedules import linear
+from shoal.equations.surrogate import huber
+from shoal.equations.targets import (
+    count,
+    follow,
+    init_rewards,
+    of_a_living_team,
+    of_the_team,
+    on_unequal_rewards,
+    scaled,
+    team_reward,
+)
+from shoal.learning import sgd
+from shoal.learning.config import check_options
+from shoal.learning.optimiser import optimiser
+from shoal.learning.replay import QConfig, as_trajectory, check_q, make_replay, warmed_up
+from shoal.models.actor_critic import Policy
+from shoal.models.mixer import Mixer, mixer_input
+from shoal.models.utilities import best, epsilon_greedy, following, make_utilities, utility
 from shoal.networks.hyper import hypernetwork, read
-from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
+from shoal.networks.input_statistics import init_inputs, normalised, update_inputs
+from shoal.networks.sharing import policy_of
+from shoal.types import Algorithm, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
 
 @dataclass(frozen=True)
-class Config(_q.QConfig):
+class Config(QConfig):
     """QMIX's hyper-parameters. "Paper" is Rashid et al. 2018, "code" its repository (pymarl)."""
 
     mixer_input: Literal["state", "concat"] = "state"
@@ -52,13 +76,13 @@ def mix(
     return (hidden * jnp.abs(w2)).sum(-1) + v
 
 
-def make_mixer(spec: EnvSpec, c: Config) -> _q.Mixer:
+def make_mixer(spec: EnvSpec, c: Config) -> Mixer:
     """QMIX's mixing network.
 
     Raises:
         InputError: the environment has no global state and the hypernetworks shall read it.
     """
-    source = _q.mixer_input(spec, c.mixer_input)
+    source = mixer_input(spec, c.mixer_input)
     n, width = spec.num_agents, c.mixing_width
     nets = {
         "w1": hypernetwork(source.width, n * width, c.hyper_width, c.hyper_layers),
@@ -79,7 +103,34 @@ def make_mixer(spec: EnvSpec, c: Config) -> _q.Mixer:
         w1, b1, w2, v = (read(net, params[name], x) for name, net in nets.items())
         return mix(q, w1.reshape(*w1.shape[:-1], n, width), b1, w2, v[..., 0])
 
-    return _q.Mixer(init, apply, reads_state=c.mixer_input == "state")
+    return Mixer(init, apply, reads_state=c.mixer_input == "state")
+
+
+class Nets(NamedTuple):
+    """One thing for the utilities and one for the mixer: parameters, gradients, states of their optimisers."""
+
+    utilities: PyTree
+    mixer: PyTree
+
+
+class Statistics(NamedTuple):
+    """What the update keeps beside parameters."""
+
+    target: Nets
+    """θ^-."""
+    steps: Int[Array, ""]
+    """Gradient steps so far."""
+    reward: normalise.Running | tuple[()]
+    """Of the rewards, where they are normalised."""
+
+
+class Batch(NamedTuple):
+    """Rows of one gradient step, [B, L, ...]."""
+
+    step: Step
+    action: Int[Array, "B L N"]
+    target: Float[Array, "B L ..."]
+    weight: Float[Array, "B L ..."]
 
 
 def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
@@ -90,4 +141,109 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
             option is out of its range.
     """
     check_options(config)
-    return _q.make_with(spec, config, scale, make_mixer(spec, config))
+    return make_with(spec, config, scale, make_mixer(spec, config))
+
+
+def make_with(spec: EnvSpec, config: QConfig, scale: Scale, mixer: Mixer) -> Algorithm:
+    """Q-learning for a team whose utilities are mixed by ``mixer``.
+
+    Raises:
+        InputError: actions are continuous, or an option is out of its range.
+    """
+    c = config
+    check_q(spec, c)
+    index = policy_of(spec, c.sharing)
+    net, q = make_utilities(spec, c.network, index, c.agent_id)
+    steps = scale.num_updates * c.gradient_steps
+    adam = optimiser(c.learning_rate, c.lr_final, [steps] * (max(index) + 1), c.max_grad_norm, c.adam_eps)
+    mixer_adam = optimiser(c.learning_rate, c.lr_final, [steps], c.max_grad_norm, c.adam_eps)
+
+    def init(key: PRNGKeyArray) -> Learner:
+        key_net, key_mixer = jax.random.split(key)
+        theta, phi = net.init(key_net), mixer.init(key_mixer)
+        target = jax.tree.map(jnp.array, Nets(theta, phi))
+        policy = Policy(theta, init_inputs(spec, c.normalise_inputs), jnp.float32(c.epsilon))
+        optimisers = Nets(adam.init(theta), mixer_adam.init(phi) if phi else ())
+        return Learner(
+            policy, phi, optimisers, Statistics(target, jnp.int32(0), init_rewards(c.reward_norm, ())), jnp.int32(0)
+        )
+
+    def mixed(phi: PyTree, values: Array, action: Array, step: Step) -> Array:
+        """Q_tot of a joint action."""
+        return mixer.apply(phi, utility(values, action, step.alive), best(values, step)[1], action, step)
+
+    def targets(learner: Learner, traj: Trajectory) -> Array:
+        """y: one for the team, or each agent's own."""
+        frozen, out = learner.statistics.target, traj.outcome
+        judge = following(q, frozen.utilities, traj)
+        chooser = following(q, learner.policy.actor, traj) if c.double_q else judge
+        value = mixed(frozen.mixer, judge, best(chooser, out)[0], out)
+        if mixer.team:
+            value, (reward, discount) = of_a_living_team(value, out.alive), team_reward(traj)
+        else:
+            value, reward, discount = of_the_team(value, out.alive, spec.shared_reward), out.reward, out.discount
+        reward = scaled(c.reward_norm, learner.statistics.reward, reward)
+        if c.lam > 0:
+            return td_lambda(reward, discount, value, out.last, gamma=c.gamma, lam=c.lam)
+        return n_step_returns(reward, discount, value, out.last, gamma=c.gamma, n=c.n_step)
+
+    def loss(params: Nets, part: Batch) -> tuple[Array, Metrics]:
+        values = q(params.utilities, net.initial_carry(part.action.shape[1:2]), part.step)[1]
+        value = mixed(params.mixer, values, part.action, part.step)
+        error = part.target - value
+        cost = jnp.square(error) / 2 if c.huber is None else huber(error, c.huber)
+        metrics = {"td_loss": cost, "q": value, "td_error": jnp.abs(error)}
+        if mixer.constraints is not None:
+            added, rows = mixer.constraints(params.mixer, values, part.action, part.step)
+            cost, metrics = cost + added, metrics | rows
+        return (cost * part.weight).sum(), {name: (x * part.weight).sum() for name, x in metrics.items()}
+
+    def gradient_step(learner: Learner, sample: Any) -> tuple[Learner, Metrics]:
+        """One gradient step on what was drawn from the buffer."""
+        # THE SAMPLE, AND ITS TARGETS
+        inputs = learner.policy.inputs
+        traj = as_trajectory(sample, net.initial_carry(sample.first.shape[1:]))
+        traj = traj._replace(step=normalised(inputs, traj.step), outcome=normalised(inputs, traj.outcome))
+        acted = traj.step.alive.any(-1) if mixer.team else traj.step.alive
+        learned = warmed_up(c, traj.step.first.shape).reshape(*traj.step.first.shape, *(1,) * (acted.ndim - 2))
+        weight = (acted & learned).astype(jnp.float32)
+        batch = sgd.items(Batch(traj.step, traj.action, targets(learner, traj), weight), traj.step.first.shape[0])
+
+        # THE STEP
+        params, state = Nets(learner.policy.actor, learner.critic), learner.optimiser
+        gradient, metrics = sgd.gradient(loss, params, sgd.whole(batch), c.block, None if mixer.team else index)
+        theta, own, norm = adam.step(gradient.utilities, state.utilities, params.utilities)
+        phi, of_mixer = params.mixer, state.mixer
+        if phi:
+            phi, of_mixer, _ = mixer_adam.step(gradient.mixer, of_mixer, phi)
+
+        # TARGET NETWORKS
+        done = learner.statistics.steps + 1
+        frozen = follow(learner.statistics.target, Nets(theta, phi), done, c.target_interval, c.target_rate)
+        statistics = learner.statistics._replace(target=frozen, steps=done)
+        policy, state = learner.policy._replace(actor=theta), Nets(own, of_mixer)
+        return Learner(policy, phi, state, statistics, learner.updates), metrics | {"grad_norm": norm}
+
+    def update(learner: Learner, experience: Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
+        del key  # the batches are drawn already
+        # RUNNING STATISTICS OF WHAT IS NEW
+        newest = experience.newest
+        reward, alive = (team_reward(newest)[0] if mixer.team else newest.outcome.reward), newest.step.alive
+        stats = count(learner.statistics.reward, reward, alive.any(-1) if mixer.team else alive)
+        policy = learner.policy._replace(inputs=update_inputs(spec, learner.policy.inputs, newest.step))
+        learner = learner._replace(policy=policy, statistics=learner.statistics._replace(reward=stats))
+
+        # GRADIENT STEPS
+        learner, metrics = jax.lax.scan(gradient_step, learner, experience.samples)
+
+        # EXPLORATION
+        explored, updates = learner.policy.floor, learner.updates + 1
+        done = updates / max(c.epsilon_fraction * scale.num_updates, 1.0)
+        epsilon = jnp.asarray(linear(c.epsilon, c.epsilon_final, done), jnp.float32)
+        learner = learner._replace(policy=learner.policy._replace(floor=epsilon), updates=updates)
+        return learner, jax.tree.map(jnp.mean, metrics) | {"epsilon": explored}
+
+    replay = make_replay(c, sequences=c.sequences, state=mixer.reads_state or c.normalise_inputs)
+    unequal = on_unequal_rewards(spec) if mixer.team else ""
+    carry = lambda num_envs: net.initial_carry((num_envs,))  # noqa: E731
+    return Algorithm(init, carry, epsilon_greedy(q), update, replay=replay, unequal_rewards=unequal)

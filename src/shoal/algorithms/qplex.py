@@ -6,7 +6,7 @@
 
 No A_i is positive and every λ_i is, so Q_tot is largest where each agent's utility is. As λ_i depends on the whole
 joint action, every Q_tot whose best joint action is made of individual ones can be written so, monotone or not.
-All other stages are those of :mod:`shoal.algorithms._q`.
+All other stages are those of :mod:`shoal.algorithms.qmix`.
 
 As in the authors' code, Q_tot = Σ_i (w_i Q_i + b_i) + Σ_i (λ_i − 1) A_i, and the A_i of the second sum are constants to
 differentiation (``stop_gradient``): the same number, with another gradient. Deviations from it: one net makes the
@@ -21,10 +21,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from shoal.algorithms import _q
-from shoal.algorithms._config import check_options
-from shoal.algorithms._utilities import joint_action
+from shoal.algorithms import qmix
 from shoal.bounds import Depth, Width
+from shoal.learning.config import check_options
+from shoal.learning.replay import QConfig
+from shoal.models.mixer import Mixer, mixer_input
+from shoal.models.utilities import joint_action
 from shoal.networks.hyper import hypernetwork, read
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
 
@@ -33,7 +35,7 @@ LEAST = 1e-10
 
 
 @dataclass(frozen=True)
-class Config(_q.QConfig):
+class Config(QConfig):
     """QPLEX's hyper-parameters. "Paper" is Wang et al. 2021, "code" its repository, for StarCraft."""
 
     mixer_input: Literal["state", "concat"] = "state"
@@ -74,13 +76,13 @@ def mix(
     return jnp.where(alive, w * q + b + (lam - 1) * advantage, 0.0).sum(-1)
 
 
-def make_mixer(spec: EnvSpec, c: Config) -> _q.Mixer:
+def make_mixer(spec: EnvSpec, c: Config) -> Mixer:
     """QPLEX's duplex dueling network.
 
     Raises:
         InputError: the environment has no global state and the mixer shall read it.
     """
-    source = _q.mixer_input(spec, c.mixer_input)
+    source = mixer_input(spec, c.mixer_input)
     n, actions, heads = spec.num_agents, spec.action.width, c.heads
     attention = c.attention_width, c.attention_layers
     nets = {
@@ -106,7 +108,7 @@ def make_mixer(spec: EnvSpec, c: Config) -> _q.Mixer:
         lam = weights(made("key", x), of_agents.reshape(shape), of_actions.reshape(shape))
         return mix(q, best, made("w", x), made("b", x), lam, step.alive, c.stop_gradient)
 
-    return _q.Mixer(init, apply, reads_state=c.mixer_input == "state")
+    return Mixer(init, apply, reads_state=c.mixer_input == "state")
 
 
 def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
@@ -117,4 +119,4 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
             option is out of its range.
     """
     check_options(config)
-    return _q.make_with(spec, config, scale, make_mixer(spec, config))
+    return qmix.make_with(spec, config, scale, make_mixer(spec, config))

@@ -9,7 +9,7 @@
     min_θ  E[ L_td + c_opt L_opt + c_nopt L_nopt ]                                                   (sections 4.2, 4.3)
 
 ⊥ is a constant to differentiation. Q_jt learns what a joint action is worth without any constraint; the utilities and
-V_jt are fitted to it, so that agents can act alone. All other stages are those of :mod:`shoal.algorithms._q`.
+V_jt are fitted to it, so that agents can act alone. All other stages are those of :mod:`shoal.algorithms.qmix`.
 
 Deviations from the paper: Q_jt and V_jt read the state and one-hot joint actions, not the hidden layers of the
 utilities' nets, so that the temporal difference does not reach the utilities, which L_opt and L_nopt alone make; ū' is
@@ -24,12 +24,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from shoal.algorithms import _q
-from shoal.algorithms._config import check_options
-from shoal.algorithms._utilities import best, joint_action, utility
+from shoal.algorithms import qmix
 from shoal.bounds import Weight, Width
 from shoal.equations.distributions import ILLEGAL
 from shoal.errors import unknown
+from shoal.learning.config import check_options
+from shoal.learning.replay import QConfig
+from shoal.models.mixer import Mixer, mixer_input
+from shoal.models.utilities import best, joint_action, utility
 from shoal.networks.hyper import Mixing, hypernetwork, mixing_critic, read
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
 
@@ -37,7 +39,7 @@ Variant = Literal["base", "alt"]
 
 
 @dataclass(frozen=True)
-class Config(_q.QConfig):
+class Config(QConfig):
     """QTRAN's hyper-parameters. "Paper" is Son et al. 2019, "code" pymarl's QTRAN-base."""
 
     variant: Variant = "base"
@@ -55,13 +57,13 @@ class Config(_q.QConfig):
     """Width of the hidden layers of Q_jt and V_jt. Code: 64."""
 
 
-def make_mixer(spec: EnvSpec, c: Config) -> _q.Mixer:
+def make_mixer(spec: EnvSpec, c: Config) -> Mixer:
     """Q_jt, with V_jt and the constraints that tie the utilities to it.
 
     Raises:
         InputError: the environment has no global state and Q_jt shall read it, or there is no such ``mixing``.
     """
-    source = _q.mixer_input(spec, c.mixer_input)
+    source = mixer_input(spec, c.mixer_input)
     n, actions = spec.num_agents, spec.action.width
     joint = mixing_critic(c.mixing, source.width, n, actions, embed=c.mixing_width)
     state = hypernetwork(source.width, 1, c.mixing_width, 3)
@@ -99,7 +101,7 @@ def make_mixer(spec: EnvSpec, c: Config) -> _q.Mixer:
             l_nopt = jnp.where(step.alive, jnp.square(least), 0.0).sum(-1) / living / 2
         return c.opt_coef * l_opt + c.nopt_coef * l_nopt, {"opt_loss": l_opt, "nopt_loss": l_nopt, "v": v}
 
-    return _q.Mixer(init, q_jt, reads_state=c.mixer_input == "state", constraints=constraints)
+    return Mixer(init, q_jt, reads_state=c.mixer_input == "state", constraints=constraints)
 
 
 def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
@@ -112,4 +114,4 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     if config.variant not in get_args(Variant):
         raise unknown("variant of QTRAN", config.variant, get_args(Variant))
     check_options(config)
-    return _q.make_with(spec, config, scale, make_mixer(spec, config))
+    return qmix.make_with(spec, config, scale, make_mixer(spec, config))

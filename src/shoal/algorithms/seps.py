@@ -20,11 +20,13 @@ import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from shoal.algorithms import _autoencoder, _clusters, ia2c
-from shoal.algorithms._config import check_options
-from shoal.algorithms.preparation import Decision, Preparation
+from shoal.algorithms import ia2c
 from shoal.bounds import Index, Positive, Rate, Size, Weight, Width
+from shoal.composing.preparation import Decision, Preparation
 from shoal.errors import InputError
+from shoal.learning import autoencoder
+from shoal.learning.clusters import centres, davies_bouldin, kmeans
+from shoal.learning.config import check_options
 from shoal.networks.sharing import Sharing
 from shoal.types import Algorithm, EnvSpec, Scale, Trajectory
 
@@ -68,7 +70,7 @@ Found = tuple[tuple[int, ...], dict[str, Any]]
 """``policy_of``, and what the choice rests on."""
 
 
-def fewest(codes: Float[np.ndarray, "N Z"], judge: _autoencoder.Judge, seed: int) -> Found:
+def fewest(codes: Float[np.ndarray, "N Z"], judge: autoencoder.Judge, seed: int) -> Found:
     """The smallest K whose centres do no worse than the agents' own codes, by the held-out error.
 
     Environments are independent, so the mean excess over the own codes' error has a standard error over environments.
@@ -76,10 +78,10 @@ def fewest(codes: Float[np.ndarray, "N Z"], judge: _autoencoder.Judge, seed: int
     """
     own, tried = judge(codes), []
     for k in range(1, len(codes) + 1):
-        labels = _clusters.kmeans(codes, k, seed)
+        labels = kmeans(codes, k, seed)
         if labels is None:
             continue
-        error = judge(_clusters.centres(codes, labels))
+        error = judge(centres(codes, labels))
         excess = (error - own).mean(1)
         spread = excess.std(ddof=1) / np.sqrt(len(excess)) if len(excess) > 1 else 0.0
         tried.append({"clusters": k, "error": error.mean(), "excess": excess.mean(), "standard_error": spread})
@@ -90,17 +92,17 @@ def fewest(codes: Float[np.ndarray, "N Z"], judge: _autoencoder.Judge, seed: int
 
 def clearest(codes: Float[np.ndarray, "N Z"], seed: int) -> Found:
     """The K from 2 to N − 1 with the smallest Davies–Bouldin index (the authors' choice)."""
-    found = {k: labels for k in range(2, len(codes)) if (labels := _clusters.kmeans(codes, k, seed))}
+    found = {k: labels for k in range(2, len(codes)) if (labels := kmeans(codes, k, seed))}
     if not found:
         raise InputError("The agents' codes coincide, so no index can tell their clusters apart; give clusters.")
-    index = {k: _clusters.davies_bouldin(codes, labels) for k, labels in found.items()}
+    index = {k: davies_bouldin(codes, labels) for k, labels in found.items()}
     tried = [{"clusters": k, "davies_bouldin": value} for k, value in index.items()]
     return found[min(index, key=index.__getitem__)], {"tried": tried}
 
 
 def given(codes: Float[np.ndarray, "N Z"], clusters: int, seed: int) -> Found:
     """As many clusters as were asked for."""
-    labels = _clusters.kmeans(codes, clusters, seed)
+    labels = kmeans(codes, clusters, seed)
     if labels is None:
         raise InputError(f"The agents' codes are too much alike for {clusters} clusters.")
     return labels, {"tried": []}
@@ -122,7 +124,7 @@ def prepare(spec: EnvSpec, config: Config, scale: Scale) -> Preparation | None:
 
     def decide(trajectory: Trajectory, key: PRNGKeyArray) -> Decision:
         key_fit, key_start = jax.random.split(key)
-        codes, judge = _autoencoder.encode(spec, c, trajectory, key_fit)
+        codes, judge = autoencoder.encode(spec, c, trajectory, key_fit)
         seed = int(jax.random.bits(key_start))
         if not np.isfinite(codes).all():
             raise InputError(f"{spec.name} gives observations or rewards that are not finite.")
@@ -141,7 +143,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """SePS for an environment. While ``sharing`` is still to be learned, all agents share one policy.
 
     Raises:
-        InputError: chunks do not divide the roll-out, the critic input does not exist, or an option means nothing.
+        InputError: chunks do not divide the rollout, the critic input does not exist, or an option means nothing.
     """
     check_options(config)
     known = {field.name: getattr(config, field.name) for field in fields(ia2c.Config)}

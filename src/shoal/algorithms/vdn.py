@@ -3,22 +3,24 @@
     Q_tot(s, u) = Σ_i Q_i(τ^i, u^i)                                                       (Sunehag et al. 2018, eq. 1)
 
 One temporal difference of the team's reward trains all utilities through their sum; each agent then acts greedily by
-its own, since a sum is largest where every term is. All other stages are those of :mod:`shoal.algorithms._q`.
+its own, since a sum is largest where every term is. All other stages are those of :mod:`shoal.algorithms.qmix`.
 Equations, options and results: docs/algorithms/qmix.md.
 """
 
 from dataclasses import dataclass
 
-from shoal.algorithms import _q
+from shoal.algorithms import qmix
+from shoal.learning.replay import QConfig
+from shoal.models.mixer import Mixer
 from shoal.types import Algorithm, EnvSpec, Scale
 
 
 @dataclass(frozen=True)
-class Config(_q.QConfig):
+class Config(QConfig):
     """VDN's hyper-parameters."""
 
 
-MIX = _q.Mixer(lambda key: (), lambda params, q, best, action, step: q.sum(-1))
+MIX = Mixer(lambda key: (), lambda params, q, best, action, step: q.sum(-1))
 
 
 def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
@@ -27,4 +29,4 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     Raises:
         InputError: actions are continuous, or an option is out of its range.
     """
-    return _q.make_with(spec, config, scale, MIX)
+    return qmix.make_with(spec, config, scale, MIX)

@@ -131,7 +131,7 @@ def shared_reward(spec: EnvSpec) -> Change:
     """Every agent, a dead one too, is given the mean of all agents' rewards, and the largest discount of those that
     acted: the team's episode goes on while any of them goes on. Rewards that are equal already keep every bit.
 
-    Methods with one value for the team learn from the same number (``team_reward`` in ``algorithms/_targets.py``).
+    Methods with one value for the team learn from the same number (``team_reward`` in ``algorithms/targets.py``).
     """
 
     def begin(step: Any) -> tuple[Any, Any]:

@@ -3,7 +3,7 @@
 What a wrapper remembers (:mod:`shoal.environments.changes`) is carried in a device environment's state, and beside a
 game on the host. Returns and lengths of episodes need no wrapper: every roll-out counts them
 (:class:`shoal.types.EpisodeStats`, each agent's own return). Running normalisation of observations and rewards belongs
-to what is learned, and is saved with it: :mod:`shoal.algorithms.normalisation`.
+to what is learned, and is saved with it: :mod:`shoal.composing.reward_normalisation`.
 """
 
 import functools

@@ -3,7 +3,7 @@
 All share one interface, over batch axes ``*b`` and A actions or action dimensions:
 
 - ``noise_shape`` and ``noise(key)``: the shape and a draw of the noise that one sample needs. The shape is also known
-  for a distribution of ``jax.ShapeDtypeStruct``, so the noise of a whole roll-out can be drawn at once.
+  for a distribution of ``jax.ShapeDtypeStruct``, so the noise of a whole rollout can be drawn at once.
 - ``sample_from(noise)``: a deterministic function of that noise; ``sample(key)`` is ``sample_from(noise(key))``.
 - ``log_prob(action)``, ``entropy()``, ``kl(other)``: [*b], in nats, summed over the real action dimensions.
 - ``mode()``: what to do when exploring is over.

@@ -1,7 +1,7 @@
 """Returns that look forward from each step: λ-returns, n-step returns and plain discounted sums.
 
 The first two follow one rule at the ends: a death (discount 0) does not bootstrap, a time limit (``last`` with
-discount 1) and the end of the roll-out bootstrap on V(outcome). Nothing crosses from one episode into the one before.
+discount 1) and the end of the rollout bootstrap on V(outcome). Nothing crosses from one episode into the one before.
 """
 
 import jax
@@ -56,7 +56,7 @@ def n_step_returns(
         G^k_t = r_t + γ d_t G^{k−1}_{t+1},    but G^1_t where last_t or t = T − 1
 
     Shapes: reward, discount, next_value and the result [T, E, N]; last [T, E]. Near an end of the episode or of the
-    roll-out fewer than n rewards are summed, and the value stands in for the rest.
+    rollout fewer than n rewards are summed, and the value stands in for the rest.
 
     Source: Sutton & Barto 2018, Reinforcement Learning, eq. 7.1.
     """
@@ -87,7 +87,7 @@ def discounted_returns(
         G_t = r_t + γ d_t (1 − last_t) G_{t+1},    G_T = 0
 
     Shapes: reward, discount and the result [T, E, N]; last [T, E]. An episode that is cut, by a time limit or by the
-    end of the roll-out, counts as if it earned nothing afterwards; ``td_lambda(..., lam=1)`` bootstraps instead.
+    end of the rollout, counts as if it earned nothing afterwards; ``td_lambda(..., lam=1)`` bootstraps instead.
 
     Source: Sutton & Barto 2018, Reinforcement Learning, eq. 3.9.
     """

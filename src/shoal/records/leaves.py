@@ -76,13 +76,15 @@ def _place(array: np.ndarray | None, leaf: Leaf, template: Any) -> Any:
 
 
 def compare(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
-    """Check that a checkpoint fits.
+    """Check that a checkpoint fits. A position that has become a field (``optimiser/0`` to ``optimiser/actor``) does.
 
     Raises:
         CheckpointError: it does not; the first leaf that differs is named.
     """
     for there, here in zip_longest(stored, wanted):
         if there == here:
+            continue
+        if there and here and there[1:] == here[1:] and _became(there.name, here.name):
             continue
         if here is None or (there is not None and there.name not in {leaf.name for leaf in wanted}):
             what = f"it holds {there.name!r} ({there}), which this run does not have"
@@ -91,3 +93,9 @@ def compare(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
         else:
             what = f"{here.name!r} is {there} in it and {here} in this run"
         raise CheckpointError(f"The checkpoint of step {step} does not fit this run: {what}.")
+
+
+def _became(old: str, new: str) -> bool:
+    """Whether a path is the same but for positions that have names now."""
+    parts = [*zip_longest(old.split("/"), new.split("/"))]
+    return all(was == now or (was and now and was.isdigit() and now.isidentifier()) for was, now in parts)

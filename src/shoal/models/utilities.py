@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from shoal.algorithms._actor_critic import normalised
 from shoal.equations.distributions import ILLEGAL, Categorical
 from shoal.networks.body import Body, build
+from shoal.networks.input_statistics import normalised
 from shoal.networks.inputs import actor_input
 from shoal.networks.net import Net, last_carry
 from shoal.networks.sharing import per_agent

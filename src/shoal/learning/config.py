@@ -1,14 +1,13 @@
 """Hyper-parameters that the families have in common, and the check of all of them.
 
-"Paper" is Yu et al. 2022, Tables 7–15, for MPE, and "code" its authors' repository, unless a subclass says otherwise:
-an algorithm whose paper has another value repeats the field.
+Values are defaults of the library. An algorithm repeats the fields that its paper names, with that paper's values.
 """
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from shoal.algorithms._values import ValueNorm
 from shoal.bounds import Bounds, Count, Decay, Fraction, Gain, Index, Positive, Rate, Size, Tiny, Weight, check
+from shoal.equations.value_scale import ValueNorm
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.networks.inputs import CriticInput
@@ -24,41 +23,41 @@ class AgentConfig:
     agent_id: bool = True
     """Append a one-hot id to what agents with shared parameters read."""
     network: Body = field(default_factory=Body)
-    """Layers of actors and critics. Paper: 64 wide."""
+    """Layers of actors and critics."""
     normalise_inputs: bool = False
     """Bring observations and state to zero mean and unit variance with running statistics."""
 
     gamma: Fraction = 0.99
-    """Discount γ per step. Paper: 0.99."""
+    """Discount γ per step."""
 
     learning_rate: Rate = 7e-4
-    """Adam's step size for actors. Paper: 7e-4."""
+    """Adam's step size for actors."""
     lr_final: Fraction = 1.0
     """Both rates go linearly to this fraction of themselves over the run's gradient steps: 1 constant, 0 annealed away.
-    A run that is resumed with more steps follows the longer line. Paper: 1."""
+    A run that is resumed with more steps follows the longer line."""
     adam_eps: Tiny = 1e-5
-    """Adam's ε. Paper: 1e-5."""
+    """Adam's ε."""
     max_grad_norm: Positive | None = 10.0
-    """Largest gradient norm of one policy or critic; None for no clip. Paper: 10."""
+    """Largest gradient norm of one policy or critic; None for no clip."""
     block: Size = 1024
     """Most rows (moments × agents) whose activations are held at once, to fit a core's cache; changes no result."""
 
 
 @dataclass(frozen=True)
 class PolicyConfig(AgentConfig):
-    """And what every decentralised stochastic policy needs that learns from each roll-out once."""
+    """And what every decentralised stochastic policy needs that learns from each rollout once."""
 
     output_gain: Gain = 0.01
-    """Gain of the actor's orthogonal output layer. Paper: 0.01."""
+    """Gain of the actor's orthogonal output layer."""
     log_std: Annotated[float, Bounds(least=-20.0, most=10.0)] = -0.5
     """Initial log standard deviation of a Gaussian policy, in units of half the action box."""
     squash: bool = False
     """Squash Gaussian actions into their box with tanh instead of clipping them on their way out."""
 
     lam: Fraction = 0.95
-    """GAE's λ. Paper: 0.95."""
+    """GAE's λ."""
     entropy_coef: Weight = 0.01
-    """Weight σ of the entropy bonus. Paper: 0.01."""
+    """Weight σ of the entropy bonus."""
     entropy_final: Weight | None = None
     """If given, σ goes linearly from entropy_coef to this over the run; not together with target_entropy."""
     target_entropy: Annotated[float, Bounds(least=-1000.0, most=1000.0)] | None = None
@@ -70,7 +69,7 @@ class PolicyConfig(AgentConfig):
     critic_learning_rate: Rate | None = None
     """Adam's step size for critics; None for the actors'."""
     chunk_length: Count = 16
-    """L: recurrent nets are trained on chunks of this many steps; it must divide the roll-out. Paper: 10."""
+    """L: recurrent nets are trained on chunks of this many steps; it must divide the rollout."""
 
     @property
     def chunk(self) -> int | None:
@@ -88,16 +87,15 @@ class ValueConfig(PolicyConfig):
     """And a state-value critic with an advantage from it."""
 
     critic_input: CriticInput = "concat"
-    """What V reads: ``local`` (IPPO), ``concat`` (CL), ``state`` (EP), ``agent`` (AS) or ``pruned`` (FP). Paper: AS/FP
-    in SMAC, CL in MPE."""
+    """What V reads: ``local`` (IPPO), ``concat`` (CL), ``state`` (EP), ``agent`` (AS) or ``pruned`` (FP)."""
     value_norm: ValueNorm = "running"
-    """Scale of the value targets: ``running`` statistics, ``popart`` or ``none``. Paper: running."""
+    """Scale of the value targets: ``running`` statistics, ``popart`` or ``none``."""
     value_norm_beta: Decay = 0.99999
-    """Decay per update of the value statistics. Code: 0.99999."""
+    """Decay per update of the value statistics."""
     huber: Positive | None = 10.0
-    """Width δ of the Huber value loss, in normalised units; None for ½e². Paper: 10."""
+    """Width δ of the Huber value loss, in normalised units; None for ½e²."""
     value_coef: Weight = 1.0
-    """Weight of the value loss (it matters only through the gradient-norm clip and Adam's ε). Paper: 1."""
+    """Weight of the value loss (it matters only through the gradient-norm clip and Adam's ε)."""
     normalise_advantage: Literal["batch", "agent", "none"] = "batch"
     """Standardise advantages over the whole batch, or for each agent by itself (rivals on different scales)."""
 
@@ -107,11 +105,11 @@ class EpochsConfig(ValueConfig):
     """And several passes over each batch."""
 
     value_clip: Positive | None = 0.2
-    """ε of the clipped value loss, in normalised units; None for the plain loss. Paper: equal to clip."""
+    """ε of the clipped value loss, in normalised units; None for the plain loss."""
     epochs: Count = 10
-    """Passes over each batch. Paper: 5 to 15."""
+    """Passes over each batch."""
     minibatches: Count = 1
-    """Minibatches per pass. Paper: 1."""
+    """Minibatches per pass."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ class PpoConfig(EpochsConfig):
     """And the clipped ratio."""
 
     clip: Positive = 0.2
-    """ε of the clipped policy loss. Paper: 0.2 (0.05 on hard SMAC maps)."""
+    """ε of the clipped policy loss."""
     dual_clip: Annotated[float, Bounds(above=1.0, most=1e6)] | None = None
     """c > 1: bounds the objective from below by c·A where A < 0 (Ye et al. 2020, eq. 5)."""
     kl_coef: Weight = 0.0
@@ -127,6 +125,35 @@ class PpoConfig(EpochsConfig):
     kl_target: Positive | None = None
     """If given, κ is doubled or halved when the KL after an update is outside [target/1.5, 1.5·target] (Schulman et al.
     2017, section 4)."""
+
+
+@dataclass(frozen=True)
+class QCriticConfig(PolicyConfig):
+    """And an action-value critic, fitted to λ-returns that a target network bootstraps."""
+
+    lam: Fraction = 0.8
+    """λ of the critic's TD(λ) targets."""
+    learning_rate: Rate = 5e-4
+    """Adam's step size for actors."""
+    entropy_coef: Weight = 0.0
+    """Weight σ of the entropy bonus."""
+    critic_input: CriticInput = "concat"
+    """What the centralised Q reads beside the actions: ``concat`` all observations, ``state``, ``agent`` (state and own
+    observation) or ``pruned``."""
+    value_norm: Literal["running", "none"] = "none"
+    """Scale of the critic's targets: ``running`` statistics or ``none``."""
+    value_norm_beta: Decay = 0.99999
+    """Decay per update of those statistics."""
+    huber: Positive | None = None
+    """Width δ of a Huber loss of the critic, in the targets' units; None for ½e²."""
+    target_interval: Size = 200
+    """C: the target network becomes a copy of the critic every so many critic steps, where ``target_rate`` is None."""
+    target_rate: Fraction | None = None
+    """If given, the target moves by this fraction τ towards the critic after each critic step instead."""
+    epochs: Count = 1
+    """Passes of the critic over each batch."""
+    minibatches: Count = 4
+    """Critic steps per pass, each on as many moments."""
 
 
 def check_options(config: Any) -> None:

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from shoal import algorithms
 from shoal.bounds import Bounds
 from shoal.errors import InputError
 from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Scale, Step, Trajectory
@@ -35,18 +34,21 @@ class SidesConfig:
 
 
 @cache
-def join(names: tuple[str, ...]) -> ModuleType:
+def join(names: tuple[str, ...], modules: tuple[ModuleType, ...]) -> ModuleType:
     """What an algorithm's module offers, for one algorithm per side: a ``Config`` and ``make(spec, config, scale)``.
+
+    Args:
+        names: how the algorithms are called, one for each side.
+        modules: theirs.
 
     ``Config`` has :class:`SidesConfig`'s fields and a nested ``Config`` for each side. A flag such as ``gamma`` is for
     every side that has it, ``side1_gamma`` for one.
 
     Raises:
-        InputError: there are too many names, one is unknown, or one cannot be a side.
+        InputError: there are too many names, or one cannot be a side.
     """
     if len(names) > MOST:
         raise InputError(f"{'+'.join(names)} names {len(names)} sides; there are at most {MOST}.")
-    modules = [algorithms.get(name) for name in names]
     for name, module in zip(names, modules, strict=True):
         if hasattr(module, "prepare"):
             raise InputError(f"{name} decides something by experience before training, so it cannot train one side.")
@@ -57,7 +59,7 @@ def join(names: tuple[str, ...]) -> ModuleType:
         for i, module in enumerate(modules, 1)
     ]
     vars(found)["Config"] = make_dataclass("Config", configs, bases=(SidesConfig,), frozen=True)
-    vars(found)["make"] = partial(make, names)
+    vars(found)["make"] = partial(make, names, modules)
     return found
 
 
@@ -140,7 +142,7 @@ class Side(NamedTuple):
         )
 
     def trajectory(self, traj: Trajectory) -> Trajectory:
-        """What it saw, did and was told in a roll-out."""
+        """What it saw, did and was told in a rollout."""
         width = self.spec.action.width if isinstance(self.spec.action, Box) else None
         return Trajectory(
             self.step(traj.step),
@@ -171,15 +173,19 @@ class Side(NamedTuple):
         return Experience(newest, data.samples[self.number - 1]) if self.algorithm.replay else newest
 
 
-def make(names: tuple[str, ...], spec: EnvSpec, config: Any, scale: Scale) -> Algorithm:
+def make(
+    names: tuple[str, ...], modules: tuple[ModuleType, ...], spec: EnvSpec, config: Any, scale: Scale
+) -> Algorithm:
     """One algorithm per side, as one.
 
     Raises:
         InputError: the agents do not divide into so many sides, or what an algorithm raises, with its side.
     """
     sides = [
-        _side(i, name, narrowed(spec, who), who, getattr(config, f"side{i}"), scale)
-        for i, (name, who) in enumerate(zip(names, members(spec, len(names), config.sides), strict=True), 1)
+        _side(i, name, module, narrowed(spec, who), who, getattr(config, f"side{i}"), scale)
+        for i, (name, module, who) in enumerate(
+            zip(names, modules, members(spec, len(names), config.sides), strict=True), 1
+        )
     ]
     order = np.argsort(np.concatenate([side.who for side in sides]))
 
@@ -221,8 +227,8 @@ def make(names: tuple[str, ...], spec: EnvSpec, config: Any, scale: Scale) -> Al
     return Algorithm(init, initial_carry, act, update, widest, replay if any(replay) else (), " and ".join(unequal))
 
 
-def _side(number: int, name: str, spec: EnvSpec, who: tuple[int, ...], config: Any, scale: Scale) -> Side:
+def _side(number: int, name: str, module: Any, spec: EnvSpec, who: tuple[int, ...], config: Any, scale: Scale) -> Side:
     try:
-        return Side(number, who, spec, algorithms.get(name).make(spec, config, scale))
+        return Side(number, who, spec, module.make(spec, config, scale))
     except InputError as error:
         raise InputError(f"Side {number} ({name}): {error}") from None

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from shoal.algorithms import _pg
 from shoal.equations.baselines import gaussian_score_square, softmax_score_square
 from shoal.equations.distributions import Categorical, DiagGaussian, Distribution, TanhGaussian
+from shoal.equations.draws import noise
 from shoal.errors import InputError
 from shoal.networks.body import Body, build
 from shoal.networks.inputs import CriticInput, Input, actor_input, critic_input
@@ -109,7 +109,7 @@ def make_action_critic(
         log_std = dist.log_std - jnp.log(half)  # the actor's output is in units of half the box
 
         def draw(key: PRNGKeyArray) -> tuple[Array, Array]:
-            z = _pg.noise(dist, key, 1)
+            z = noise(dist, key, 1)
             return of_own(params, x, step, dist.sample_from(z)), gaussian_score_square(z, log_std, dist.real)
 
         q, square = jax.lax.map(draw, jax.random.split(key, draws))

@@ -1,9 +1,12 @@
-"""Minibatches and gradients, as every on-policy algorithm takes them.
+"""Gradient descent: items, minibatches and blocks of a batch, gradients over all devices, and the loop
+of epochs.
 
-A batch is a NamedTuple whose leaves are [items, ...]: an item is one moment of one environment, or for recurrent nets
-one chunk of L moments. Its ``weight`` marks the rows that count; :func:`minibatches` makes the weights of a minibatch
-add up to one over all devices, and losses are sums over rows times weight. Minibatches may therefore be cut into
-blocks, and environments into shards, without changing a number.
+A batch is a NamedTuple whose leaves are [items, L, ...]: an item is one timestep of one environment (L = 1), or for
+recurrent nets a chunk of L timesteps; ``carry``, where there is one, holds the recurrent states before each item. Its
+``weight`` marks the rows that count: :func:`minibatches` makes the weights of a minibatch add up to one over all
+devices, and losses are sums over rows times weight. Minibatches may therefore be cut into blocks, and environments into
+shards, without changing a number. Losses receive a part of a batch time-major, leaves [L, items, ...], as networks read
+it.
 """
 
 from collections.abc import Callable
@@ -12,15 +15,17 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Key, PRNGKeyArray, UInt32
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from shoal.equations.reduce import DEVICES, total
 from shoal.errors import InputError
+from shoal.learning.optimiser import Step
 from shoal.types import Metrics, PyTree, Scale
 
 Batch = TypeVar("Batch", bound=Any)
 Tree = TypeVar("Tree")
 Loss = Callable[[PyTree, Any], tuple[Float[Array, ""], Metrics]]
+"""(parameters, time-major part of a batch) -> (sum over rows times ``weight``, metrics that are such sums too)."""
 
 
 def items(tree: PyTree, length: int) -> PyTree:
@@ -34,9 +39,12 @@ def items(tree: PyTree, length: int) -> PyTree:
     return jax.tree.map(cut, tree)
 
 
-def time_major(rows: PyTree) -> PyTree:
-    """Items as environments: [items, L, ...] to [L, items, ...], as networks read them."""
-    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows)
+def time_major(batch: Batch) -> Batch:
+    """Items as environments: leaves [items, L, ...] to [L, items, ...], as networks read them; ``carry`` stays."""
+    swap = lambda tree: jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), tree)  # noqa: E731
+    if not hasattr(batch, "carry"):
+        return swap(batch)
+    return swap(batch._replace(carry=()))._replace(carry=batch.carry)
 
 
 def chunk_starts(carry: PyTree, after: PyTree, length: int) -> PyTree:
@@ -50,7 +58,7 @@ def chunk_starts(carry: PyTree, after: PyTree, length: int) -> PyTree:
 
 
 def check_items(scale: Scale, minibatches: int, chunk: int | None) -> None:
-    """Refuse a roll-out that does not divide into chunks and minibatches, naming numbers that would.
+    """Refuse a rollout that does not divide into chunks and minibatches, naming numbers that would.
 
     Raises:
         InputError: it does not divide.
@@ -59,7 +67,7 @@ def check_items(scale: Scale, minibatches: int, chunk: int | None) -> None:
     length = chunk or 1
     if T % length:
         near = _nearest_divisor(T, length)
-        raise InputError(f"chunk_length {length} does not divide the roll-out of {T} steps; {near} would.")
+        raise InputError(f"chunk_length {length} does not divide the rollout of {T} steps; {near} would.")
     count = T // length * E
     if count % minibatches:
         near = _nearest_divisor(count, minibatches)
@@ -86,18 +94,7 @@ def shuffle(key: PRNGKeyArray, n: int) -> UInt32[Array, " n"]:
     return jax.lax.sort((jax.random.bits(key, (n,)) & ~mask) | jnp.arange(n, dtype=jnp.uint32), is_stable=False) & mask
 
 
-def row_keys(key: PRNGKeyArray, count: int) -> Key[Array, " count"]:
-    """One key for each of ``count`` rows, made from its number among those of all devices.
-
-    Draws are then the same on however many devices the rows lie.
-    """
-    number = jnp.arange(count)
-    if DEVICES in jax.sharding.get_abstract_mesh().manual_axes:
-        number += count * jax.lax.axis_index(DEVICES)
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, number)
-
-
-def minibatches(key: PRNGKeyArray, batch: Batch, count: int) -> Batch:
+def shuffled_minibatches(key: PRNGKeyArray, batch: Batch, count: int) -> Batch:
     """The batch in random order, cut in ``count``: leaves [count, items/count, ...], weights adding up to one each."""
     order = shuffle(key, batch.weight.shape[0])
 
@@ -146,7 +143,7 @@ def gradient(
 
 
 def sums(f: Callable[[Any], Tree], batch: Any, block: int) -> Tree:
-    """``f`` of a batch, where ``f`` is a sum over items: added up over blocks and devices.
+    """``f`` of a batch, time-major, where ``f`` is a sum over items: added up over blocks and devices.
 
     Blocks of at most ``block`` rows (items × moments × agents) keep activations in the processor's cache.
     """
@@ -156,12 +153,62 @@ def sums(f: Callable[[Any], Tree], batch: Any, block: int) -> Tree:
     if pieces > 4 * needed:  # a count with few divisors: crumbs would cost more than the cache saves
         pieces = 1
     if pieces == 1:
-        added = f(batch)
+        added = f(time_major(batch))
     else:
         cut = jax.tree.map(lambda x: x.reshape(pieces, x.shape[0] // pieces, *x.shape[1:]), batch)
-        shapes = jax.eval_shape(f, jax.tree.map(lambda x: x[0], cut))
+        shapes = jax.eval_shape(f, time_major(jax.tree.map(lambda x: x[0], cut)))
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        added, _ = jax.lax.scan(lambda acc, piece: (jax.tree.map(jnp.add, acc, f(piece)), None), zeros, cut)
+        added, _ = jax.lax.scan(lambda acc, piece: (jax.tree.map(jnp.add, acc, f(time_major(piece))), None), zeros, cut)
     # One message between devices, not one per parameter: the latency of each is that of a small matrix product.
     flat, unravel = ravel_pytree(added)
     return unravel(total(flat))
+
+
+def sgd(
+    loss: Loss,
+    step: Step,
+    params: PyTree,
+    state: PyTree,
+    batch: Any,
+    key: PRNGKeyArray,
+    *,
+    epochs: int,
+    minibatches: int,
+    block: int,
+    net_of: tuple[int, ...] | None = None,
+    refresh: Callable[[PyTree], Any] | None = None,
+) -> tuple[PyTree, PyTree, Metrics]:
+    """Gradient steps on shuffled minibatches, ``epochs`` times over the batch.
+
+    Args:
+        loss: what is minimised.
+        step: one optimiser step.
+        params: parameters.
+        state: the optimiser's state.
+        batch: leaves [items, L, ...], with a ``weight``.
+        key: decides the order; the same on every device.
+        epochs: passes over the batch.
+        minibatches: gradient steps in each; the number of items is a multiple of it.
+        block: rows whose activations are held at once; see :func:`sums`.
+        net_of: see :func:`gradient`.
+        refresh: (parameters) -> the batch anew, before every epoch but the first; None to keep it.
+
+    Returns:
+        (parameters, state, metrics averaged over the gradient steps).
+    """
+
+    def descend(carry: tuple, part: Any) -> tuple[tuple, Metrics]:
+        params, state = carry
+        slope, metrics = gradient(loss, params, part, block, net_of)
+        params, state, norms = step(slope, state, params)
+        return (params, state), metrics | norms
+
+    def epoch(carry: tuple, turn: tuple[Array, PRNGKeyArray]) -> tuple[tuple, dict[str, Array]]:
+        fresh, (index, key) = batch, turn
+        if refresh is not None:
+            fresh = jax.lax.cond(index > 0, refresh, lambda _: batch, carry[0])
+        return jax.lax.scan(descend, carry, shuffled_minibatches(key, fresh, minibatches))
+
+    turns = jnp.arange(epochs), jax.random.split(key, epochs)
+    (params, state), metrics = jax.lax.scan(epoch, (params, state), turns)
+    return params, state, jax.tree.map(jnp.mean, metrics)

@@ -7,18 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from shoal.algorithms._actor_critic import (
-    Actor,
-    ActorCritic,
-    Carry,
-    Critic,
-    Evaluation,
-    make_distribution,
-    normalised,
-)
 from shoal.equations.distributions import Distribution
 from shoal.errors import InputError
+from shoal.models.actor_critic import Actor, ActorCritic, Carry, Critic, Evaluation, make_distribution
 from shoal.networks.body import Body
+from shoal.networks.input_statistics import normalised
 from shoal.networks.inputs import CriticInput, Input, critic_input
 from shoal.networks.transformer import Encoder, make_decoder, make_encoder
 from shoal.types import Box, Discrete, EnvSpec, Learner, PyTree, Step, Trajectory

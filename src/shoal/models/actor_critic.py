@@ -8,46 +8,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from shoal.equations import normalise
 from shoal.equations.distributions import Categorical, DiagGaussian, Distribution, TanhGaussian
 from shoal.equations.exploration import with_floor
 from shoal.errors import InputError
 from shoal.networks.body import Body, build
+from shoal.networks.input_statistics import Inputs, normalised
 from shoal.networks.inputs import CriticInput, actor_input, critic_input
 from shoal.networks.net import last_carry
 from shoal.networks.sharing import for_team, per_agent
 from shoal.types import Box, Discrete, EnvSpec, Learner, PyTree, Step, Trajectory
-
-
-class Inputs(NamedTuple):
-    """Running statistics of raw features; an empty tuple where they are not normalised."""
-
-    obs: normalise.Running | tuple[()] = ()
-    state: normalise.Running | tuple[()] = ()
-
-
-def normalised(inputs: Inputs, step: Step) -> Step:
-    """The step with observation and state brought to zero mean and unit variance, clipped to ±10."""
-
-    def scale(stats: normalise.Running | tuple[()], x: Array) -> Array:
-        return jnp.clip(normalise.normalise(stats, x), -10.0, 10.0) if stats else x
-
-    return step._replace(obs=scale(inputs.obs, step.obs), state=scale(inputs.state, step.state))
-
-
-def init_inputs(spec: EnvSpec, normalise_inputs: bool) -> Inputs:
-    """Statistics that have seen nothing, or none at all."""
-    return Inputs(normalise.init((spec.obs_dim,)), normalise.init((spec.state_dim,))) if normalise_inputs else Inputs()
-
-
-def update_inputs(spec: EnvSpec, inputs: Inputs, step: Step) -> Inputs:
-    """Count a batch of steps [T E ...] in; dead agents' observations and padding do not count."""
-    real = jnp.arange(spec.obs_dim) < jnp.array(spec.obs_dims)[:, None]
-
-    def count(stats: normalise.Running | tuple[()], x: Array, weight: Array | None) -> normalise.Running | tuple[()]:
-        return normalise.update(stats, x, weight, beta=None) if isinstance(stats, normalise.Running) else ()
-
-    return Inputs(count(inputs.obs, step.obs, step.alive[..., None] & real), count(inputs.state, step.state, None))
 
 
 class Policy(NamedTuple):
@@ -86,7 +55,7 @@ def make_distribution(spec: EnvSpec, squash: bool) -> Callable[[Array, Array], D
     """(a net's output [*b, A or 2 A], legal [*b, A]) -> a distribution over an agent's actions.
 
     A Categorical over legal actions, or a Gaussian over the real dimensions of a box: the output is then its mean and
-    log standard deviation, in units of half the box around its centre, and the roll-out clips what leaves the box. With
+    log standard deviation, in units of half the box around its centre, and the rollout clips what leaves the box. With
     ``squash`` a tanh keeps every action inside instead.
 
     Raises:
@@ -210,7 +179,7 @@ class ActorCritic(NamedTuple):
 
 
 def make_actor_critic(actor: Actor, critic: Critic) -> ActorCritic:
-    """Join an actor and a critic; a recurrent critic's state advances while acting: no roll-out starts blind."""
+    """Join an actor and a critic; a recurrent critic's state advances while acting: no rollout starts blind."""
 
     def initial_carry(num_envs: int) -> Carry:
         return Carry(actor.initial_carry(num_envs), critic.initial_carry(num_envs))
@@ -239,7 +208,7 @@ def make_actor_critic(actor: Actor, critic: Critic) -> ActorCritic:
 
 
 def make_nets(spec: EnvSpec, config: Any, index: tuple[int, ...]) -> ActorCritic:
-    """Actors and critics as a :class:`shoal.algorithms._config.ValueConfig` describes them."""
+    """Actors and critics as a :class:`shoal.learning.config.ValueConfig` describes them."""
     c = config
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
     return make_actor_critic(actor, make_critic(spec, c.network, c.critic_input, index, c.agent_id))

@@ -2,7 +2,7 @@
 
     L(φ_i^j) = −E[ log μ̂_i^j(a_j | o_j) + λ H(μ̂_i^j) ]                                                        (eq. 7)
 
-One gradient step on the newest roll-out before each update of the critics, whose targets read a slow copy of φ.
+One gradient step on the newest rollout before each update of the critics, whose targets read a slow copy of φ.
 """
 
 from collections.abc import Callable
@@ -13,16 +13,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from shoal.algorithms import _batches
-from shoal.algorithms._action_values import encode
-from shoal.algorithms._actor_critic import make_distribution, normalised
-from shoal.algorithms._dpg import DpgConfig, draw, relax
-from shoal.algorithms._joint import per_net
-from shoal.algorithms._optimiser import Optimiser
-from shoal.algorithms._targets import follow
 from shoal.equations.distributions import Categorical, DiagGaussian
+from shoal.equations.targets import follow
 from shoal.errors import InputError
+from shoal.learning import sgd
+from shoal.learning.optimiser import Optimiser
+from shoal.models.action_critic import encode
+from shoal.models.actor_critic import make_distribution
+from shoal.models.deterministic import DpgConfig, draw, relax
+from shoal.models.joint_critic import per_net
 from shoal.networks.body import build
+from shoal.networks.input_statistics import normalised
 from shoal.networks.inputs import actor_input
 from shoal.networks.sharing import per_agent
 from shoal.types import Box, EnvSpec, Learner, Metrics, PyTree, Step, Trajectory
@@ -40,7 +41,7 @@ class Models(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """A roll-out as the models learn from it, [items, 1, ...]."""
+    """A rollout as the models learn from it, [items, 1, ...]."""
 
     step: Step
     action: Array
@@ -91,14 +92,14 @@ def inference_loss(log_prob: Array, entropy: Array, coef: float) -> Array:
 def infer(
     c: Any, models: Models, adam: Optimiser, learner: Learner, newest: Trajectory, true: Categorical | None
 ) -> tuple[Learner, Metrics]:
-    """One step of all models on the newest roll-out.
+    """One step of all models on the newest rollout.
 
     Args:
         c: MADDPG's configuration.
         models: what learns.
         adam: its optimiser.
-        learner: ``critic[1]`` is φ, ``optimiser[2]`` the optimiser's state, ``statistics.target.models`` the slow copy.
-        newest: the roll-out [T, E, ...].
+        learner: ``critic.models`` is φ, ``statistics.target.models`` its slow copy.
+        newest: the rollout [T, E, ...].
         true: the policies [T, E, N ...] that acted, for the metric only; None for continuous ones.
 
     Returns:
@@ -110,10 +111,9 @@ def infer(
     seen = step.alive[..., None, :] & others  # [T, E, model's owner, modelled]
     pairs, count = jnp.arange(n * n), max(n * (n - 1), 1)
     weight = per_net(seen.reshape(*seen.shape[:-2], n * n), pairs, n * n).reshape(seen.shape)
-    rows = _batches.items(Rows(step, newest.action, true or (), weight), 1)
+    rows = sgd.items(Rows(step, newest.action, true or (), weight), 1)
 
     def loss(params: PyTree, part: Rows) -> tuple[Array, Metrics]:
-        part = _batches.time_major(part)
         dist = models.distribution(params, part.step)
         action = jnp.broadcast_to(part.action[:, :, None], (*part.weight.shape, *part.action.shape[3:]))
         cost = inference_loss(dist.log_prob(action), dist.entropy(), c.model_entropy_coef)
@@ -124,12 +124,12 @@ def infer(
             metrics["model_kl"] = (policy.kl(dist) * part.weight).sum() / count
         return total_cost, metrics
 
-    gradient, metrics = _batches.gradient(loss, learner.critic[1], rows, c.block)
-    phi, state, _ = adam.step(gradient, learner.optimiser[2], learner.critic[1])
+    gradient, metrics = sgd.gradient(loss, learner.critic.models, rows, c.block)
+    phi, state, _ = adam.step(gradient, learner.optimiser.models, learner.critic.models)
     target = learner.statistics.target
-    target = target._replace(models=follow(c, target.models, phi, learner.updates + 1))
+    target = target._replace(models=follow(target.models, phi, learner.updates + 1, c.target_interval, c.target_rate))
     return learner._replace(
-        critic=(learner.critic[0], phi),
-        optimiser=(*learner.optimiser[:2], state),
+        critic=learner.critic._replace(models=phi),
+        optimiser=learner.optimiser._replace(models=state),
         statistics=learner.statistics._replace(target=target),
     ), metrics

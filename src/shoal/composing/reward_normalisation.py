@@ -4,7 +4,7 @@
 
 Source: Engstrom et al. 2020, Implementation Matters in Deep Policy Gradients, section 3.
 
-The return G is carried beside the recurrent state, so it goes on from one roll-out to the next wherever those are made.
+The return G is carried beside the recurrent state, so it goes on from one rollout to the next wherever those are made.
 Rewards are counted before they are learned from. One number divides all agents' rewards: any sum of them stays what it
 was but for its unit, whoever of the team earned what.
 """
@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from shoal.algorithms._replay import Moments
 from shoal.bounds import Bounds, check_value
 from shoal.equations import normalise
+from shoal.learning.replay import Moments
 from shoal.types import Algorithm, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Step, Trajectory
 
 RETURN = "discounted_return"
@@ -78,7 +78,7 @@ def normalise_rewards(algorithm: Algorithm, spec: EnvSpec, gamma: float, clip: f
         return learner._replace(statistics=learner.statistics.statistics if learner.statistics else ())
 
     def own(traj: Trajectory) -> Trajectory:
-        """A roll-out as the algorithm knows it."""
+        """A rollout as the algorithm knows it."""
         extras = {name: x for name, x in traj.extras.items() if name != RETURN}
         return traj._replace(extras=extras, carry=traj.carry.carry)
 

@@ -7,16 +7,32 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from shoal.algorithms._action_values import encode
-from shoal.algorithms._dpg import DpgConfig, virtual
 from shoal.equations.reduce import total
 from shoal.errors import InputError, unknown
+from shoal.models.action_critic import encode
+from shoal.models.deterministic import DpgConfig, virtual
 from shoal.networks.body import build
 from shoal.networks.inputs import critic_input
 from shoal.networks.sharing import per_agent
 from shoal.types import EnvSpec, PyTree, Step
 
 CRITIC_INPUTS = ("concat", "state", "local")
+
+
+class Nets(NamedTuple):
+    """Parameters of one kind: trained, or slow copies."""
+
+    actor: PyTree
+    critic: PyTree
+    models: PyTree
+
+
+class Trained(NamedTuple):
+    """Parameters that are no policy's."""
+
+    q: PyTree
+    models: PyTree
+    """Of inferred policies; an empty tuple where there are none."""
 
 
 class Critics(NamedTuple):

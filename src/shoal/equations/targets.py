@@ -1,6 +1,6 @@
 """What the target of a learned Q is made of: a network that follows slowly, and one reward for a team."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -12,16 +12,16 @@ from shoal.types import EnvSpec, PyTree, Trajectory
 RewardNorm = Literal["none", "scale", "standardise"]
 
 
-def follow(c: Any, target: PyTree, critic: PyTree, steps: Array) -> PyTree:
+def follow(target: PyTree, critic: PyTree, steps: Array, interval: int, rate: float | Array | None) -> PyTree:
     """The target network after critic step number ``steps`` (from 1).
 
     hard: θ^- = θ every C steps          soft: θ^- = τ θ + (1 − τ) θ^- at each
 
-    ``c.target_rate`` is τ; where it is None, ``c.target_interval`` is C.
+    ``rate`` is τ; where it is None, ``interval`` is C.
     """
-    if c.target_rate is not None:
-        return jax.tree.map(lambda old, new: old + c.target_rate * (new - old), target, critic)
-    now = steps % c.target_interval == 0
+    if rate is not None:
+        return jax.tree.map(lambda old, new: old + rate * (new - old), target, critic)
+    now = steps % interval == 0
     return jax.tree.map(lambda old, new: jnp.where(now, new, old), target, critic)
 
 
@@ -78,3 +78,8 @@ def scaled(
         return reward
     mean, std = normalise.moments(stats)
     return (reward - mean) / std if kind == "standardise" else reward / std
+
+
+def team_mean(x: Float[Array, "*b N"], alive: Array) -> Float[Array, "*b"]:
+    """The mean over living agents, 0 where there are none."""
+    return jnp.where(alive, x, 0.0).sum(-1) / jnp.maximum(alive.sum(-1), 1)

@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from shoal.algorithms._actor_critic import Inputs, make_distribution, normalised
-from shoal.algorithms._batches import row_keys
-from shoal.algorithms._replay import ReplayConfig
 from shoal.bounds import LARGEST_INT, Bounds, Fraction, Index, Positive, Rate, Size, Weight
 from shoal.equations.distributions import Categorical
+from shoal.equations.draws import row_keys
 from shoal.equations.relaxation import gumbel_softmax
+from shoal.learning.replay import ReplayConfig
+from shoal.models.actor_critic import make_distribution
 from shoal.networks.body import Body, build
+from shoal.networks.input_statistics import Inputs, normalised
 from shoal.networks.inputs import actor_input
 from shoal.networks.net import last_carry
 from shoal.networks.sharing import Sharing, per_agent

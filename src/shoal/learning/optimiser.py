@@ -1,4 +1,4 @@
-"""The optimiser of the policy-gradient families."""
+"""Adam for one net of each policy, and a step of several optimisers at once."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,7 +9,8 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from shoal.types import PyTree
+from shoal.equations.schedules import linear
+from shoal.types import Metrics, PyTree
 
 
 class Optimiser(NamedTuple):
@@ -38,8 +39,7 @@ def optimiser(
         # One vector instead of a dozen small leaves: the arithmetic is tiny and each kernel has a fixed cost.
         flat, _ = ravel_pytree(gradient)
         weights, unravel = ravel_pytree(params)
-        done = jnp.minimum(optax.tree.get(state, "count") / length, 1.0)
-        rate = learning_rate * (1.0 - (1.0 - final_fraction) * done)
+        rate = learning_rate * linear(1.0, final_fraction, optax.tree.get(state, "count") / length)
         updates, state = tx.update(flat, state, weights)
         return unravel(jax.tree.map(lambda w, u: w - rate * u, weights, updates)), state, jnp.linalg.norm(flat)
 
@@ -51,3 +51,37 @@ def optimiser(
         return params, state, norm.mean()
 
     return Optimiser(init, step, lambda gradient, state, params, p: one(gradient, state, params, lengths[p]))
+
+
+Step = Callable[[PyTree, PyTree, PyTree], tuple[PyTree, PyTree, Metrics]]
+"""(gradient, optimiser state, parameters) -> (parameters, optimiser state, gradient norms by name)."""
+
+
+class ByNet(NamedTuple):
+    """One thing for actors and one for critics: parameters, their gradients, the states of their optimisers."""
+
+    actor: PyTree
+    critic: PyTree = ()
+
+
+def both(actor: Optimiser, critic: Optimiser) -> Step:
+    """A step of the actors' and one of the critics' optimiser, each with its own clip; no critic is none to step."""
+
+    def step(gradient: ByNet, state: ByNet, params: ByNet) -> tuple[ByNet, ByNet, Metrics]:
+        theta, actor_state, norm = actor.step(gradient.actor, state.actor, params.actor)
+        norms, phi, critic_state = {"actor_grad_norm": norm}, params.critic, state.critic
+        if phi:
+            phi, critic_state, norms["critic_grad_norm"] = critic.step(gradient.critic, critic_state, phi)
+        return ByNet(theta, phi), ByNet(actor_state, critic_state), norms
+
+    return step
+
+
+def one(adam: Optimiser, name: str) -> Step:
+    """A step of one optimiser, whose gradient norm has this name among the metrics."""
+
+    def step(gradient: PyTree, state: PyTree, params: PyTree) -> tuple[PyTree, PyTree, Metrics]:
+        params, state, norm = adam.step(gradient, state, params)
+        return params, state, {name: norm}
+
+    return step

@@ -5,17 +5,18 @@ at zero: L is 1 for feed-forward nets with one-step targets, and ``sequence_leng
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from shoal.algorithms._config import AgentConfig, check_options
-from shoal.algorithms._targets import RewardNorm
-from shoal.bounds import LARGEST_INT, Bounds, Count, Fraction, Size, Tiny
+from shoal.bounds import LARGEST_INT, Bounds, Count, Fraction, Positive, Rate, Size, Tiny
+from shoal.equations.targets import RewardNorm
 from shoal.errors import InputError
-from shoal.types import PyTree, Replay, Step, Trajectory
+from shoal.learning.config import AgentConfig, check_options
+from shoal.networks.body import Body
+from shoal.types import Box, EnvSpec, PyTree, Replay, Step, Trajectory
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,11 @@ class ReplayConfig(AgentConfig):
     """L: steps per sequence, for recurrent nets and for targets over several steps; otherwise transitions are drawn."""
     burn_in: Annotated[int, Bounds(least=0, most=1_000_000)] = 0
     """Steps at the start of a sequence that only warm up the state of a recurrent net (Kapturowski et al. 2019). Needed
-    where sequences start within episodes, which they do not if roll-outs and sequences are as long as episodes."""
+    where sequences start within episodes, which they do not if rollouts and sequences are as long as episodes."""
     learning_starts: Annotated[int, Bounds(least=0, most=LARGEST_INT)] = 1000
     """Environment steps before the first gradient step."""
     gradient_steps: Count = 1
-    """Gradient steps after each roll-out, each on a batch of its own."""
+    """Gradient steps after each rollout, each on a batch of its own."""
     target_interval: Size = 200
     """C: target networks become copies every so many gradient steps, where ``target_rate`` is None."""
     target_rate: Fraction | None = None
@@ -45,6 +46,36 @@ class ReplayConfig(AgentConfig):
     reward_norm: RewardNorm = "none"
     """Learn from rewards divided by their running standard deviation (``scale``), and with their mean taken off as well
     (``standardise``, which changes what is best where episodes can end early). Paper: none."""
+
+
+@dataclass(frozen=True)
+class QConfig(ReplayConfig):
+    """Hyper-parameters of the family. "Paper" is Rashid et al. 2018 for StarCraft, "code" its repository (pymarl)."""
+
+    network: Body = field(default_factory=lambda: Body(activation="relu"))
+    """Layers of the utilities' net. Paper: 64 wide, then a GRU of 64."""
+    learning_rate: Rate = 5e-4
+    """Adam's step size. Paper: 5e-4 (RMSprop)."""
+    double_q: bool = True
+    """Let θ choose the next action and θ^- judge it (van Hasselt et al. 2016). Code: yes."""
+    n_step: Count = 1
+    """Rewards in a target before it bootstraps."""
+    lam: Fraction = 0.0
+    """λ of Peng's Q(λ) targets; 0 for ``n_step``. Code: 0; its successor pymarl2: 0.6."""
+    epsilon: Fraction = 1.0
+    """ε of ε-greedy exploration at the start. Paper: 1."""
+    epsilon_final: Fraction = 0.05
+    """ε in the end, from the fraction ``epsilon_fraction`` of the updates on. Paper: 0.05."""
+    epsilon_fraction: Fraction = 0.1
+    """Fraction of the updates in which ε falls linearly, from the first gradient step on; there is none before
+    ``learning_starts``. Code: the first 50,000 steps."""
+    huber: Positive | None = None
+    """Width δ of a Huber loss, in rewards' units; None for ½e². Paper: None."""
+
+    @property
+    def sequences(self) -> bool:
+        """Whether sequences are drawn from the buffer rather than transitions."""
+        return bool(self.network.recurrent) or self.lam > 0 or self.n_step > 1
 
 
 def check_replay(config: Any) -> None:
@@ -58,6 +89,19 @@ def check_replay(config: Any) -> None:
         raise InputError(f"burn_in {config.burn_in} leaves nothing of sequences of {config.sequence_length} steps.")
     if config.burn_in > 0 and not config.network.recurrent:
         raise InputError("burn_in warms up a recurrent state, and the network has none: leave it at 0.")
+
+
+def check_q(spec: EnvSpec, config: QConfig) -> None:
+    """Refuse what the family cannot do.
+
+    Raises:
+        InputError: actions are continuous, or an option is out of its range.
+    """
+    if isinstance(spec.action, Box):
+        raise InputError(f"Q-learning compares all of an agent's actions; {spec.name} has continuous ones: use maddpg.")
+    check_replay(config)
+    if config.lam > 0 and config.n_step > 1:
+        raise InputError("lam and n_step are two kinds of target: give one of them.")
 
 
 class Moments(NamedTuple):

@@ -1,0 +1,26 @@
+"""Coefficients that move while training, as functions of numbers."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Scalar = float | int | Float[Array, ""]
+
+
+def linear(start: Scalar, end: Scalar, done: Scalar) -> Float[Array, ""]:
+    """From ``start`` to ``end`` on a line, and ``end`` from there on; ``done`` is the fraction of the way."""
+    return start + (end - start) * jnp.minimum(done, 1.0)
+
+
+def towards_entropy(
+    log_coef: Float[Array, ""], entropy: Float[Array, ""], target: Scalar, rate: Scalar
+) -> Float[Array, ""]:
+    """log σ + rate · (target − S), with the error held to ±1 nat: the entropy bonus σ grows where S is too low."""
+    return log_coef + rate * jnp.clip(target - entropy, -1.0, 1.0)
+
+
+def towards_kl(coef: Float[Array, ""], kl: Float[Array, ""], target: Scalar) -> Float[Array, ""]:
+    """κ doubled where the KL after an update is above 1.5 · target, and halved where it is below target / 1.5.
+
+    Source: Schulman et al. 2017, Proximal Policy Optimization Algorithms, section 4.
+    """
+    return coef * jnp.where(kl > 1.5 * target, 2.0, jnp.where(kl < target / 1.5, 0.5, 1.0))

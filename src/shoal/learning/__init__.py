@@ -1,0 +1,1 @@
+"""What learning consists of, apart from any paper: minibatches, optimisers, schedules, targets, replay."""

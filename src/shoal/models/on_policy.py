@@ -1,0 +1,206 @@
+"""What algorithms with a state-value critic share beside their losses.
+
+The learner that they start from, values of a trajectory, the batch that is made of it, and the end of an update.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from shoal.equations import schedules
+from shoal.equations.reduce import mean_and_std
+from shoal.equations.surrogate import kl_penalty
+from shoal.equations.targets import of_the_team
+from shoal.equations.value_scale import Stats, ValueScale
+from shoal.learning import sgd
+from shoal.learning.config import PolicyConfig, PpoConfig, ValueConfig
+from shoal.learning.optimiser import ByNet, Optimiser
+from shoal.models.actor_critic import ActorCritic, Carry, Policy
+from shoal.networks.input_statistics import init_inputs, normalised, update_inputs
+from shoal.types import EnvSpec, Learner, Metrics, Scale, Step, Trajectory
+
+
+class Coefficients(NamedTuple):
+    """Coefficients that follow a target; σ is read from here only where there is a target entropy."""
+
+    log_entropy: Float[Array, ""]
+    kl: Float[Array, ""]
+
+
+class Statistics(NamedTuple):
+    """What the update keeps beside parameters."""
+
+    value: Stats
+    coefficients: Coefficients
+
+
+class Values(NamedTuple):
+    """What the critic says of a trajectory, in the rewards' units; the dead as :func:`of_the_team` has them."""
+
+    now: Float[Array, "T E N"]
+    """V(step)."""
+    next: Float[Array, "T E N"]
+    """V(outcome)."""
+    output: Float[Array, "T E N"]
+    """What the critic put out for V(step), in its own units."""
+    after: Carry
+    """Recurrent states after every timestep."""
+
+
+class Batch(NamedTuple):
+    """What is learned from; leaves are [items, L, N ...], carries [items, N, H]."""
+
+    step: Step
+    """With normalised inputs; without reward, discount and last."""
+    action: Array
+    extras: dict[str, Array]
+    """What ``act`` noted, among it ``log_prob``."""
+    advantage: Array
+    target: Array
+    """Value target, in the critic's units."""
+    value: Array
+    """What the critic put out before this update, in its units."""
+    weight: Array
+    """``alive`` in 0..1; :func:`shoal.learning.sgd.shuffled_minibatches` makes each minibatch's add up to one."""
+    carry: Carry
+    """Recurrent states before each item."""
+
+
+def init_coefficients(c: PolicyConfig) -> Coefficients:
+    """The coefficients that the configuration starts from; κ is 0 for an algorithm without a KL penalty."""
+    sigma = c.entropy_coef if c.target_entropy is not None else 1.0
+    return Coefficients(jnp.log(jnp.float32(sigma)), jnp.float32(c.kl_coef if isinstance(c, PpoConfig) else 0.0))
+
+
+def init_learner(
+    spec: EnvSpec,
+    c: ValueConfig,
+    nets: ActorCritic,
+    values: ValueScale,
+    actor_adam: Optimiser,
+    critic_adam: Optimiser,
+    key_actor: PRNGKeyArray,
+    key_critic: PRNGKeyArray,
+) -> Learner:
+    """Fresh parameters, optimisers (by net) and statistics."""
+    policy = Policy(nets.actor.init(key_actor), init_inputs(spec, c.normalise_inputs))
+    critic = nets.critic.init(key_critic)
+    optimiser = ByNet(actor_adam.init(policy.actor), critic_adam.init(critic) if critic else ())
+    statistics = Statistics(values.init(), init_coefficients(c))
+    return Learner(policy, critic, optimiser, statistics, jnp.int32(0))
+
+
+def entropy_coef(c: PolicyConfig, learner: Learner, scale: Scale) -> Float[Array, ""]:
+    """σ of this update: constant, on a line to ``entropy_final``, or where its target has brought it."""
+    if c.target_entropy is not None:
+        return jnp.exp(learner.statistics.coefficients.log_entropy)
+    final = c.entropy_coef if c.entropy_final is None else c.entropy_final
+    return schedules.linear(c.entropy_coef, final, learner.updates * (1.0 / scale.num_updates))
+
+
+def evaluate(spec: EnvSpec, nets: ActorCritic, values: ValueScale, learner: Learner, traj: Trajectory) -> Values:
+    """V of every timestep and of its outcome, under the learner's critic."""
+    seen, stats = nets.evaluate(learner, traj), learner.statistics.value
+    now, then = (values.denormalise(stats, v) for v in (seen.value, seen.next_value))
+    shared = spec.shared_reward
+    value, next_value = of_the_team(now, traj.step.alive, shared), of_the_team(then, traj.outcome.alive, shared)
+    return Values(value, next_value, seen.value, seen.after)
+
+
+def count_targets(values: ValueScale, learner: Learner, target: Array, alive: Array) -> Learner:
+    """Count value targets into the value scale; PopArt rewrites the critic's last layer here."""
+    stats, critic = values.update(learner.statistics.value, learner.critic, target, alive)
+    return learner._replace(critic=critic, statistics=learner.statistics._replace(value=stats))
+
+
+def standardise(
+    kind: Literal["batch", "agent", "none"], advantage: Float[Array, "T E N"], alive: Bool[Array, "T E N"]
+) -> Float[Array, "T E N"]:
+    """Advantages with mean 0 and standard deviation 1 over living agents: of the batch, or of each agent's own."""
+    if kind == "none":
+        return advantage
+    mean, std = mean_and_std(advantage, alive, None if kind == "batch" else (0, 1))
+    return (advantage - mean) / (std + 1e-5)
+
+
+def make_batch(
+    c: ValueConfig,
+    values: ValueScale,
+    learner: Learner,
+    traj: Trajectory,
+    v: Values,
+    advantage: Array,
+    target: Array,
+) -> Batch:
+    """The trajectory as a batch: inputs normalised, targets in the critic's units, chunks with their first carries.
+
+    Args:
+        c: hyper-parameters.
+        values: the critic's scale.
+        learner: with the targets counted.
+        traj: the rollout.
+        v: its values.
+        advantage: what weighs the actions' probabilities [T, E, N].
+        target: of V, in the rewards' units [T, E, N].
+    """
+    alive, stats = traj.step.alive, learner.statistics.value
+    rows = (
+        normalised(learner.policy.inputs, traj.step)._replace(reward=(), discount=(), last=()),  # type: ignore[arg-type]
+        traj.action,
+        traj.extras,
+        advantage,
+        values.normalise(stats, target),
+        # The clip holds the net's own output near where it was; PopArt has just moved that output's unit.
+        values.normalise(stats, v.now) if c.value_norm == "popart" else v.output,
+        alive.astype(jnp.float32),
+    )
+    chunk = c.chunk or 1
+    carry = Carry(*(sgd.chunk_starts(*nets, chunk) for nets in zip(traj.carry, v.after, strict=True)))
+    return Batch(*sgd.items(rows, chunk), carry)  # pyright: ignore[reportCallIssue]
+
+
+def kl_of_update(c: Any, log_ratio: Callable[[Batch], Array], batch: Batch) -> Metrics:
+    """``kl_update``, the mean KL(π_old ‖ π) of an update that is done, for ``kl_target``; without one, nothing.
+
+    Args:
+        c: hyper-parameters.
+        log_ratio: time-major part of a batch -> log π(a|o) − log π_old(a|o) of its actions under the updated policy.
+        batch: what was learned from. Its actions are samples of π_old, and the estimator is the penalty's.
+
+    Source: Schulman et al. 2017, Proximal Policy Optimization Algorithms, section 4: d is computed after the epochs.
+    """
+    if c.kl_target is None:
+        return {}
+    mean = sgd.sums(lambda part: jnp.sum(part.weight * kl_penalty(log_ratio(part))), sgd.whole(batch), c.block)
+    return {"kl_update": mean}
+
+
+def explained_variance(residual: Array, target: Array, alive: Array) -> Float[Array, ""]:
+    """1 − Var(residual) / Var(target) over living agents."""
+    left, spread = mean_and_std(residual, alive)[1], mean_and_std(target, alive)[1]
+    return 1 - (left / jnp.maximum(spread, 1e-6)) ** 2
+
+
+def end_update(
+    spec: EnvSpec, c: PolicyConfig, scale: Scale, learner: Learner, traj: Trajectory, metrics: Metrics
+) -> tuple[Learner, Metrics]:
+    """Adapt σ and κ to their targets, count the inputs into their statistics, and count the update."""
+    coefficients = learner.statistics.coefficients
+    metrics = metrics | {"entropy_coef": entropy_coef(c, learner, scale)}
+    if c.target_entropy is not None:
+        log_entropy = schedules.towards_entropy(
+            coefficients.log_entropy, metrics["entropy"], c.target_entropy, c.target_entropy_rate
+        )
+        coefficients = coefficients._replace(log_entropy=log_entropy)
+    if isinstance(c, PpoConfig) and c.kl_target is not None:
+        metrics["kl_coef"] = coefficients.kl
+        kl = schedules.towards_kl(coefficients.kl, metrics["kl_update"], c.kl_target)
+        coefficients = coefficients._replace(kl=kl)
+    inputs = update_inputs(spec, learner.policy.inputs, traj.step)
+    return learner._replace(
+        policy=learner.policy._replace(inputs=inputs),
+        statistics=learner.statistics._replace(coefficients=coefficients),
+        updates=learner.updates + 1,
+    ), metrics
