@@ -90,8 +90,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:
-        learner = on_policy.init_learner(spec, c, nets, values, critic_adam, critic_adam, *jax.random.split(key))
-        return learner._replace(optimiser=learner.optimiser._replace(actor=()))  # a trust-region step has no memory
+        # A trust-region step has no memory, so actors have no optimiser.
+        return on_policy.init_learner(spec, c, nets, values, None, critic_adam, *jax.random.split(key))
 
     def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         key_order, key_actors, key_critic = jax.random.split(key, 3)

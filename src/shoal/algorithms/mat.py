@@ -119,7 +119,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:
-        return on_policy.init_learner(spec, c, nets, values, adam, adam, *jax.random.split(key))
+        return on_policy.init_learner(spec, c, nets, values, adam, None, *jax.random.split(key))
 
     def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         # VALUES AND ADVANTAGES

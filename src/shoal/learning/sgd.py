@@ -1,12 +1,11 @@
-"""Gradient descent: items, minibatches and blocks of a batch, gradients over all devices, and the loop
-of epochs.
+"""Gradient descent: minibatches and blocks of a batch, gradients over all devices, and the loop of epochs.
 
 A batch is a NamedTuple whose leaves are [items, L, ...]: an item is one timestep of one environment (L = 1), or for
 recurrent nets a chunk of L timesteps; ``carry``, where there is one, holds the recurrent states before each item. Its
-``weight`` marks the rows that count: :func:`minibatches` makes the weights of a minibatch add up to one over all
-devices, and losses are sums over rows times weight. Minibatches may therefore be cut into blocks, and environments into
-shards, without changing a number. Losses receive a part of a batch time-major, leaves [L, items, ...], as networks read
-it.
+``weight`` marks the rows that count: :func:`shuffled_minibatches` makes the weights of a minibatch add up to one over
+all devices, and losses are sums over rows times weight. Minibatches may therefore be cut into blocks, and environments
+into shards, without changing a number. Losses receive a part of a batch time-major, leaves [L, items, ...], as networks
+read it.
 """
 
 from collections.abc import Callable

@@ -79,15 +79,17 @@ def init_learner(
     c: ValueConfig,
     nets: ActorCritic,
     values: ValueScale,
-    actor_adam: Optimiser,
-    critic_adam: Optimiser,
+    actor_adam: Optimiser | None,
+    critic_adam: Optimiser | None,
     key_actor: PRNGKeyArray,
     key_critic: PRNGKeyArray,
 ) -> Learner:
-    """Fresh parameters, optimisers (by net) and statistics."""
+    """Fresh parameters, optimisers' states (by net, empty for an optimiser that is None) and statistics."""
     policy = Policy(nets.actor.init(key_actor), init_inputs(spec, c.normalise_inputs))
     critic = nets.critic.init(key_critic)
-    optimiser = ByNet(actor_adam.init(policy.actor), critic_adam.init(critic) if critic else ())
+    optimiser = ByNet(
+        actor_adam.init(policy.actor) if actor_adam else (), critic_adam.init(critic) if critic_adam else ()
+    )
     statistics = Statistics(values.init(), init_coefficients(c))
     return Learner(policy, critic, optimiser, statistics, jnp.int32(0))
 
