@@ -140,7 +140,7 @@ def test_evaluate(shoal: Callable, run: Path) -> None:
 
 
 def test_replay(shoal: Callable, run: Path, tmp_path: Path) -> None:
-    path = tmp_path / "film.gif"
+    path = tmp_path / "video.gif"
     assert shoal("replay", run, "--output", path, "--episodes", "1", "--seed", "1") == (0, f"{path}\n", "")
     assert path.read_bytes()[:3] == b"GIF"
 
@@ -220,7 +220,7 @@ def test_bad_input(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("evaluate RUN --episodes many", "--episodes cannot be 'many'; it takes INT."),
         ("evaluate RUN RUN", "cannot place"),
         ("replay RUN --seed 2", "no seed 2"),
-        ("replay RUN --output film.bmp", "film.bmp"),
+        ("replay RUN --output video.bmp", "video.bmp"),
         ("curves RUN --metrics retrun", "did you mean 'return'?"),
     ],
 )

@@ -19,7 +19,7 @@ from shoal.environments.wrappers import wrap
 from shoal.errors import InputError
 from shoal.game import HostEnvironment
 from shoal.loading import acting, devices_before, load, made, saved_policy, seed_index
-from shoal.records import curves, replay, report
+from shoal.records import curves, report, video
 from shoal.records.configuration import identity
 from shoal.records.files import dumps, write_text, written_to
 from shoal.rollouts.stepping import importable
@@ -121,7 +121,7 @@ class Run:
         self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool = True, seed: int | None = None
     ) -> Path:
         """Write an animated picture of ``episodes`` episodes; ``seed`` is one of the run's (None: the best)."""
-        replay.check_format(Path(path or "replay.gif"))  # before anything is played
+        video.check_format(Path(path or "replay.gif"))  # before anything is played
         path = written_to(path, self._own_file("replay.gif"))
         choose = seed is None and self.settings.seeds > 1
         judged = (self.evaluation or self.evaluate(64)) if choose else None

@@ -43,7 +43,7 @@ def test_a_run_folder_holds_no_pickle_and_nothing_private(tmp_path: Path, monkey
 
 
 def test_heavy_libraries_are_imported_late():
-    names = "checkpoint curves film log manifest replay report"
+    names = "checkpoint curves animation log manifest report video"
     code = f"import sys, importlib; [importlib.import_module('shoal.records.' + n) for n in {names.split()!r}];"
     code += (
         "print([n for n in ('orbax', 'tensorstore', 'matplotlib', 'tensorboardX', 'scipy.stats') if n in sys.modules])"

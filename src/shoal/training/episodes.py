@@ -1,4 +1,4 @@
-"""One or several episodes step by step, for a picture."""
+"""Record episodes step by step and draw them."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from shoal.game import HostEnvironment
-from shoal.records import replay, report
+from shoal.records import animation, report
 from shoal.records.picture import Frame
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Width
@@ -20,34 +20,34 @@ from shoal.training.stopping import call
 from shoal.types import Algorithm, AnyEnvironment, Box, EnvSpec, Learner, PyTree, Step
 
 SHOWN = 1000
-"""Most steps of an episode that a picture shows, where worker processes would step it: few look at more."""
+"""Largest number of steps recorded of an episode of a host environment."""
 
 LONGEST = 10_000
-"""Most steps of an episode in a device environment that are recorded for a picture."""
+"""Largest number of steps recorded of an episode of a device environment."""
 
 
-class Episode(NamedTuple):
-    """One episode, for a picture."""
+class RecordedEpisode(NamedTuple):
+    """One episode, to be drawn."""
 
     states: list[PyTree]
-    """A device environment's states, one more than there are steps."""
+    """T + 1 states of a device environment; empty for a host environment."""
     frames: list[Frame] | None
-    """What each moment looks like, one more than there are steps; None where nobody can draw it."""
+    """T + 1 pictures; None if the environment has no renderer."""
     actions: np.ndarray
     """[T, N] or [T, N, A]."""
     rewards: np.ndarray
     """[T, N]."""
     metrics: dict[str, float]
-    """Each of ``EnvSpec.metrics`` that is known; empty where the episode did not end."""
+    """The finite values of ``EnvSpec.metrics``; empty if the episode did not end."""
 
 
 def record(
     env: AnyEnvironment, algorithm: Algorithm, learner: Learner, key: Key[Array, ""], episodes: int, greedy: bool = True
-) -> list[Episode]:
-    """Play ``episodes`` episodes with one seed's policy (learner leaves have no axis of seeds).
+) -> list[RecordedEpisode]:
+    """Play ``episodes`` episodes with one seed's policy (the learner's leaves have no seed axis).
 
     Raises:
-        InputError: there is no episode to play.
+        InputError: ``episodes`` is below 1.
     """
     check_episodes(episodes)
     keys = jax.random.split(key, episodes)
@@ -56,62 +56,64 @@ def record(
             return [_recorded(rollout, algorithm, learner, key, greedy) for key in keys]
     space = env.spec.action
 
-    def first_moment(key: Array) -> tuple[PyTree, Step, PyTree]:
+    def reset(key: Array) -> tuple[PyTree, Step, PyTree]:
         state, step = env.reset(key)
         return state, batched(step), algorithm.initial_carry(1)
 
     def batched(step: Step) -> Step:
         return jax.tree.map(lambda x: x[None], step._replace(metrics=()))
 
-    def moment(loop: tuple, key: Array) -> tuple[tuple, tuple]:
+    def step_once(loop: tuple, key: Array) -> tuple[tuple, tuple]:
         state, step, carry = loop
         key_act, key_step = jax.random.split(key)
         carry, action, _ = algorithm.act(learner, carry, step, key_act, greedy)
         sent = jnp.clip(action, space.low, space.high) if isinstance(space, Box) else action
         state, outcome = env.step(key_step, state, sent[0])
-        noted = (state, sent[0], outcome.reward, outcome.last, outcome.metrics)
-        return (state, batched(outcome), carry), noted
+        recorded = (state, sent[0], outcome.reward, outcome.last, outcome.metrics)
+        return (state, batched(outcome), carry), recorded
 
     def play(key: Array) -> tuple:
         key_reset, key_play = jax.random.split(key)
-        start = first_moment(key_reset)
-        return start[0], jax.lax.scan(moment, start, jax.random.split(key_play, min(env.spec.horizon, LONGEST)))[1]
+        start = reset(key_reset)
+        return start[0], jax.lax.scan(step_once, start, jax.random.split(key_play, min(env.spec.horizon, LONGEST)))[1]
 
-    def cut(played: tuple) -> Episode:
+    def cut(played: tuple) -> RecordedEpisode:
         first, (states, actions, rewards, last, metrics) = jax.device_get(played)
         length = int(np.argmax(last)) + 1 if last.any() else len(last)
-        stands = [first] + [jax.tree.map(lambda x, t=t: x[t], states) for t in range(length)]
-        frames = None if env.render is None else [env.render(state) for state in stands]
-        told = metrics[length - 1] if last.any() and env.spec.metrics else ()
-        return Episode(stands, frames, actions[:length], rewards[:length], _known(env.spec, told))
+        states = [first] + [jax.tree.map(lambda x, t=t: x[t], states) for t in range(length)]
+        frames = None if env.render is None else [env.render(state) for state in states]
+        final = metrics[length - 1] if last.any() and env.spec.metrics else ()
+        return RecordedEpisode(states, frames, actions[:length], rewards[:length], _known(env.spec, final))
 
-    run = jax.jit(play)  # compiled once, however many episodes
+    run = jax.jit(play)  # compiled once for all episodes
     return [cut(call(run, key)) for key in keys]
 
 
-def _recorded(rollout: HostRollout, algorithm: Algorithm, learner: Learner, key: Array, greedy: bool) -> Episode:
+def _recorded(
+    rollout: HostRollout, algorithm: Algorithm, learner: Learner, key: Array, greedy: bool
+) -> RecordedEpisode:
     """One episode of the only game of ``rollout``."""
     one = jax.tree.map(lambda x: x[None], learner)
-    frames, actions, rewards, told = [], [], [], ()
-    for look, action, outcome in rollout.watch(algorithm.act, one, key[None], greedy):
-        frames.append(look)
+    frames, actions, rewards, metrics = [], [], [], ()
+    for frame, action, outcome in rollout.watch(algorithm.act, one, key[None], greedy):
+        frames.append(frame)
         if action is not None and outcome is not None:
             actions.append(action)
             rewards.append(outcome.reward)
-            told = outcome.metrics if outcome.last else ()
+            metrics = outcome.metrics if outcome.last else ()
         if len(actions) == SHOWN:
             break
-    seen = None if any(frame is None for frame in frames) else frames
-    return Episode([], seen, np.stack(actions), np.stack(rewards), _known(rollout.env.spec, told))
+    drawn = None if any(frame is None for frame in frames) else frames
+    return RecordedEpisode([], drawn, np.stack(actions), np.stack(rewards), _known(rollout.env.spec, metrics))
 
 
 def _known(spec: EnvSpec, values: Sequence[Any] | np.ndarray) -> dict[str, float]:
-    """The metrics of an episode by name, without those that are not known; ``values`` is empty if it did not end."""
+    """The finite metrics of an episode by name; ``values`` is empty if it did not end."""
     return {name: float(x) for name, x in zip(spec.metrics, values, strict=False) if np.isfinite(x)}
 
 
-def draw(played: Sequence[Episode], spec: EnvSpec, path: Path, title: str) -> Path:
-    """Write an animated picture of episodes.
+def draw(played: Sequence[RecordedEpisode], spec: EnvSpec, path: Path, title: str) -> Path:
+    """Write an animated picture of recorded episodes.
 
     Raises:
         WriteError: it cannot be written.
@@ -119,7 +121,7 @@ def draw(played: Sequence[Episode], spec: EnvSpec, path: Path, title: str) -> Pa
     drawn = all(episode.frames for episode in played)
     frames = [frame for episode in played for frame in episode.frames or ()] if drawn else None
     rewards = [np.pad(e.rewards, ((drawn, 0), (0, 0))) for e in played]
-    return replay.animate(
+    return animation.animate(
         frames,
         np.concatenate(rewards),
         path,

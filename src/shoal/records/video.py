@@ -1,4 +1,4 @@
-"""Pictures into files: an animated GIF, an MP4 through ffmpeg, or a sheet of stills."""
+"""Encode pictures as an animated GIF, as an MP4 through ffmpeg, or as a contact sheet."""
 
 import io
 import shutil
@@ -15,7 +15,7 @@ from shoal.records.files import replacing, write_bytes
 from shoal.records.picture import INK, PAPER, WHITE, font
 
 _COLOURS = 128
-"""A GIF has one palette for all its frames, so that still parts do not flicker; fewer colours make a smaller file."""
+"""All frames of a GIF share one palette, which avoids flicker; fewer colours make a smaller file."""
 _STILLS = 12
 _GAP, _MARGIN, _TITLE = 12, 14, 32
 
@@ -32,12 +32,12 @@ def check_format(path: Path) -> None:
         raise InputError("Writing .mp4 needs the program ffmpeg, which is not installed; a .gif needs nothing.")
 
 
-def write_film(path: Path, images: Sequence[Image.Image], seconds: Sequence[float]) -> None:
-    """Write ``images``, each shown for its ``seconds``; as ``.png``, a sheet of at most a dozen of them.
+def write_video(path: Path, images: Sequence[Image.Image], seconds: Sequence[float]) -> None:
+    """Write ``images``, each shown for its ``seconds``; a ``.png`` is a contact sheet of at most 12 of them.
 
     Raises:
         InputError: see :func:`check_format`; or ffmpeg failed.
-        WriteError: the disk is full, or there is no such folder.
+        WriteError: the disk is full, or the folder does not exist.
     """
     check_format(path)
     if path.suffix == ".png":
@@ -50,7 +50,7 @@ def write_film(path: Path, images: Sequence[Image.Image], seconds: Sequence[floa
 
 
 def write_sheet(path: Path, images: Sequence[Image.Image], columns: int, title: str = "") -> None:
-    """Write pictures in rows of ``columns`` as one PNG.
+    """Write pictures as one PNG, ``columns`` per row.
 
     Raises:
         InputError: their sizes differ.
@@ -78,7 +78,7 @@ def _write_gif(path: Path, images: Sequence[Image.Image], seconds: Sequence[floa
     for i, image in enumerate(samples):
         strip.paste(image, (0, i * image.height))
     averages = np.asarray(strip.quantize(_COLOURS, method=Image.Quantize.MEDIANCUT).getpalette()).reshape(-1, 3)
-    exact = np.asarray([WHITE, PAPER, INK])  # an average in their place would tint the page around the picture
+    exact = np.asarray([WHITE, PAPER, INK])  # quantised, they would tint the background
     far = np.abs(averages[:, None] - exact).max(axis=2).min(axis=1) > 10
     palette = Image.new("P", (1, 1))
     palette.putpalette(np.concatenate([exact, averages[far]]).ravel().tolist())
@@ -102,7 +102,7 @@ def _save(path: Path, image: Image.Image, kind: str, **options: Any) -> None:
 
 
 def _write_mp4(path: Path, images: Sequence[Image.Image], seconds: Sequence[float]) -> None:
-    """Frames of the shortest duration through a pipe; longer ones are repeated. H.264 wants even sides."""
+    """Pipe the frames to ffmpeg; one shown longer than the shortest is repeated. H.264 requires even sides."""
     tick = min(seconds)
     width, height = (side - side % 2 for side in images[0].size)
     command = ["ffmpeg", "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"]
@@ -114,5 +114,5 @@ def _write_mp4(path: Path, images: Sequence[Image.Image], seconds: Sequence[floa
     with replacing(path) as beside:
         done = subprocess.run([*command, str(beside)], input=data, capture_output=True, check=False)
         if done.returncode:
-            said = " ".join(done.stderr.decode(errors="replace").split())
-            raise InputError(f"ffmpeg could not write {path.name!r}: {said}")
+            message = " ".join(done.stderr.decode(errors="replace").split())
+            raise InputError(f"ffmpeg could not write {path.name!r}: {message}")

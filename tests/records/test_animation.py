@@ -1,4 +1,4 @@
-"""Replays have one picture per moment, each different, with discs, rings, trails and returns where they belong."""
+"""Animations have one picture per timestep, with discs, rings, trails and returns at their places."""
 
 import time
 from itertools import pairwise
@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 
 from shoal.errors import InputError
-from shoal.records import film, replay
+from shoal.records import animation, video
+from shoal.records.animation import animate, contact_sheet
 from shoal.records.picture import PAPER, draw, rgb
-from shoal.records.replay import animate, contact_sheet
 from shoal.records.report import result_text
-from shoal.records.strips import Strips
+from shoal.records.timeline import Timeline
 from shoal.types import Scene
 
 BLUE, RED = (0.0, 0.447, 0.698), (0.835, 0.369, 0.0)
@@ -95,7 +95,7 @@ def two_episodes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]
     return path, time.monotonic() - start
 
 
-def test_a_gif_has_every_moment(two_episodes: tuple[Path, float]):
+def test_a_gif_has_every_timestep(two_episodes: tuple[Path, float]):
     path, seconds = two_episodes
     assert seconds < 5 and path.stat().st_size < 1_000_000
     pictures, durations = read(path)
@@ -114,13 +114,13 @@ def test_the_trail_starts_anew_with_an_episode(two_episodes: tuple[Path, float])
 
 def test_the_return_runs_per_episode_and_by_the_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     seen: list[tuple[str, float]] = []
-    panel = replay._panel
+    panel = animation._panel
 
     def spy(body, title, clock, returns, now, caption):
         seen.append((clock, float(returns[now])))
         return panel(body, title, clock, returns, now, caption)
 
-    monkeypatch.setattr(replay, "_panel", spy)
+    monkeypatch.setattr(animation, "_panel", spy)
     frames, paid = [scene(t) for t in range(4)], np.array([[0, 0], [1, 2], [0, 0], [3, -1.0]])
     animate(frames, paid, tmp_path / "a.gif", first=[True, False, True, False])
     assert seen == [
@@ -139,13 +139,13 @@ def test_the_return_runs_per_episode_and_by_the_score(tmp_path: Path, monkeypatc
 
 def test_the_title_says_how_each_episode_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     titles: list[str] = []
-    panel = replay._panel
+    panel = animation._panel
 
     def spy(body, title, clock, returns, now, caption):
         titles.append(title)
         return panel(body, title, clock, returns, now, caption)
 
-    monkeypatch.setattr(replay, "_panel", spy)
+    monkeypatch.setattr(animation, "_panel", spy)
     frames, first = [scene(t) for t in range(4)], [True, False, True, False]
     results = [result_text({"won": 1.0, "kills": 3.0}), result_text({"won": 0.0})]
     animate(frames, None, tmp_path / "won.png", title="Team", first=first, results=results)
@@ -159,10 +159,10 @@ def test_the_title_says_how_each_episode_ended(tmp_path: Path, monkeypatch: pyte
 
 def test_the_view_of_an_episode_does_not_jump():
     frames = [scene(0, 1.2), scene(1, 2.4), scene(2, 1.2)]
-    stage = replay._Stage(frames, 200)
+    renderer = animation._FrameRenderer(frames, 200)
     for t in range(3):
-        assert far(at(stage.draw(t, 0, 3), *frames[t].centres[0], extent=2.4), rgb(np.array(BLUE))) == 0
-    assert far(at(stage.draw(0, 0, 1), *frames[0].centres[0], extent=1.2), rgb(np.array(BLUE))) == 0
+        assert far(at(renderer.draw(t, 0, 3), *frames[t].centres[0], extent=2.4), rgb(np.array(BLUE))) == 0
+    assert far(at(renderer.draw(0, 0, 1), *frames[0].centres[0], extent=1.2), rgb(np.array(BLUE))) == 0
 
 
 def test_captions_take_a_line_only_where_there_are_any(tmp_path: Path):
@@ -188,10 +188,10 @@ def test_arrays_are_frames_too(tmp_path: Path):
 
 
 @pytest.mark.parametrize("actions", [np.arange(20).reshape(10, 2) % 5, np.linspace(-1, 1, 60).reshape(10, 2, 3)])
-def test_without_frames_strips_fill_from_left_to_right(tmp_path: Path, actions: np.ndarray):
+def test_without_frames_a_timeline_fills_from_left_to_right(tmp_path: Path, actions: np.ndarray):
     for drawn, paid in ((actions, None), (None, rewards(10)), (actions, rewards(10))):
-        animate(None, paid, tmp_path / "strips.gif", actions=drawn, names=("scout_0", "scout_1"))
-        pictures, _ = read(tmp_path / "strips.gif")
+        animate(None, paid, tmp_path / "timeline.gif", actions=drawn, names=("scout_0", "scout_1"))
+        pictures, _ = read(tmp_path / "timeline.gif")
         assert len(pictures) == 10
         body = [picture[15:70].astype(int) for picture in pictures]
         right = [np.flatnonzero((np.abs(b - body[0]).max(2) > 8).any(0)).max() for b in body[1:]]
@@ -199,13 +199,13 @@ def test_without_frames_strips_fill_from_left_to_right(tmp_path: Path, actions: 
 
 
 def test_a_discrete_action_has_its_colour():
-    strips = Strips(np.array([[0, 1], [1, 1]]), None, None, 300)
-    picture = strips.draw(1, 0, 2)
-    colours = [[picture.getpixel((x, y)) for x in (strips.gutter + 9, 280)] for y in (15, 55)]
+    timeline = Timeline(np.array([[0, 1], [1, 1]]), None, None, 300)
+    picture = timeline.draw(1, 0, 2)
+    colours = [[picture.getpixel((x, y)) for x in (timeline.gutter + 9, 280)] for y in (15, 55)]
     assert colours[0][0] != colours[0][1] == colours[1][0] == colours[1][1]
 
 
-def test_strips_show_which_action_and_whose_reward(tmp_path: Path):
+def test_the_timeline_shows_actions_and_rewards(tmp_path: Path):
     def last(actions: np.ndarray, paid: np.ndarray | None) -> np.ndarray:
         animate(None, paid, tmp_path / "x.gif", actions=actions)
         return read(tmp_path / "x.gif")[0][-1]
@@ -215,7 +215,7 @@ def test_strips_show_which_action_and_whose_reward(tmp_path: Path):
     other[2, 1] = 1
     assert (last(base, None) != last(other, None)).any()
     team = np.array([[1.0, 1.0], [-1, -1], [0, 0], [2, 2]])
-    assert last(base, team).shape != last(base, team * [1, 2]).shape  # one strip where the team shares its reward
+    assert last(base, team).shape != last(base, team * [1, 2]).shape  # one row for a shared reward
 
 
 @pytest.mark.parametrize("length", [450, 470, 1111, 5000])
@@ -224,26 +224,26 @@ def test_an_episode_with_more_steps_than_columns(tmp_path: Path, length: int):
     actions = np.repeat([[0], [3]], (length // 2, length - length // 2), axis=0)
     paid = np.zeros((length, 1))
     paid[length // 4] = -2.0
-    strips = Strips(actions, paid, None, 480)
-    picture = np.asarray(strips.draw(length - 1, 0, length)).astype(int)
-    row = picture[15, strips.gutter + 1 : 466]
+    timeline = Timeline(actions, paid, None, 480)
+    picture = np.asarray(timeline.draw(length - 1, 0, length)).astype(int)
+    row = picture[15, timeline.gutter + 1 : 466]
     assert len(np.unique(row, axis=0)) == 2 and not (np.diff(row, axis=0) != 0).any(1).sum() > 1
     assert abs(np.flatnonzero((np.diff(row, axis=0) != 0).any(1))[0] - len(row) / 2) <= 2
-    bar = np.flatnonzero((picture[:, strips.gutter + 1 : 466] == (213, 94, 0)).all(2).any(0))
+    bar = np.flatnonzero((picture[:, timeline.gutter + 1 : 466] == (213, 94, 0)).all(2).any(0))
     assert len(bar) >= 1 and np.abs(bar - len(row) / 4).max() <= 2
-    half = np.asarray(strips.draw(length // 3, 0, length)).astype(int)[15, strips.gutter + 1 : 466]
+    half = np.asarray(timeline.draw(length // 3, 0, length)).astype(int)[15, timeline.gutter + 1 : 466]
     filled = np.flatnonzero((half != 255).any(1))
     assert filled.min() == 0 and abs(filled.max() - len(row) / 3) <= 2
     animate(None, paid, tmp_path / "long.gif", actions=actions)
     pictures, _ = read(tmp_path / "long.gif")
-    assert 100 < len(pictures) <= strips.columns
+    assert 100 < len(pictures) <= timeline.columns
 
 
 def test_the_most_frequent_action_of_a_column_is_drawn():
     actions = np.array([[0], [5], [5], [5], [5]] * 400)
-    strips, plain = Strips(actions, None, None, 480), Strips(np.full((3, 1), 5), None, None, 480)
-    drawn, wanted = strips.draw(1999, 0, 2000), plain.draw(2, 0, 3)
-    assert {drawn.getpixel((x, 15)) for x in range(strips.gutter + 1, 466, 7)} == {
+    timeline, plain = Timeline(actions, None, None, 480), Timeline(np.full((3, 1), 5), None, None, 480)
+    drawn, wanted = timeline.draw(1999, 0, 2000), plain.draw(2, 0, 3)
+    assert {drawn.getpixel((x, 15)) for x in range(timeline.gutter + 1, 466, 7)} == {
         wanted.getpixel((plain.gutter + 5, 15))
     }
 
@@ -255,8 +255,8 @@ def test_long_names_and_rewards_that_are_no_numbers_are_drawn(tmp_path: Path, ac
     assert len(read(tmp_path / "x.gif")[0]) == 5
 
 
-def test_of_a_very_long_episode_moments_at_equal_intervals_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("shoal.records.replay.MOMENTS", 6)
+def test_a_very_long_episode_is_subsampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("shoal.records.animation.MAX_FRAMES", 6)
     shades = np.arange(26, dtype=np.uint8)[:, None, None, None] * 9
     animate(np.broadcast_to(shades, (26, 32, 32, 3)), None, tmp_path / "x.gif", size=32)
     pictures, _ = read(tmp_path / "x.gif")
@@ -266,8 +266,8 @@ def test_of_a_very_long_episode_moments_at_equal_intervals_are_shown(tmp_path: P
 
 def test_a_sheet_shows_frames_at_equal_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     steps: list[str] = []
-    captioned = replay._captioned
-    monkeypatch.setattr(replay, "_captioned", lambda body, text: steps.append(text) or captioned(body, text))
+    captioned = animation._captioned
+    monkeypatch.setattr(animation, "_captioned", lambda body, text: steps.append(text) or captioned(body, text))
     frames = [scene(t) for t in range(26)]
     contact_sheet(frames, tmp_path / "sheet.png", columns=6, title="Spread")
     assert steps == [f"step {t}" for t in (0, 5, 10, 15, 20, 25)]
@@ -289,12 +289,12 @@ def test_mp4_goes_through_ffmpeg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     stand_in.write_text('#!/bin/sh\nfor last; do :; done\n/bin/cat > "$last"\n')
     stand_in.chmod(0o755)
     images = [Image.new("RGB", (5, 4)), Image.new("RGB", (5, 4), (255, 0, 0))]
-    film.write_film(tmp_path / "x.mp4", images, [0.1, 0.3])
+    video.write_video(tmp_path / "x.mp4", images, [0.1, 0.3])
     data = (tmp_path / "x.mp4").read_bytes()
-    assert data == bytes(4 * 4 * 3) + bytes([255, 0, 0]) * 16 * 3  # even sides; the last moment three times as long
+    assert data == bytes(4 * 4 * 3) + bytes([255, 0, 0]) * 16 * 3  # even sides; the last frame three times as long
     stand_in.write_text("#!/bin/sh\necho no such codec >&2\nexit 1\n")
     with pytest.raises(InputError, match=r"ffmpeg could not write 'x.mp4': no such codec"):
-        film.write_film(tmp_path / "x.mp4", images, [0.1, 0.3])
+        video.write_video(tmp_path / "x.mp4", images, [0.1, 0.3])
 
 
 def test_bad_requests_are_one_sentence(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Replays: an animated picture of episodes, with trails, a step counter and the running team return."""
+"""Animated pictures of episodes, with trails, a step counter and the running team return."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -10,17 +10,17 @@ from jaxtyping import Bool, Float, Shaped
 from PIL import Image, ImageDraw
 
 from shoal.errors import InputError
-from shoal.records.film import check_format, write_film, write_sheet
 from shoal.records.picture import EDGE, FAINT, INK, OVERSAMPLING, TRAIL, WHITE, Frame, draw, font
-from shoal.records.strips import Strips
+from shoal.records.timeline import Timeline
+from shoal.records.video import check_format, write_sheet, write_video
 from shoal.types import Scene
 
 _MARGIN, _LINE, _SPARK = 14, 22, 30
 _ACCENT = (0, 114, 178)
 _LAST_FRAME_SECONDS = 1.2
 
-MOMENTS = 1000
-"""Most pictures of one episode: of a longer one they show so many moments, at equal intervals."""
+MAX_FRAMES = 1000
+"""Largest number of frames per episode; a longer episode is subsampled at equal intervals."""
 
 
 def animate(
@@ -37,23 +37,23 @@ def animate(
     names: tuple[str, ...] | None = None,
     size: int = 480,
 ) -> Path:
-    """Write one or several episodes as a picture that moves: ``.gif``, ``.mp4`` (needs ffmpeg), or a ``.png`` sheet.
+    """Write one or several episodes as ``.gif``, ``.mp4`` (needs ffmpeg), or a ``.png`` contact sheet.
 
-    Of an episode longer than :data:`MOMENTS` frames, or than strips have columns, every so many moments are shown.
+    An episode of more than :data:`MAX_FRAMES` frames, or more than the timeline has columns, is subsampled.
 
     Args:
-        frames: what each moment looks like, Scenes or RGB arrays of one size; None draws ``actions`` and ``rewards``
-            over time instead.
-        rewards: ``rewards[t]`` was earned on arriving at ``frames[t]``, zero where an episode starts. One row fewer
-            than frames is taken to lack the first. Without frames, ``rewards[t]`` is what ``actions[t]`` earned.
+        frames: one per timestep, Scenes or RGB arrays of one size; None draws a timeline of ``actions`` and
+            ``rewards`` instead.
+        rewards: ``rewards[t]`` is received on arriving at ``frames[t]``, zero where an episode starts. With one row
+            fewer than frames, the first is taken to be missing. Without frames, ``rewards[t]`` follows ``actions[t]``.
         path: where to write; the suffix chooses the format.
         fps: frames per second.
-        title: stands above the picture.
-        actions: drawn only where there are no frames.
-        first: True where an episode starts; by default all is one episode.
-        results: how each episode ended, for example "won"; stands behind the title, where it is not empty.
-        score: how N rewards make the team's number, as in ``EnvSpec.score``.
-        names: the agents' names, for the strips.
+        title: printed above the picture.
+        actions: drawn only if there are no frames.
+        first: True where an episode starts; by default all frames are one episode.
+        results: each episode's result, for example "won", printed after the title; may be empty.
+        score: how the rewards of N agents are combined, as in ``EnvSpec.score``.
+        names: the agents' names, for the timeline.
         size: width of the picture in pixels.
 
     Returns:
@@ -67,10 +67,10 @@ def animate(
     if rewards is not None and rewards.ndim != 2:
         raise InputError(f"rewards must be [T, N], not {rewards.shape}.")
     if frames is None:
-        strips = Strips(actions, rewards, names, size)
-        length, body, most = strips.length, strips.draw, min(strips.columns, MOMENTS)
+        timeline = Timeline(actions, rewards, names, size)
+        length, body, most = timeline.length, timeline.draw, min(timeline.columns, MAX_FRAMES)
     else:
-        length, body, most = len(frames), _Stage(frames, size).draw, MOMENTS
+        length, body, most = len(frames), _FrameRenderer(frames, size).draw, MAX_FRAMES
         if rewards is not None and len(rewards) == length - 1:
             rewards = np.concatenate([np.zeros_like(rewards[:1]), rewards])
     if length == 0:
@@ -86,17 +86,16 @@ def animate(
     for number, (start, stop) in enumerate(episodes):
         returns = None if team is None else np.cumsum(team[start:stop])
         heading = " · ".join(text for text in (title, results[number]) if text) or " " * any(results)  # all of one size
-        for moment in np.unique(np.linspace(start, stop - 1, min(stop - start, most)).round().astype(int)).tolist():
-            before = 0 if frames is None else 1  # the first frame shows the moment before any step
-            clock = f"step {moment - start + 1 - before} of {stop - start - before}"
+        for t in np.unique(np.linspace(start, stop - 1, min(stop - start, most)).round().astype(int)).tolist():
+            before = 0 if frames is None else 1  # the first frame precedes the first step
+            clock = f"step {t - start + 1 - before} of {stop - start - before}"
             if len(episodes) > 1:
                 clock = f"episode {number + 1} of {len(episodes)}   {clock}"
-            picture = body(moment, start, stop)
-            images.append(_panel(picture, heading, clock, returns, moment - start, captions[moment]))
-            seconds.append(_LAST_FRAME_SECONDS if moment == stop - 1 else 1 / fps)
+            images.append(_panel(body(t, start, stop), heading, clock, returns, t - start, captions[t]))
+            seconds.append(_LAST_FRAME_SECONDS if t == stop - 1 else 1 / fps)
     if len({image.size for image in images}) > 1:
         raise InputError("The frames of a replay must all have one size.")
-    write_film(Path(path), images, seconds)
+    write_video(Path(path), images, seconds)
     return Path(path)
 
 
@@ -112,11 +111,11 @@ def contact_sheet(
     """Write ``columns × rows`` frames of one episode, at equal intervals from the first to the last, as one ``.png``.
 
     Args:
-        frames: Scenes (with trails since the start) or RGB arrays of one size; each stands above its index.
+        frames: Scenes (with trails since the start) or RGB arrays of one size; each is captioned with its index.
         path: where to write.
         columns: pictures side by side.
         rows: lines of pictures.
-        title: stands above all.
+        title: printed above all.
         size: width of each picture in pixels.
 
     Returns:
@@ -130,23 +129,23 @@ def contact_sheet(
     if Path(path).suffix != ".png":
         raise InputError(f"A contact sheet is a .png file, not {Path(path).name!r}.")
     chosen = np.unique(np.linspace(0, len(frames) - 1, min(columns * rows, len(frames))).round().astype(int))
-    stage = _Stage(frames, size)
-    images = [_captioned(stage.draw(int(t), 0, len(frames)), f"step {t}") for t in chosen]
+    renderer = _FrameRenderer(frames, size)
+    images = [_captioned(renderer.draw(int(t), 0, len(frames)), f"step {t}") for t in chosen]
     write_sheet(Path(path), images, columns, title)
     return Path(path)
 
 
-class _Stage:
-    """Draws frames of one run; the view of an episode's Scenes is as wide as its widest, so that it never jumps."""
+class _FrameRenderer:
+    """Draws frames; all Scenes of an episode share the extent of its widest Scene, so that the view does not jump."""
 
     def __init__(self, frames: Sequence[Frame] | np.ndarray, size: int):
         self.frames, self.size = frames, size
 
-    def draw(self, moment: int, start: int, stop: int) -> Image.Image:
+    def draw(self, t: int, start: int, stop: int) -> Image.Image:
         episode = [frame for frame in self.frames[start:stop] if isinstance(frame, Scene)]
-        past = [frame for frame in self.frames[max(start, moment - TRAIL) : moment] if isinstance(frame, Scene)]
+        past = [frame for frame in self.frames[max(start, t - TRAIL) : t] if isinstance(frame, Scene)]
         extent = max((scene.extent for scene in episode), default=None)
-        return draw(self.frames[moment], self.size, past, extent)
+        return draw(self.frames[t], self.size, past, extent)
 
 
 def _episodes(first: Bool[np.ndarray, " frames"] | Sequence[bool] | None, length: int) -> list[tuple[int, int]]:
@@ -158,7 +157,7 @@ def _episodes(first: Bool[np.ndarray, " frames"] | Sequence[bool] | None, length
 
 
 def _captions(frames: Sequence[Frame] | np.ndarray | None, length: int) -> list[str | None]:
-    """Each frame's caption; all None where no frame has one, so that no line is kept free for it."""
+    """Each frame's caption; all None if no frame has one, so that no line is reserved for it."""
     texts = [frame.caption if isinstance(frame, Scene) else "" for frame in (() if frames is None else frames)]
     return list(texts) if any(texts) else [None] * length
 
@@ -166,7 +165,7 @@ def _captions(frames: Sequence[Frame] | np.ndarray | None, length: int) -> list[
 def _panel(
     body: Image.Image, title: str, clock: str, returns: np.ndarray | None, now: int, caption: str | None
 ) -> Image.Image:
-    """The picture between its title and what is known of the episode so far."""
+    """The picture with its title above, and step, caption and return below."""
     head = _MARGIN + (_LINE + 6 if title else 0)
     foot = 8 + _LINE * (1 + (caption is not None)) + (_SPARK if returns is not None else 0) + 6
     image = Image.new("RGB", (body.width + 2 * _MARGIN, head + body.height + foot), WHITE)
@@ -188,7 +187,7 @@ def _panel(
 
 
 def _spark(size: tuple[int, int], returns: np.ndarray, now: int) -> Image.Image:
-    """The return so far as a small line, on the scale of the whole episode; the grey line is zero."""
+    """The return so far as a sparkline, on the scale of the whole episode; the grey line is zero."""
     width, height = (side * OVERSAMPLING for side in size)
     dot = 3 * OVERSAMPLING
     low, high = min(0.0, float(returns.min())), max(0.0, float(returns.max()))
@@ -200,7 +199,7 @@ def _spark(size: tuple[int, int], returns: np.ndarray, now: int) -> Image.Image:
     image = Image.new("RGB", (width, height), WHITE)
     pen = ImageDraw.Draw(image)
     pen.line([at(0, 0.0), at(len(returns) - 1, 0.0)], EDGE, OVERSAMPLING)
-    shown = sorted({*range(0, now, max(1, len(returns) // size[0])), now})  # a point for each column at the most
+    shown = sorted({*range(0, now, max(1, len(returns) // size[0])), now})  # at most one point per column
     pen.line([at(t, float(returns[t])) for t in shown], _ACCENT, 2 * OVERSAMPLING, joint="curve")
     x, y = at(now, float(returns[now]))
     pen.ellipse((x - dot, y - dot, x + dot, y + dot), _ACCENT)

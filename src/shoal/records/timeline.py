@@ -1,4 +1,4 @@
-"""An episode without a picture: each agent's actions and rewards over time, as strips that fill from left to right."""
+"""A timeline of each agent's actions and rewards, for environments without a renderer."""
 
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ _GAP = 10
 
 
 class Cell(NamedTuple):
-    """What is drawn side by side: the steps that stand in one place, mostly one."""
+    """A range of timesteps (usually one) and the pixel columns that show it."""
 
     steps: slice
     left: int
@@ -34,16 +34,16 @@ class Cell(NamedTuple):
     """The column after the last; above ``left``."""
 
 
-class Strips:
-    """Draws moments of a run of ``T`` steps; row t holds the actions at t and the rewards they earned.
+class Timeline:
+    """Draws a timeline of ``T`` steps that fills from left to right; row t holds the actions at t and their rewards.
 
-    Discrete actions are coloured cells with their number; real ones one thin row per dimension, from orange (the
-    lowest) through white (0) to blue. Rewards are bars around a zero line, one strip for all agents where they always
-    agree. Where an episode has more steps than the picture has columns, a column shows several of them: the most
-    frequent discrete action, or the real action and the reward of the largest size.
+    Discrete actions are coloured cells with their number; continuous ones one thin row per dimension, from orange (the
+    lowest) through white (0) to blue. Rewards are bars around a zero line, in one row for all agents if they are always
+    equal. If an episode has more steps than the picture has columns, a column shows several steps: the most frequent
+    discrete action, or the continuous action and the reward of the largest magnitude.
 
     Raises:
-        InputError: the arrays' shapes do not fit together, or there is neither.
+        InputError: the arrays' shapes do not match, or both are None.
     """
 
     def __init__(
@@ -74,22 +74,22 @@ class Strips:
 
     @property
     def columns(self) -> int:
-        """How many steps of one episode can stand side by side."""
+        """Width of the timeline in pixels: the largest number of steps that can be shown."""
         return max(self.size - 12 - self.gutter, 1)
 
-    def draw(self, moment: int, start: int, stop: int) -> Image.Image:
-        """The episode of rows ``start`` to ``stop`` (exclusive), filled up to and including ``moment``."""
+    def draw(self, t: int, start: int, stop: int) -> Image.Image:
+        """The episode of rows ``start`` to ``stop`` (exclusive), filled up to and including step ``t``."""
         if self._drawn[0] != (start, stop):
             cells = self._cells(start, stop)
             self._drawn = (start, stop), cells, self._picture([]), self._picture(cells)
         _, cells, empty, full = self._drawn
-        right = next(cell.right for cell in cells if moment < cell.steps.stop)
+        right = next(cell.right for cell in cells if t < cell.steps.stop)
         image = empty.copy()
         image.paste(full.crop((0, 0, right, full.height)))
         return image
 
     def _picture(self, cells: list[Cell]) -> Image.Image:
-        """The strips of all agents, with these cells filled."""
+        """The rows of all agents, with these cells filled."""
         own_rewards = self.rewards is not None and not self.shared
         rows = (self.actions is not None) + own_rewards
         block = rows * self.row + _GAP
@@ -114,7 +114,7 @@ class Strips:
         return image
 
     def _cells(self, start: int, stop: int) -> list[Cell]:
-        """An episode's steps, by the columns of pixels that they fill."""
+        """An episode's steps, grouped by pixel column."""
         edges = self.gutter + np.linspace(0, self.columns, stop - start + 1).round().astype(int)
         lefts, begins = np.unique(edges[:-1], return_index=True)
         ends, rights = [*begins[1:], stop - start], [*lefts[1:], edges[-1]]
@@ -143,7 +143,7 @@ class Strips:
                 pen.rectangle((left, upper, right, max(lower - 1, upper)), fill=shade)
 
     def _bars(self, pen: ImageDraw.ImageDraw, cells: list[Cell], top: int, height: int, agent: int) -> None:
-        """Bars on one scale for all agents and steps, which the right edge states."""
+        """Bars on one scale for all agents and steps; its ends are printed on the left."""
         assert self.rewards is not None
         low, high = min(0.0, float(self.rewards.min())), max(0.0, float(self.rewards.max()))
         span = (high - low) or 1.0
@@ -163,12 +163,12 @@ class Strips:
 
 
 def _largest(values: np.ndarray) -> float:
-    """The one of the largest size, with its sign."""
+    """The value of the largest magnitude."""
     return float(values[np.abs(values).argmax()])
 
 
 def _shortened(name: str, width: int) -> str:
-    """``name``, cut where it is wider than so many pixels."""
+    """``name``, truncated to ``width`` pixels."""
     if font(12).getlength(name) <= width:
         return name
     while name and font(12).getlength(f"{name}…") > width:
