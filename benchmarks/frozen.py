@@ -117,8 +117,8 @@ def _updates(name: str, recurrent: int | None, kind: str, sharing: str) -> dict[
     def act(learner: Any, step: Step, key: jax.Array) -> tuple[Any, Any]:
         carry = algorithm.initial_carry(E)
 
-        def turn(carry: Any, moment: tuple) -> tuple:
-            carry, action, extras = algorithm.act(learner, carry, *moment, False)
+        def turn(carry: Any, timestep: tuple) -> tuple:
+            carry, action, extras = algorithm.act(learner, carry, *timestep, False)
             return carry, (action, extras)
 
         return carry, jax.lax.scan(turn, carry, (step, jax.random.split(key, T)))[1]

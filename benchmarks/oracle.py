@@ -44,13 +44,13 @@ def play(
         start, _ = env.reset(key)
         goal = goals(start)
 
-        def moment(state: Any, key: Array) -> tuple[Any, Array]:
+        def step_once(state: Any, key: Array) -> tuple[Any, Array]:
             there = coast(state.pos, state.vel, steps, moves_first)
             best = jnp.argmin(jnp.linalg.norm(there - goal[:, None], axis=-1), axis=1)
             state, outcome = env.step(key, state, best if steps else jax.random.randint(key, (n,), 0, 5))
             return state, outcome.reward
 
-        return jax.lax.scan(moment, start, jax.random.split(key, env.spec.horizon))[1].sum(0)
+        return jax.lax.scan(step_once, start, jax.random.split(key, env.spec.horizon))[1].sum(0)
 
     return jax.jit(jax.vmap(episode))(jax.random.split(jax.random.key(0), episodes))
 

@@ -59,14 +59,14 @@ def play(env: Environment, team: Callable, episodes: int) -> tuple[Float[Array, 
     def episode(key: Array) -> tuple[Array, Array]:
         key_start, key = jax.random.split(key)
 
-        def moment(carry: tuple, key: Array) -> tuple[tuple, tuple[Array, Array]]:
+        def step_once(carry: tuple, key: Array) -> tuple[tuple, tuple[Array, Array]]:
             state, step, over = carry
             key_act, key_step = jax.random.split(key)
             state, step = env.step(key_step, state, team(state, step, key_act))
             return (state, step, over | step.last), (jnp.where(over, 0.0, step.reward[0]), ~over)
 
         start = (*env.reset(key_start), jnp.array(False))
-        _, (reward, steps) = jax.lax.scan(moment, start, jax.random.split(key, env.spec.horizon))
+        _, (reward, steps) = jax.lax.scan(step_once, start, jax.random.split(key, env.spec.horizon))
         return reward.sum(), steps.sum()
 
     return jax.jit(jax.vmap(episode))(jax.random.split(jax.random.key(0), episodes))

@@ -31,12 +31,12 @@ class Auction:
             metrics=("spent",),
         )
 
-    def reset(self, seed: int, out: shoal.Moment) -> None:
+    def reset(self, seed: int, out: shoal.HostTimestep) -> None:
         self.rng = np.random.default_rng(seed)
         self.money, self.time = np.full(self.n, 10), 0
         self._show(out)
 
-    def step(self, action: np.ndarray, out: shoal.Moment) -> None:
+    def step(self, action: np.ndarray, out: shoal.HostTimestep) -> None:
         winner = int(action.argmax())
         self.money[winner] -= action[winner]
         out.reward[winner] = self.worth[winner] - action[winner]
@@ -48,7 +48,7 @@ class Auction:
         out.last[...] = broke or self.time >= self.spec.horizon
         self._show(out)
 
-    def _show(self, out: shoal.Moment) -> None:
+    def _show(self, out: shoal.HostTimestep) -> None:
         self.worth = self.rng.uniform(0, 4, self.n)
         left = np.full(self.n, 1 - self.time / self.spec.horizon)
         out.obs[:] = np.stack([self.money / 10, self.worth, left], axis=1)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.game import Game, HostEnvironment, Moment
+from shoal.game import Game, HostEnvironment, HostTimestep
 from shoal.spec import Box, Discrete, EnvSpec
 
 HORIZON = 6
@@ -47,14 +47,14 @@ class Counters:
             subprocess.Popen(["sleep", "600"])
         self.slow = trouble == "slow" and self.first()
 
-    def reset(self, seed: int, out: Moment) -> None:
+    def reset(self, seed: int, out: HostTimestep) -> None:
         if self.trouble == "reset":
             raise RuntimeError("no board")
         self.x = np.array([seed % 16, seed // 16 % 16])
         self.t, self.alive = 0, True
         self.look(out)
 
-    def step(self, action: np.ndarray, out: Moment) -> None:
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
         self.misbehave()
         alive = np.array([True, self.alive])
         moved = np.round(action[:, 0] + 1).astype(int) if self.continuous else action + 1
@@ -74,7 +74,7 @@ class Counters:
             out.metrics[1] = abs(self.x[0] - self.x[1])
         self.look(out)
 
-    def look(self, out: Moment) -> None:
+    def look(self, out: HostTimestep) -> None:
         seen = self.x / 16
         out.obs[0, :2] = seen[0], self.t / 8
         out.obs[1, :3] = (seen[1], seen[0], self.t / 8) if self.alive else (0, 0, 0)

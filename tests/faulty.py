@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.game import HostEnvironment, Moment
+from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import Discrete, EnvSpec
 
 HORIZON = 10
@@ -27,14 +27,14 @@ SPEC = EnvSpec(
     shared_reward=False,
 )
 
-Alter = Callable[["Game", Moment], Any]
+Alter = Callable[["Game", HostTimestep], Any]
 
 
 def at(t: int, alter: Alter) -> Alter:
     return lambda game, out: alter(game, out) if game.t == t else None
 
 
-def gone(game: "Game", out: Moment, discount: float, paid: bool, seen: bool = False) -> None:
+def gone(game: "Game", out: HostTimestep, discount: float, paid: bool, seen: bool = False) -> None:
     """Blue is gone from step 4 on, but is still there at the end of the reckoning."""
     if game.t >= 4:
         out.alive[1] = False
@@ -45,18 +45,18 @@ def gone(game: "Game", out: Moment, discount: float, paid: bool, seen: bool = Fa
         out.discount[1] = discount
 
 
-def shared_by_the_living(game: "Game", out: Moment) -> None:
+def shared_by_the_living(game: "Game", out: HostTimestep) -> None:
     """Blue dies at step 4 and earns nothing after it; until then both earn the same."""
     out.reward[:] = game.t
     gone(game, out, 0.0, paid=game.t <= 4)
 
 
-def fall_apart(game: Any, out: Moment) -> None:
+def fall_apart(game: Any, out: HostTimestep) -> None:
     raise ValueError("a wheel fell off")
 
 
 def put(field: str, index: Any, value: Any) -> Alter:
-    def alter(game: Any, out: Moment) -> None:
+    def alter(game: Any, out: HostTimestep) -> None:
         getattr(out, field)[index] = value
 
     return alter
@@ -120,19 +120,19 @@ class Game:
         self.spec = replace(SPEC, **SPECS.get(fault, {}))
         self.random = np.random.default_rng()
 
-    def reset(self, seed: int, out: Moment) -> None:
+    def reset(self, seed: int, out: HostTimestep) -> None:
         self.random = np.random.default_rng(0 if self.fault == "seedless" else seed)
         self.t, self.length = 0, 3 + seed % 4
         self._show(out)
 
-    def step(self, action: np.ndarray, out: Moment) -> None:
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
         self.t += 1
         self.total += 1
         out.reward[:] = np.add(action, (0.25, 0.5))
         out.last[...] = self.t >= HORIZON
         self._show(out)
 
-    def _show(self, out: Moment) -> None:
+    def _show(self, out: HostTimestep) -> None:
         out.obs[0] = (*self.random.random(2), self.t)
         out.obs[1, :2] = (self.random.random(), self.t)
         if not (self.fault == "unwritten" and self.t == 6):
@@ -152,7 +152,7 @@ class Game:
             fall_apart(self, None)  # type: ignore[arg-type]
 
 
-def nan_then_exit(game: "Game", out: Moment) -> None:
+def nan_then_exit(game: "Game", out: HostTimestep) -> None:
     FAULTS["nan"](game, out)
     if game.t == 6:
         os._exit(9)

@@ -9,26 +9,26 @@ from shoal.game import blank, own_actions, refresh
 from shoal.spec import Box, EnvSpec
 
 Seen = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Observations [K, N, O], states [K, S] and who was alive [K, N], at K moments."""
+"""Observations [K, N, O], states [K, S] and who was alive [K, N], at K timesteps."""
 
 TOLERANCE = 1e-4
 
 
-def gather(moments: Iterable[Any]) -> Seen:
-    """``obs``, ``state`` and ``alive`` of many moments, in double precision."""
-    rows = [(np.array(m.obs, float), np.array(m.state, float), np.array(m.alive, bool)) for m in moments]
+def gather(timesteps: Iterable[Any]) -> Seen:
+    """``obs``, ``state`` and ``alive`` of many timesteps, in double precision."""
+    rows = [(np.array(m.obs, float), np.array(m.state, float), np.array(m.alive, bool)) for m in timesteps]
     obs, state, alive = zip(*rows, strict=True)
     return np.stack(obs), np.stack(state), np.stack(alive)
 
 
 def random_play(game: Any, steps: int, seed: int = 0, choose: Callable[..., np.ndarray] | None = None) -> Seen:
     """Random legal play in a :class:`shoal.Game`, one episode after another."""
-    spec, rng, moments = game.spec, np.random.default_rng(seed), []
+    spec, rng, timesteps = game.spec, np.random.default_rng(seed), []
     out, own = blank(spec), own_actions(spec)
     refresh(out, own)
     game.reset(seed, out)
     for step in range(steps):
-        moments.append(out._replace(**{name: getattr(out, name).copy() for name in ("obs", "state", "alive")}))
+        timesteps.append(out._replace(**{name: getattr(out, name).copy() for name in ("obs", "state", "alive")}))
         if out.last:
             refresh(out, own)
             game.reset(seed + step + 1, out)
@@ -36,7 +36,7 @@ def random_play(game: Any, steps: int, seed: int = 0, choose: Callable[..., np.n
         action = (choose or _chosen)(spec, out, rng)
         refresh(out, own)
         game.step(action, out)
-    return gather(moments)
+    return gather(timesteps)
 
 
 def _chosen(spec: EnvSpec, out: Any, rng: np.random.Generator) -> np.ndarray:

@@ -48,8 +48,8 @@ def test_metrics_are_finite_known_and_shares(
     monkeypatch.setattr("shoal.checking.speed.vmapped_rate", lambda env: (1.0, 1.0))
     busy = toys.busy(end=0.0, death=0.0)
 
-    def step(*moment: Any) -> Any:
-        state, outcome = busy.step(*moment)
+    def step(*timestep: Any) -> Any:
+        state, outcome = busy.step(*timestep)
         return state, outcome._replace(metrics=jnp.array(values))
 
     spec = dataclasses.replace(busy.spec, metrics=("won", "kills"))
@@ -87,12 +87,12 @@ FOUND: dict[str, tuple[str, str, str]] = {
         "all 5 episodes ended after exactly 10 steps (its horizon) with discount 0",
     ),
     "cut early": ("note", "time limit", "the earliest after 3, seed 0) with discount 1"),
-    "blind": ("warning", "observation", "red's observation is the same at all 55 moments"),
-    "still": ("warning", "state", "The state is the same at all 55 moments"),
+    "blind": ("warning", "observation", "red's observation is the same at all 55 timesteps"),
+    "still": ("warning", "state", "The state is the same at all 55 timesteps"),
     "poor": ("warning", "reward", "no agent earned anything in 50 random steps"),
     "claims": ("error", "shared reward", "spec.shared_reward says that all agents earn the same, but red earned"),
     "alike": ("note", "shared reward", "all agents that acted earned the same at each of 50 steps"),
-    "dies": ("note", "agents that vanish", "for 7 moments on average. Its discount falls to 0 and its reward ends"),
+    "dies": ("note", "agents that vanish", "for 7 timesteps on average. Its discount falls to 0 and its reward ends"),
     "dies for the team": (
         "note",
         "agents that vanish",

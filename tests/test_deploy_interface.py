@@ -25,7 +25,7 @@ from shoal.environments.adapters.spaces import Observation, actions, describe
 from shoal.environments.handover import Handover
 from shoal.environments.spec_rules import check_spec
 from shoal.errors import InputError
-from shoal.game import Moment, blank, own_actions, refresh
+from shoal.game import HostTimestep, blank, own_actions, refresh
 from shoal.spec import Box
 from shoal.types import Scale, Step
 
@@ -168,7 +168,7 @@ def test_a_team_is_shown_what_it_was_trained_on(make: Any) -> None:
     game, plain = env.make(), make()
     spec = game.spec
     one, own = Handover(spec), own_actions(spec)
-    rng, out, dead = np.random.default_rng(5), Moment._make(blank(spec)), 0
+    rng, out, dead = np.random.default_rng(5), HostTimestep._make(blank(spec)), 0
     for seed in range(6):
         refresh(out, own)
         game.reset(seed, out)
@@ -187,7 +187,7 @@ def test_a_team_is_shown_what_it_was_trained_on(make: Any) -> None:
     assert (dead > 0) == (make is meeting)
 
 
-def check(spec: Any, seen: Any, out: Moment) -> None:
+def check(spec: Any, seen: Any, out: HostTimestep) -> None:
     np.testing.assert_array_equal(seen.alive, out.alive)
     for i, (row, legal) in enumerate(zip(seen.rows, seen.legal, strict=True)):
         width = spec.obs_dims[i]
@@ -202,7 +202,7 @@ def test_turns_are_shown_as_they_were_trained_on() -> None:
     plain = importlib.import_module(TICTACTOE).env()
     spec = game.spec
     one, own = Handover(spec), own_actions(spec)
-    rng, out = np.random.default_rng(2), Moment._make(blank(spec))
+    rng, out = np.random.default_rng(2), HostTimestep._make(blank(spec))
     for seed in range(4):
         refresh(out, own)
         game.reset(seed, out)
@@ -245,7 +245,7 @@ def policies(name: Any, **flags: Any) -> tuple[Any, Any, Policies]:
 def test_a_team_takes_turns_as_in_training(recurrent: int | None) -> None:
     env, (algorithm, learner), team = policies(f"pettingzoo:{TICTACTOE}", recurrent=recurrent)
     game, plain = env.make(), importlib.import_module(TICTACTOE).env()
-    out, own, act = Moment._make(blank(env.spec)), own_actions(env.spec), jax.jit(algorithm.act, static_argnums=4)
+    out, own, act = HostTimestep._make(blank(env.spec)), own_actions(env.spec), jax.jit(algorithm.act, static_argnums=4)
     refresh(out, own)
     game.reset(0, out)
     out.first[...] = True

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from shoal.checking import check
     from shoal.environments.registry import make
     from shoal.errors import CheckpointError, InputError
-    from shoal.game import Game, HostEnvironment, Moment
+    from shoal.game import Game, HostEnvironment, HostTimestep
     from shoal.spec import Box, Discrete, EnvSpec, Scene
     from shoal.types import Environment, Step
 
@@ -23,8 +23,8 @@ __all__ = [
     "Environment",
     "Game",
     "HostEnvironment",
+    "HostTimestep",
     "InputError",
-    "Moment",
     "Run",
     "Scene",
     "Step",
@@ -43,7 +43,7 @@ _HOMES = {
     "shoal.checking": ("check",),
     "shoal.environments.registry": ("make",),
     "shoal.errors": ("CheckpointError", "InputError"),
-    "shoal.game": ("Game", "HostEnvironment", "Moment"),
+    "shoal.game": ("Game", "HostEnvironment", "HostTimestep"),
     "shoal.spec": ("Box", "Discrete", "EnvSpec", "Scene"),
     "shoal.types": ("Environment", "Step"),
 }

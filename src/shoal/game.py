@@ -1,7 +1,7 @@
-"""Environments that are Python objects: what an adapter writes, and worker processes step. Knows no JAX.
+"""Interface of environments that are Python objects and run in worker processes. Does not import JAX.
 
-A :class:`Game` is one environment. It writes what the team sees into a :class:`Moment`, whose arrays lie in memory that
-the training process reads, so nothing is allocated or pickled between the two.
+A :class:`Game` is one environment. It writes each timestep into a :class:`HostTimestep`, whose arrays lie in memory
+shared with the training process, so nothing is allocated or pickled between the two.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,12 +13,12 @@ import numpy as np
 from shoal.spec import Box, EnvSpec
 
 
-class Moment(NamedTuple):
-    """What the team sees at one moment: the host's :class:`shoal.types.Step`, to be written in place.
+class HostTimestep(NamedTuple):
+    """One timestep of a host environment, written in place; the counterpart of :class:`shoal.types.Step`.
 
-    A game is handed it with everybody alive, each agent's own actions legal, reward 0, discount 1, ``last`` False and
-    metrics NaN, and writes what differs. ``obs`` and ``state`` hold what was there before; padding beyond an agent's
-    own observation is zero and stays so, unless the game writes there.
+    A game receives it with all agents alive, each agent's own actions legal, reward 0, discount 1, ``last`` False and
+    metrics NaN, and writes what differs. ``obs`` and ``state`` hold earlier values and must be written whole, except
+    for padding beyond an agent's own observation, which is zero.
     """
 
     obs: np.ndarray
@@ -30,58 +30,58 @@ class Moment(NamedTuple):
     alive: np.ndarray
     """bool [N]."""
     reward: np.ndarray
-    """float32 [N], earned on arriving here."""
+    """float32 [N], received on arriving at this timestep."""
     discount: np.ndarray
     """float32 [N]: 0 on true termination, 1 otherwise, also at a time limit."""
     first: np.ndarray
-    """bool [], an episode starts here; the roll-out's to write."""
+    """bool [], True at the first timestep of an episode; written by the rollout, not by the game."""
     last: np.ndarray
-    """bool [], the episode ends here, by termination or by time limit."""
+    """bool [], True if the episode ends at this timestep, by termination or by time limit."""
     metrics: np.ndarray = np.zeros(0, np.float32)
-    """float32 [M], the values of ``EnvSpec.metrics``, should the episode end here; NaN where one is not known. A game
-    that writes them at every step has them right wherever a wrapper cuts the episode off."""
+    """float32 [M], the values of ``EnvSpec.metrics`` if the episode ends here; NaN if unknown. Write them at every
+    step, so that they are right where a wrapper cuts the episode off."""
 
 
 @runtime_checkable
 class Game(Protocol):
-    """One environment on the host. Never resets by itself."""
+    """One environment on the host. It never resets itself."""
 
     @property
     def spec(self) -> EnvSpec:
-        """Its description."""
+        """Description of the environment."""
         ...
 
-    def reset(self, seed: int, out: Moment) -> None:
-        """Start an episode that depends on ``seed`` (0 ≤ seed < 2³¹) alone."""
+    def reset(self, seed: int, out: HostTimestep) -> None:
+        """Start an episode that depends only on ``seed`` (0 ≤ seed < 2³¹)."""
         ...
 
-    def step(self, action: np.ndarray, out: Moment) -> None:
-        """Play ``action``, int32 [N] or float32 [N, A] (within the box), and write what it led to."""
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
+        """Play ``action``, int32 [N] or float32 [N, A] (within the box), and write the resulting timestep."""
         ...
 
     def render(self) -> np.ndarray | None:
-        """An RGB picture uint8 [height, width, 3] of where it stands; None where there is none."""
+        """The current state as an RGB picture uint8 [height, width, 3]; None without a renderer."""
         ...
 
     def close(self) -> None:
-        """Free what the environment holds."""
+        """Free the environment's resources."""
         ...
 
 
 @dataclass(frozen=True)
 class HostEnvironment:
-    """An environment that worker processes step, each with games of its own."""
+    """An environment that worker processes step; each process builds its own games."""
 
     spec: EnvSpec
     make: Callable[..., Game]
-    """() -> a new game; ``make(render=True)`` -> one whose ``render`` gives pictures, where it can. Worker processes
-    unpickle it, so it is a function of an importable module, or a ``functools.partial`` of one."""
+    """() -> a new game; ``make(render=True)`` -> one whose ``render`` returns pictures if it can. Worker processes
+    unpickle it, so it must be a function of an importable module, or a ``functools.partial`` of one."""
 
 
-def blank(spec: EnvSpec, *batch: int) -> Moment:
-    """Moments of zeros, of nobody; leaves [*batch, ...]."""
+def blank(spec: EnvSpec, *batch: int) -> HostTimestep:
+    """Timesteps filled with zeros and False; leaves [*batch, ...]."""
     n, width = spec.num_agents, spec.action.width
-    return Moment(
+    return HostTimestep(
         obs=np.zeros((*batch, n, spec.obs_dim), np.float32),
         state=np.zeros((*batch, spec.state_dim), np.float32),
         legal=np.zeros((*batch, n, width), bool),
@@ -95,12 +95,12 @@ def blank(spec: EnvSpec, *batch: int) -> Moment:
 
 
 def own_actions(spec: EnvSpec) -> np.ndarray:
-    """bool [N, A]: which actions, or action dimensions, each agent has at all."""
+    """bool [N, A]: the actions, or action dimensions, that each agent has."""
     return np.arange(spec.action.width) < np.array(spec.action_dims)[:, None]
 
 
-def refresh(out: Moment, own: np.ndarray) -> None:
-    """Write what every moment starts from; ``own`` is :func:`own_actions`."""
+def refresh(out: HostTimestep, own: np.ndarray) -> None:
+    """Set the values that a game may leave unwritten; ``own`` is :func:`own_actions`."""
     out.legal[...] = own
     out.alive[...] = True
     out.reward[...] = 0.0
@@ -111,7 +111,7 @@ def refresh(out: Moment, own: np.ndarray) -> None:
 
 
 def write_rows(out: np.ndarray, rows: Sequence[np.ndarray | None]) -> None:
-    """Each agent's own observation into its padded row of [N, O]; None, for who is gone, clears the row."""
+    """Write each agent's observation into its padded row of ``out`` [N, O]; None (a dead agent) clears the row."""
     for i, row in enumerate(rows):
         if row is None:
             out[i] = 0.0
@@ -120,7 +120,7 @@ def write_rows(out: np.ndarray, rows: Sequence[np.ndarray | None]) -> None:
 
 
 def action_shape(spec: EnvSpec) -> tuple[tuple[int, ...], Any]:
-    """Shape and type of one environment's joint action."""
+    """Shape and dtype of one environment's joint action."""
     if isinstance(spec.action, Box):
         return (spec.num_agents, spec.action.dim), np.float32
     return (spec.num_agents,), np.int32

@@ -84,7 +84,7 @@ class EnvSpec:
 
 
 class Scene(NamedTuple):
-    """One moment of an environment as discs on a plane, for replay pictures (host-side, plain numpy)."""
+    """One timestep of an environment as discs on a plane, for replay pictures (host-side, plain numpy)."""
 
     centres: np.ndarray
     """[K, 2] positions."""

@@ -41,7 +41,7 @@ Seconds = float
 
 
 class Step(NamedTuple):
-    """What the team sees at one moment."""
+    """What the team sees at one timestep."""
 
     obs: Float[Array, "*b N O"]
     """Observations, zero-padded to the widest agent."""
@@ -80,19 +80,19 @@ class Replay(NamedTuple):
     """What an off-policy algorithm wants stored of its experience, and how it draws from it; sizes are per seed."""
 
     keep: Callable[[Trajectory], PyTree]
-    """Trajectory -> what is stored of every moment, leaves [T, E, ...]."""
+    """Trajectory -> what is stored of every timestep, leaves [T, E, ...]."""
     capacity: int
-    """Moments stored, over all environments; then the oldest are overwritten."""
+    """Timesteps stored, over all environments; then the oldest are overwritten."""
     warm_up: int
-    """Moments collected before learning begins."""
+    """Timesteps collected before learning begins."""
     draws: int
     """G: batches drawn after every roll-out."""
     batch: int
     """B: sequences per batch, over all devices."""
     length: int
-    """L: moments per sequence. A sequence may run over the end of an episode."""
+    """L: timesteps per sequence. A sequence may run over the end of an episode."""
     period: int
-    """Sequences start at every so many moments of what is stored."""
+    """Sequences start at every so many timesteps of what is stored."""
 
 
 class Experience(NamedTuple):

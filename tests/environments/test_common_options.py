@@ -15,7 +15,7 @@ import pytest
 import shoal
 from shoal.environments.registry import make
 from shoal.errors import InputError
-from shoal.game import HostEnvironment, Moment, blank, own_actions, refresh
+from shoal.game import HostEnvironment, HostTimestep, blank, own_actions, refresh
 from shoal.spec import Discrete, EnvSpec
 from shoal.types import Environment, Step
 
@@ -30,7 +30,7 @@ SPEC = EnvSpec(
     horizon=9,
     shared_reward=False,
 )
-# Moment by moment: who is alive, who earns what, whose discount is 0; b dies on step 2 and c on step 3.
+# At each timestep: who is alive, who earns what, whose discount is 0; b dies on step 2 and c on step 3.
 ALIVE = np.array([[1, 1, 1], [1, 1, 1], [1, 0, 1], [1, 0, 0], [1, 0, 0]], bool)
 REWARD = np.array([[0, 0, 0], [1, 2, 6], [0.1, 0.1, 0.1], [4, 0, -1], [3, 0, 0]], np.float32)
 DISCOUNT = np.array([[1, 1, 1], [1, 1, 1], [1, 0, 1], [1, 1, 0], [0, 1, 1]], np.float32)
@@ -44,11 +44,11 @@ class Script:
     def __init__(self, spec: EnvSpec = SPEC, render: bool = False):
         self.spec = spec
 
-    def reset(self, seed: int, out: Moment) -> None:
+    def reset(self, seed: int, out: HostTimestep) -> None:
         self.t = -1
         self.step(np.zeros(3), out)
 
-    def step(self, action: np.ndarray, out: Moment) -> None:
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
         self.t += 1
         out.obs[...] = out.state[...] = self.t
         out.alive[...], out.reward[...], out.discount[...] = ALIVE[self.t], REWARD[self.t], DISCOUNT[self.t]
@@ -72,7 +72,7 @@ def device() -> Environment:
     return Environment(SPEC, reset, lambda key, t, action: shown(t + 1, jnp.array(False)))
 
 
-def moments(env: Any) -> list[Any]:
+def timesteps(env: Any) -> list[Any]:
     if isinstance(env, Environment):
         state, step = env.reset(jax.random.key(0))
         seen = [step]
@@ -84,7 +84,7 @@ def moments(env: Any) -> list[Any]:
     for t in range(END + 1):
         refresh(out, own_actions(env.spec))
         game.step(np.zeros(3, np.int32), out) if t else game.reset(0, out)
-        seen.append(Moment(*(leaf.copy() for leaf in out)))
+        seen.append(HostTimestep(*(leaf.copy() for leaf in out)))
     return seen
 
 
@@ -95,7 +95,7 @@ ENVIRONMENTS = {"device": device(), "host": HostEnvironment(SPEC, Script)}
 def test_everybody_is_given_the_mean_and_goes_on_with_the_team(where: str) -> None:
     env = make(ENVIRONMENTS[where], shared_reward=True)
     assert env.spec == replace(SPEC, shared_reward=True)
-    for t, (was, now) in enumerate(zip(moments(ENVIRONMENTS[where]), moments(env), strict=True)):
+    for t, (was, now) in enumerate(zip(timesteps(ENVIRONMENTS[where]), timesteps(env), strict=True)):
         np.testing.assert_array_equal(now.reward, np.full(3, TEAM[t]))
         np.testing.assert_array_equal(now.discount, np.full(3, GOES_ON[t]))
         for field in ("obs", "state", "legal", "alive", "last"):
@@ -105,7 +105,7 @@ def test_everybody_is_given_the_mean_and_goes_on_with_the_team(where: str) -> No
 
 def test_the_score_is_what_it_was_and_can_be_chosen() -> None:
     host = ENVIRONMENTS["host"]
-    returns = [sum(m.reward for m in moments(make(host, **options))) for options in ({}, {"shared_reward": True})]
+    returns = [sum(m.reward for m in timesteps(make(host, **options))) for options in ({}, {"shared_reward": True})]
     assert SPEC.scores(returns[0]) == pytest.approx(SPEC.scores(returns[1]))
     mean = make(host, score="mean").spec
     assert mean == replace(SPEC, score="mean")

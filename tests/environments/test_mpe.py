@@ -30,7 +30,7 @@ SCORES: list[tuple[str, dict[str, Any], float, float | None]] = [
 
 
 class Batch(NamedTuple):
-    """A scenario's environment and 256 of its moments: at reset, and after three random steps."""
+    """A scenario's environment and 256 of its timesteps: at reset, and after three random steps."""
 
     env: Environment
     start: Step
@@ -52,8 +52,8 @@ def batch(name: str) -> Batch:
         return start, *jax.lax.fori_loop(0, 3, body, (state, start))
 
     dims = jnp.array(env.spec.action_dims)
-    moments = jax.jit(lambda seed: jax.vmap(run)(jax.random.split(jax.random.key(seed), 256)))(0)
-    return Batch(env, *jax.tree.map(np.asarray, moments))  # eager comparisons of JAX arrays compile one by one
+    timesteps = jax.jit(lambda seed: jax.vmap(run)(jax.random.split(jax.random.key(seed), 256)))(0)
+    return Batch(env, *jax.tree.map(np.asarray, timesteps))  # eager comparisons of JAX arrays compile one by one
 
 
 def play(env: Environment, actions: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -90,13 +90,13 @@ def test_known_scores(name: str, options: dict[str, Any], random: float, noop: f
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_padding_and_legal(name: str) -> None:
     env, start, _, step = batch(name)
-    for moment in (start, step):
+    for timestep in (start, step):
         for i, width in enumerate(env.spec.obs_dims):
-            assert not np.asarray(moment.obs)[:, i, width:].any()
+            assert not np.asarray(timestep.obs)[:, i, width:].any()
         for i, width in enumerate(env.spec.action_dims):
-            assert (np.asarray(moment.legal)[:, i] == (np.arange(env.spec.action.width) < width)).all()
-        assert moment.alive.all()
-        assert (moment.discount == 1.0).all()
+            assert (np.asarray(timestep.legal)[:, i] == (np.arange(env.spec.action.width) < width)).all()
+        assert timestep.alive.all()
+        assert (timestep.discount == 1.0).all()
     assert start.first.all() and not start.last.any() and not start.reward.any()
     assert not step.first.any() and not step.last.any()
 
@@ -104,8 +104,8 @@ def test_padding_and_legal(name: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_novel_features_are_those_the_state_does_not_hold(name: str) -> None:
     env, _, _, step = batch(name)
-    moments = (jax.tree.map(lambda x, k=k: x[k], step) for k in range(len(step.obs)))
-    assert tuple(np.flatnonzero(fresh(gather(moments)).any(0))) == env.spec.novel
+    timesteps = (jax.tree.map(lambda x, k=k: x[k], step) for k in range(len(step.obs)))
+    assert tuple(np.flatnonzero(fresh(gather(timesteps)).any(0))) == env.spec.novel
 
 
 def test_the_speaker_has_three_words_of_five() -> None:

@@ -18,7 +18,7 @@ OTHERS = [name for name in names() if name.startswith("matrix/")] + ["grid/stag_
 
 
 def played(env: Environment, episodes: int = 24, steps: int = 6) -> list:
-    """Moments of random legal play."""
+    """Timesteps of random legal play."""
 
     def run(key: jax.Array):
         state, first = env.reset(key)

@@ -15,7 +15,7 @@ import pytest
 from shoal.environments.registry import validate
 from shoal.environments.wrappers import Wrapped, WrappedGame, Wrapping, change_of, unwrapped, wrap
 from shoal.errors import InputError
-from shoal.game import HostEnvironment, Moment, blank, own_actions, refresh
+from shoal.game import HostEnvironment, HostTimestep, blank, own_actions, refresh
 from shoal.rollouts import fused
 from shoal.spec import Discrete, EnvSpec
 from shoal.types import Environment, Step
@@ -38,7 +38,7 @@ END, DEATH = 6, 4
 
 
 def look(spec: EnvSpec, xp: Any, t: Any, luck: Any) -> dict[str, Any]:
-    """What there is to see after ``t`` steps: every feature of every agent at every moment is another number."""
+    """What there is to see after ``t`` steps: every feature of every agent at every timestep is another number."""
     alive = (xp.arange(3) < 2) | (t < DEATH)
     features = luck + 10.0 * t + xp.arange(12).reshape(3, 4)
     real = (xp.arange(4) < xp.asarray(spec.obs_dims)[:, None]) & alive[:, None]
@@ -70,11 +70,11 @@ class Odd:
     def __init__(self, spec: EnvSpec, render: bool = False):
         self.spec, self.draws, self.closed = spec, render, False
 
-    def reset(self, seed: int, out: Moment) -> None:
+    def reset(self, seed: int, out: HostTimestep) -> None:
         self.t, self.luck = -1, np.uint32(seed % 7)
         self.step(np.zeros(3), out)
 
-    def step(self, action: np.ndarray, out: Moment) -> None:
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
         self.t += 1
         for name, x in look(self.spec, np, np.int32(self.t), self.luck).items():
             if name == "obs":  # as adapters do: padding is left alone
@@ -103,7 +103,7 @@ def played_on_device(env: Environment, steps: int, seed: int) -> list[Step]:
     return [jax.tree.map(np.asarray, step) for step in seen]
 
 
-def played_on_host(game: Any, steps: int, seed: int) -> list[Moment]:
+def played_on_host(game: Any, steps: int, seed: int) -> list[HostTimestep]:
     seen = []
     for t in range(steps + 1):
         out = blank(game.spec)  # other memory every time: nothing is left over from the step before
@@ -118,7 +118,7 @@ def played_on_host(game: Any, steps: int, seed: int) -> list[Moment]:
 
 def expected(plain: list[Any], spec: EnvSpec, w: Wrapping) -> list[dict[str, np.ndarray]]:
     """The definition, agent by agent."""
-    moments = []
+    timesteps = []
     for t, now in enumerate(plain):
         rows = []
         for i, width in enumerate(spec.obs_dims):
@@ -126,7 +126,7 @@ def expected(plain: list[Any], spec: EnvSpec, w: Wrapping) -> list[dict[str, np.
             row = np.concatenate([*past, np.eye(3)[i]] if w.agent_ids else past)
             rows.append(row if now.alive[i] else np.zeros_like(row))
         widest = max(map(len, rows))
-        moments.append(
+        timesteps.append(
             {
                 "obs": np.stack([np.pad(row, (0, widest - len(row))) for row in rows]),
                 "reward": now.reward * w.reward_scale,
@@ -134,7 +134,7 @@ def expected(plain: list[Any], spec: EnvSpec, w: Wrapping) -> list[dict[str, np.
                 **{name: getattr(now, name) for name in ("state", "alive", "discount", "legal")},
             }
         )
-    return moments
+    return timesteps
 
 
 CASES = {

@@ -1,4 +1,4 @@
-"""Damage is seen and said, and a crash at any moment never leaves a run without a checkpoint."""
+"""Damage is seen and said, and a crash at any time never leaves a run without a checkpoint."""
 
 import os
 import random

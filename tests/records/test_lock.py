@@ -102,7 +102,7 @@ def test_processes_that_the_holder_started_do_not_keep_it(what: str, tmp_path: P
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_of_many_at_the_same_moment_one_gets_it(tmp_path: Path) -> None:
+def test_of_many_at_the_same_time_one_gets_it(tmp_path: Path) -> None:
     """In a folder that does not exist yet."""
     processes = [start("race", tmp_path / "new" / "run") for _ in range(6)]
     for process in processes:

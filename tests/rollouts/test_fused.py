@@ -19,7 +19,7 @@ S, E, T, ROUNDS = 2, 5, 12, 2
 
 
 def act(policy: Any, carry: Array, step: Step, key: Array, greedy: bool) -> tuple[Array, Array, dict[str, Array]]:
-    """A random legal action; the carry counts moments since the episode began, the extras tell it."""
+    """A random legal action; the carry counts timesteps since the episode began, the extras tell it."""
     carry = jnp.where(step.first, 0, carry) + 1
     noise = jax.random.uniform(key, step.legal.shape, minval=-1.0)
     if step.legal.shape[-1] == 4:  # toys.busy
@@ -39,7 +39,7 @@ class Played(NamedTuple):
     trajectories: list[Trajectory]
     stats: list[EpisodeStats]
     states: list[Any]
-    moments: list
+    timesteps: list
     """[ROUNDS · T][E] of (step, action, age, outcome)."""
     now: list
     """[E] of (environment state, step) at the end."""
@@ -59,7 +59,7 @@ def naive(env: Environment, calls: tuple, key_init: Array, keys: list[Array]) ->
 
     now = [begun(key) for key in jax.random.split(key_init, E)]
     age, returns, lengths = jnp.zeros(E, int), [nothing] * E, [0] * E
-    moments, sums = [], []
+    timesteps, sums = [], []
     for key in keys:
         ended = {"episodes": 0, "returns": nothing, "lengths": 0, "metrics": []}
         for key_t in jax.random.split(key, T):
@@ -78,9 +78,9 @@ def naive(env: Environment, calls: tuple, key_init: Array, keys: list[Array]) ->
                     ended["returns"], ended["lengths"] = ended["returns"] + returns[e], ended["lengths"] + lengths[e]
                     ended["metrics"].append([float(x) for x in outcome.metrics])
                     returns[e], lengths[e], now[e] = nothing, 0, begun(reset_keys[e])
-            moments.append(row)
+            timesteps.append(row)
         sums.append(ended)
-    return moments, now, sums
+    return timesteps, now, sums
 
 
 @pytest.fixture(scope="module", params=["busy", "drift"])
@@ -117,7 +117,7 @@ def stacked(rows: list) -> Any:
 def test_every_seed_equals_a_plain_loop(played: list[Played]) -> None:
     for seed in played:
         for i, trajectory in enumerate(seed.trajectories):
-            step, action, age, outcome = stacked(seed.moments[i * T : (i + 1) * T])
+            step, action, age, outcome = stacked(seed.timesteps[i * T : (i + 1) * T])
             close(trajectory.step, step)
             close(trajectory.action, action)
             close(trajectory.extras["age"], age)
@@ -205,7 +205,7 @@ def test_a_recurrent_policy_starts_every_episode_anew() -> None:
         return rollout.collect(algorithm.act, learner, state, key)[1]
 
     def replay(carry: Any, step: Step) -> tuple[Any, Array]:
-        """One moment of one environment, never told that an episode starts."""
+        """One timestep of one environment, never told that an episode starts."""
         carry, action, extras = algorithm.act(learner, carry, step._replace(first=jnp.zeros(1, bool)), key, True)
         return carry, (action[0], extras["log_prob"][0])
 

@@ -86,7 +86,7 @@ def test_an_untrained_team_would_break_the_rules(busy: Case) -> None:
     def lawless(out: Any) -> Any:
         return out[0], out[1]._replace(legal=jnp.ones_like(out[1].legal))
 
-    env = Environment(true.spec, lambda key: lawless(true.reset(key)), lambda *moment: lawless(true.step(*moment)))
+    env = Environment(true.spec, lambda key: lawless(true.reset(key)), lambda *timestep: lawless(true.step(*timestep)))
     assert evaluation.evaluate(env, *busy[1:], jax.random.key(9), EPISODES).returns.min() < -500.0
 
 

@@ -112,7 +112,7 @@ def test_memory_is_said_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = np.array(jax.devices("cpu")[:2])
     monkeypatch.setattr(memory, "free", lambda device: 1_000_000)
     assert (
-        memory.check(150_000, devices, 5000, 1) == "The replay buffer of 5,000 moments takes 300.0 kB of 1.0 MB free."
+        memory.check(150_000, devices, 5000, 1) == "The replay buffer of 5,000 timesteps takes 300.0 kB of 1.0 MB free."
     )
     with pytest.raises(
         InputError, match=r"2 seeds' replay .* would take 600.0 kB, and a checkpoint 1.2 MB .* 1.0 MB are free; lower"
@@ -170,7 +170,7 @@ def test_nothing_is_learned_before_learning_starts() -> None:
     program, executable = compiled(2_400)
     state = program.init(jax.random.split(jax.random.key(0), 2))
     before = jax.device_get(state.learner.policy.actor)
-    state, (metrics, _) = executable(state, np.int32(4))  # 96 moments
+    state, (metrics, _) = executable(state, np.int32(4))  # 96 timesteps
     assert (np.asarray(metrics["td_loss"])[:4] == 0).all() and (np.asarray(state.learner.updates) == 0).all()
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(state.learner.policy.actor), before)
     state, (metrics, _) = executable(state, np.int32(1))

@@ -74,7 +74,7 @@ except FolderTakenError as error:
 """
 
 
-def test_two_that_begin_at_the_same_moment(tmp_path: Path) -> None:
+def test_two_that_begin_at_the_same_time(tmp_path: Path) -> None:
     """Exactly one trains, undisturbed by the other."""
     paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
     command = [sys.executable, "-c", TRAINS, str(tmp_path / "run"), repr(FLAGS)]
@@ -130,7 +130,7 @@ def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(
             (folder / "run.json").touch()
             return folder
 
-    with hold(name):  # another process, which named its folder at the same moment
+    with hold(name):  # another process, which named its folder at the same time
         names = iter([name, name.with_name("other")])
         monkeypatch.setattr("shoal.records.folders.new_folder", lambda *_: next(names))
         assert api.in_new_folder("mappo", "a/b", start) == name.with_name("other")

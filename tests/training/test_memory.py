@@ -26,9 +26,9 @@ HUGE: list[tuple[str, dict[str, Any], str]] = [
     ("mappo", {"recurrent": 65_536}, "The parameters and optimisers of 2 seeds would take"),
     ("mappo", {"num_envs": 10_000_000, "rollout_length": 1_000_000}, "Roll-outs of 2e7 environments over 1e6 steps"),
     ("mappo", {"eval_episodes": 1_000_000, "seeds": 65_536}, "6.5536e10 episodes of up to 7 steps .* eval_episodes"),
-    ("qmix", {"batch_size": 2**31 - 1}, "Samples of .* moments would take .* lower batch_size"),
-    ("qmix", {"gradient_steps": 1_000_000, "batch_size": 2**20}, "Samples of .* moments would take"),
-    ("qmix", {"buffer_size": 2**31 - 1}, "replay buffers of 2,147,483,647 moments would take"),
+    ("qmix", {"batch_size": 2**31 - 1}, "Samples of .* timesteps would take .* lower batch_size"),
+    ("qmix", {"gradient_steps": 1_000_000, "batch_size": 2**20}, "Samples of .* timesteps would take"),
+    ("qmix", {"buffer_size": 2**31 - 1}, "replay buffers of 2,147,483,647 timesteps would take"),
 ]
 
 
@@ -48,7 +48,7 @@ def test_what_cannot_be_held_is_refused(
 
 @pytest.mark.parametrize(("make", "kind"), [(toys.busy, mappo), (toys.drift, mappo), (climbing, qmix)])
 def test_the_estimate_of_a_roll_out_is_a_lower_bound(make: Any, kind: Any) -> None:
-    """Beside what is counted there are the algorithm's own notes, and two flags of a moment."""
+    """Beside what is counted there are the algorithm's own notes, and two flags of a timestep."""
     env = make()
     config = override(kind.Config(), {"hidden": (4,), "minibatches": 1, "mixer_input": "concat"})
     algorithm = kind.make(env.spec, config, Scale(4, 8, 10))._replace(replay=("anything",))
@@ -56,7 +56,7 @@ def test_the_estimate_of_a_roll_out_is_a_lower_bound(make: Any, kind: Any) -> No
     bare = shapes._replace(extras={}, carry=())
     true = sum(int(np.prod(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(bare))
     flags = 2 * 2 * 4 * 8
-    assert memory.moment_bytes(env.spec) * 4 * 8 == true - flags
+    assert memory.timestep_bytes(env.spec) * 4 * 8 == true - flags
 
 
 def test_parameters_are_counted_with_their_optimisers() -> None:

@@ -126,7 +126,7 @@ def wait_for(happened: Callable[[], bool], process: subprocess.Popen) -> None:
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() - began < 120, "the subprocess does nothing"
         time.sleep(0.01)
-    time.sleep(random.uniform(0.0, 0.3))  # any moment will do: in a call, in a save, between two
+    time.sleep(random.uniform(0.0, 0.3))  # at any time: in a call, in a save, between two
 
 
 def test_ctrl_c_then_kill_then_resume(whole: Whole, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.game import Moment, action_shape
+from shoal.game import HostTimestep, action_shape
 from shoal.types import Environment
 
 
@@ -21,17 +21,17 @@ class DevicePlayer:
         self.reset(0)
         self.step(zeros)  # compiled before anything is timed
 
-    def reset(self, seed: int) -> Moment:
+    def reset(self, seed: int) -> HostTimestep:
         """Start an episode."""
         self._key, self._t = jax.random.key(seed), 0
         self._state, step = self._reset(self._key)
-        return Moment(*map(np.asarray, step._replace(metrics=self._unknown)))  # reset may leave them out
+        return HostTimestep(*map(np.asarray, step._replace(metrics=self._unknown)))  # reset may leave them out
 
-    def step(self, action: np.ndarray) -> Moment:
+    def step(self, action: np.ndarray) -> HostTimestep:
         """Play."""
         self._t += 1
         self._state, step = self._step(jax.random.fold_in(self._key, self._t), self._state, action)
-        return Moment(*map(np.asarray, step))
+        return HostTimestep(*map(np.asarray, step))
 
     def close(self) -> None:
         """Nothing is held."""

@@ -15,7 +15,7 @@ from shoal.checking.subject import Built, Here
 from shoal.environments import registry
 from shoal.environments.spelling import commands
 from shoal.errors import InputError
-from shoal.game import Moment
+from shoal.game import HostTimestep
 from shoal.spec import EnvSpec
 
 REPEATED = 1000
@@ -185,11 +185,11 @@ _RANDOM = (
 _LEFT = "Let reset begin everything anew, random numbers too."
 
 
-def _difference(spec: Any, episode: Episode, again: Moment) -> str:
+def _difference(spec: Any, episode: Episode, again: HostTimestep) -> str:
     """The first difference between an episode and its repetition, in words; empty where there is none."""
     for t in range(len(again.last)):
         for name in ("obs", "state", "reward", "discount", "legal", "alive", "last", "metrics"):
-            was, now = getattr(episode.moments, name)[t], getattr(again, name)[t]
+            was, now = getattr(episode.timesteps, name)[t], getattr(again, name)[t]
             unlike = np.argwhere(~((was == now) | ((was != was) & (now != now))))
             if len(unlike):
                 index = tuple(map(int, unlike[0]))

@@ -13,7 +13,7 @@ def metrics(played: Played) -> Iterator[Finding]:
     """The metrics of an episode that ended are finite and known, and ``won`` is a share."""
     spec, ended = played.spec, [e for e in played.episodes if e.ended]
     for i, name in enumerate(spec.metrics):
-        told = [(e, float(e.moments.metrics[-1, i])) for e in ended]
+        told = [(e, float(e.timesteps.metrics[-1, i])) for e in ended]
         infinite = next(((e, x) for e, x in told if np.isinf(x)), None)
         if infinite is not None:
             yield Finding("error", f"metric {name}", f"it is infinite {when(infinite[0], infinite[0].steps)}.")
@@ -36,7 +36,7 @@ def metrics(played: Played) -> Iterator[Finding]:
 
 def means(played: Played) -> str:
     """What they were on average; empty where the environment names none, or no episode ended."""
-    told = [e.moments.metrics[-1] for e in played.episodes if e.ended]
+    told = [e.timesteps.metrics[-1] for e in played.episodes if e.ended]
     if not told or not played.spec.metrics:
         return ""
     known = [[float(x) for x in column if np.isfinite(x)] for column in zip(*told, strict=True)]

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from shoal.checking.faults import PlayError
-from shoal.game import Game, Moment, action_shape, blank, own_actions, refresh
+from shoal.game import Game, HostTimestep, action_shape, blank, own_actions, refresh
 from shoal.spec import Box, EnvSpec
 
 UNWRITTEN = np.float32(-1.234567e33)
@@ -21,14 +21,14 @@ class HostPlayer:
         self.game, self._out, self._own = game, blank(spec), own_actions(spec)
         self._real = np.arange(spec.obs_dim) < np.array(spec.obs_dims)[:, None]
 
-    def reset(self, seed: int) -> Moment:
+    def reset(self, seed: int) -> HostTimestep:
         """Start an episode."""
         self._prepare()
         self.game.reset(seed, self._out)
         self._out.first[...] = True
         return self._copy()
 
-    def step(self, action: np.ndarray) -> Moment:
+    def step(self, action: np.ndarray) -> HostTimestep:
         """Play."""
         self._prepare()
         self.game.step(action.copy(), self._out)
@@ -44,18 +44,18 @@ class HostPlayer:
         self._out.obs[...] = np.where(self._real, UNWRITTEN, 0.0)
         self._out.state[...] = UNWRITTEN
 
-    def _copy(self) -> Moment:
-        return Moment(*(leaf.copy() for leaf in self._out))
+    def _copy(self) -> HostTimestep:
+        return HostTimestep(*(leaf.copy() for leaf in self._out))
 
 
 class Player(Protocol):
-    """One environment, whatever it is made of and wherever it is. The moments it returns are the caller's."""
+    """One environment, whatever it is made of and wherever it is. The timesteps it returns are the caller's."""
 
-    def reset(self, seed: int) -> Moment:
+    def reset(self, seed: int) -> HostTimestep:
         """Start an episode."""
         ...
 
-    def step(self, action: np.ndarray) -> Moment:
+    def step(self, action: np.ndarray) -> HostTimestep:
         """Play."""
         ...
 
@@ -72,11 +72,11 @@ class Copy:
         self.seconds = 0.0
         """Spent in the environment by ``reset`` and ``step``."""
 
-    def reset(self, seed: int) -> Moment:
+    def reset(self, seed: int) -> HostTimestep:
         """Start an episode."""
         return self._timed("reset", seed)
 
-    def step(self, action: np.ndarray) -> Moment:
+    def step(self, action: np.ndarray) -> HostTimestep:
         """Play."""
         return self._timed("step", action)
 
@@ -84,10 +84,10 @@ class Copy:
         """Free what it holds: seconds that it took."""
         return self._call("close", self._number, limit=self._limit)
 
-    def _timed(self, method: str, argument: Any) -> Moment:
-        moment, seconds = self._call(method, self._number, argument, limit=self._limit)
+    def _timed(self, method: str, argument: Any) -> HostTimestep:
+        timestep, seconds = self._call(method, self._number, argument, limit=self._limit)
         self.seconds += seconds
-        return moment
+        return timestep
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Episode:
     number: int
     """From 1."""
     seed: int
-    moments: Moment
+    timesteps: HostTimestep
     """Leaves [T + 1, ...]."""
     actions: np.ndarray
     """[T, N] or [T, N, A]."""
@@ -118,59 +118,59 @@ class Episode:
     @property
     def ended(self) -> bool:
         """Whether it was played to its end."""
-        return bool(self.moments.last[-1:].any())
+        return bool(self.timesteps.last[-1:].any())
 
 
-def random_action(spec: EnvSpec, moment: Moment, rng: np.random.Generator) -> np.ndarray:
+def random_action(spec: EnvSpec, timestep: HostTimestep, rng: np.random.Generator) -> np.ndarray:
     """Each agent's legal actions are equally probable; without any it plays 0."""
     if not isinstance(spec.action, Box):
-        return (rng.random(moment.legal.shape) * moment.legal).argmax(-1).astype(np.int32)
+        return (rng.random(timestep.legal.shape) * timestep.legal).argmax(-1).astype(np.int32)
     low, high = spec.action.low, spec.action.high
     finite = np.isfinite(low) and np.isfinite(high)
-    shape = moment.legal.shape
+    shape = timestep.legal.shape
     drawn = rng.uniform(low, high, shape) if finite else rng.standard_normal(shape)
     return np.clip(np.where(own_actions(spec), drawn, 0.0), low, high).astype(np.float32)
 
 
 def play(player: Copy, spec: EnvSpec, number: int, seed: int, rng: np.random.Generator, limit: int) -> Episode:
     """One episode, of ``limit`` steps at the most; a fault is kept, not raised."""
-    seen: list[Moment] = []
+    seen: list[HostTimestep] = []
     actions: list[np.ndarray] = []
     error, tried, before = None, None, player.seconds
     while not seen or (len(actions) < limit and not (seen[-1].last and actions)):
         tried = random_action(spec, seen[-1], rng) if seen else None
         try:
-            moment = player.reset(seed) if tried is None else player.step(tried)
+            timestep = player.reset(seed) if tried is None else player.step(tried)
         except PlayError as fault:
             error = fault
             break
-        seen.append(moment)
+        seen.append(timestep)
         if tried is not None:
             actions.append(tried)
-    moments = _stacked(spec, seen)
+    timesteps = _stacked(spec, seen)
     shape, dtype = action_shape(spec)
     unwritten = {}
     for name in ("obs", "state"):
-        values = getattr(moments, name)
+        values = getattr(timesteps, name)
         missing = values == UNWRITTEN
         if missing.any():
             unwritten[name] = np.argwhere(missing)
             values[missing] = 0.0
     played = np.array(actions, dtype).reshape(len(actions), *shape)
-    return Episode(number, seed, moments, played, unwritten, error, tried if error else None, player.seconds - before)
+    return Episode(number, seed, timesteps, played, unwritten, error, tried if error else None, player.seconds - before)
 
 
-def repeat(player: Copy, spec: EnvSpec, episode: Episode, limit: int) -> Moment:
-    """The moments of an episode's first ``limit`` actions played once more."""
+def repeat(player: Copy, spec: EnvSpec, episode: Episode, limit: int) -> HostTimestep:
+    """The timesteps of an episode's first ``limit`` actions played once more."""
     seen = [player.reset(episode.seed)]
     seen += [player.step(action) for action in episode.actions[:limit]]
-    moments = _stacked(spec, seen)
-    for values in (moments.obs, moments.state):
+    timesteps = _stacked(spec, seen)
+    for values in (timesteps.obs, timesteps.state):
         values[values == UNWRITTEN] = 0.0
-    return moments
+    return timesteps
 
 
-def _stacked(spec: EnvSpec, seen: list[Moment]) -> Moment:
+def _stacked(spec: EnvSpec, seen: list[HostTimestep]) -> HostTimestep:
     if not seen:
         return blank(spec, 0)
-    return Moment(*(np.stack(leaves) for leaves in zip(*seen, strict=True)))
+    return HostTimestep(*(np.stack(leaves) for leaves in zip(*seen, strict=True)))

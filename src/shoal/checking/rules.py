@@ -27,7 +27,7 @@ _FIELDS = {"obs": "observation", "state": "state", "reward": "reward", "discount
 
 
 def written(played: Played) -> Iterator[Finding]:
-    """Observations and state are written whole at every moment."""
+    """Observations and state are written whole at every timestep."""
     for name in ("obs", "state"):
         for episode in played.episodes:
             if name in episode.unwritten:
@@ -46,7 +46,7 @@ def finite(played: Played) -> Iterator[Finding]:
     """Nothing is NaN or infinite."""
     for name, title in _FIELDS.items():
         for episode in played.episodes:
-            values = getattr(episode.moments, name)
+            values = getattr(episode.timesteps, name)
             index = np.argwhere(~np.isfinite(values))
             if len(index):
                 t, *rest = (int(i) for i in index[0])
@@ -57,13 +57,13 @@ def finite(played: Played) -> Iterator[Finding]:
 
 
 def choices(played: Played) -> Iterator[Finding]:
-    """Each agent has a legal action at every moment but the last, and none that is not its own."""
+    """Each agent has a legal action at every timestep but the last, and none that is not its own."""
     spec = played.spec
     own = own_actions(spec)
     what = "action" if isinstance(spec.action, Discrete) else "action dimension"
     for episode in played.episodes:
-        acting = episode.moments.legal[~episode.moments.last]
-        times = np.flatnonzero(~episode.moments.last)
+        acting = episode.timesteps.legal[~episode.timesteps.last]
+        times = np.flatnonzero(~episode.timesteps.last)
         stuck = np.argwhere(~acting.any(-1))
         if len(stuck):
             t, i = int(times[stuck[0, 0]]), int(stuck[0, 1])
@@ -75,7 +75,7 @@ def choices(played: Played) -> Iterator[Finding]:
             )
             break
     for episode in played.episodes:
-        beyond = np.argwhere(episode.moments.legal & ~own)
+        beyond = np.argwhere(episode.timesteps.legal & ~own)
         if len(beyond):
             t, i, a = map(int, beyond[0])
             yield Finding(
@@ -87,8 +87,8 @@ def choices(played: Played) -> Iterator[Finding]:
             break
     if isinstance(spec.action, Box):
         for episode in played.episodes:
-            closed = np.argwhere(~episode.moments.legal & own & episode.moments.alive[..., None])
-            if len(closed) and episode.moments.legal[tuple(closed[0, :2])].any():
+            closed = np.argwhere(~episode.timesteps.legal & own & episode.timesteps.alive[..., None])
+            if len(closed) and episode.timesteps.legal[tuple(closed[0, :2])].any():
                 t, i, a = map(int, closed[0])
                 yield Finding(
                     "warning",
@@ -104,14 +104,14 @@ def padding(played: Played) -> Iterator[Finding]:
     spec = played.spec
     outside = np.arange(spec.obs_dim) >= np.array(spec.obs_dims)[:, None]
     for episode in played.episodes:
-        index = np.argwhere((episode.moments.obs != 0) & outside)
+        index = np.argwhere((episode.timesteps.obs != 0) & outside)
         if len(index):
             t, i, k = map(int, index[0])
             yield Finding(
                 "error",
                 "observation padding",
                 f"{spec.agents[i]} observes {spec.obs_dims[i]} features by spec.obs_dims, but feature {k}, which is "
-                f"padding, is {episode.moments.obs[t, i, k]:g} {when(episode, t)}; padding must stay 0"
+                f"padding, is {episode.timesteps.obs[t, i, k]:g} {when(episode, t)}; padding must stay 0"
                 f"{_more(len(index))}.",
             )
             return
@@ -120,26 +120,26 @@ def padding(played: Played) -> Iterator[Finding]:
 def beginnings(played: Played) -> Iterator[Finding]:
     """An episode starts with everybody, with nothing earned, and is not over."""
     spec, said = played.spec, set()
-    for episode in (e for e in played.episodes if len(e.moments.last)):
-        moments, at = episode.moments, f"on being reset (episode {episode.number}, seed {episode.seed})"
+    for episode in (e for e in played.episodes if len(e.timesteps.last)):
+        timesteps, at = episode.timesteps, f"on being reset (episode {episode.number}, seed {episode.seed})"
         found: list[tuple[str, str]] = []
-        if moments.last[0]:
+        if timesteps.last[0]:
             found.append(("last", f"the episode is over {at}, before anybody has acted; last must be False there."))
-        if np.any(earned := np.nan_to_num(moments.reward[0]) != 0):
+        if np.any(earned := np.nan_to_num(timesteps.reward[0]) != 0):
             i = int(np.argmax(earned))
-            paid = f"{spec.agents[i]} has a reward of {moments.reward[0, i]:g} {at}"
+            paid = f"{spec.agents[i]} has a reward of {timesteps.reward[0, i]:g} {at}"
             found.append(("reward", f"{paid}, which no action earned and nobody learns from; it must be 0 there."))
-        if not moments.alive[0].any():
+        if not timesteps.alive[0].any():
             found.append(("alive", f"no agent is alive {at}, so nobody acts."))
-        if np.any(moments.discount[0] == 0):
-            i = int(np.argmax(moments.discount[0] == 0))
+        if np.any(timesteps.discount[0] == 0):
+            i = int(np.argmax(timesteps.discount[0] == 0))
             found.append(
                 ("discount", f"{spec.agents[i]}'s discount is 0 {at}; nothing has ended yet, so it must be 1.")
             )
-        if not moments.first[0]:
+        if not timesteps.first[0]:
             found.append(("first", f"first is False {at}; recurrent policies would not forget the episode before."))
-        if np.any(moments.first[1:]):
-            t = int(np.argmax(moments.first[1:])) + 1
+        if np.any(timesteps.first[1:]):
+            t = int(np.argmax(timesteps.first[1:])) + 1
             found.append(("first", f"first is True {when(episode, t)}; it is True on being reset alone."))
         for subject, sentence in found:
             if subject not in said:
@@ -151,7 +151,7 @@ def discounts(played: Played) -> Iterator[Finding]:
     """Discounts are 0 where something truly ended, and 1 elsewhere."""
     spec = played.spec
     for episode in played.episodes:
-        given = episode.moments.discount
+        given = episode.timesteps.discount
         index = np.argwhere(np.isfinite(given) & (given != 0) & (given != 1))
         if len(index):
             t, i = map(int, index[0])
@@ -164,7 +164,7 @@ def discounts(played: Played) -> Iterator[Finding]:
             )
             return
     for episode in played.episodes:
-        over = (episode.moments.discount[1:] == 0).all(-1) & ~episode.moments.last[1:]
+        over = (episode.timesteps.discount[1:] == 0).all(-1) & ~episode.timesteps.last[1:]
         if over.any():
             t = int(np.argmax(over)) + 1
             yield Finding(
@@ -199,7 +199,7 @@ def endings(played: Played) -> Iterator[Finding]:
 
 
 def when(episode: Episode, t: int) -> str:
-    """Where in an episode a moment stands, and what led to it."""
+    """Where in an episode a timestep stands, and what led to it."""
     if t == 0:
         return f"on being reset (episode {episode.number}, seed {episode.seed})"
     after = said(episode.actions[t - 1])

@@ -16,7 +16,7 @@ def rewards(played: Played) -> Iterator[Finding]:
     steps = sum(e.steps for e in played.episodes)
     if not steps:
         return
-    earned = [np.nan_to_num(e.moments.reward[1:]) for e in played.episodes]
+    earned = [np.nan_to_num(e.timesteps.reward[1:]) for e in played.episodes]
     if not any(r.any() for r in earned):
         yield Finding(
             "warning",
@@ -26,7 +26,7 @@ def rewards(played: Played) -> Iterator[Finding]:
         )
         return
     for episode, r in zip(played.episodes, earned, strict=True):
-        acted = episode.moments.alive[:-1]  # a dead agent's reward may have ended with it
+        acted = episode.timesteps.alive[:-1]  # a dead agent's reward may have ended with it
         first = r[np.arange(len(r)), acted.argmax(-1)]
         unlike = acted & (r != first[:, None])
         if not unlike.any():
@@ -65,7 +65,7 @@ def time_limits(played: Played) -> Iterator[Finding]:
     lengths = {e.steps for e in ended}
     if len(ended) < 2:
         return
-    zero = [bool((e.moments.discount[-1] == 0)[e.moments.alive[-2]].all()) for e in ended]
+    zero = [bool((e.timesteps.discount[-1] == 0)[e.timesteps.alive[-2]].all()) for e in ended]
     if len(lengths) == 1 and all(zero) and (length := lengths.pop()) > 1:
         limit = "its horizon" if length == spec.horizon else f"though the horizon is {spec.horizon}"
         yield Finding(
@@ -78,7 +78,7 @@ def time_limits(played: Played) -> Iterator[Finding]:
             f"is well.",
         )
     early = [e for e, over in zip(ended, zero, strict=True) if not over and e.steps < spec.horizon]
-    early = [e for e in early if (e.moments.discount[-1] == 1).all()]
+    early = [e for e in early if (e.timesteps.discount[-1] == 1).all()]
     if len({e.steps for e in early}) > 1:
         shortest = min(early, key=lambda e: e.steps)
         yield Finding(
@@ -98,7 +98,7 @@ def deaths(played: Played) -> Iterator[Finding]:
         if not died:
             continue
         absent = [_absence(e, i, t) for e, t in died]
-        back = any(t + away < len(e.moments.alive) for (e, t), away in zip(died, absent, strict=True))
+        back = any(t + away < len(e.timesteps.alive) for (e, t), away in zip(died, absent, strict=True))
         first, at = died[0]
         episodes = len({e.number for e, _ in died})
         level, fate = _fate(died, i)
@@ -106,10 +106,10 @@ def deaths(played: Played) -> Iterator[Finding]:
             level,
             "agents that vanish",
             f"{agent} is gone (alive falls) in {episodes} of {len(played.episodes)} episodes, at first at step {at} of "
-            f"episode {first.number} (seed {first.seed}), for {np.mean(absent):.3g} moments on average"
+            f"episode {first.number} (seed {first.seed}), for {np.mean(absent):.3g} timesteps on average"
             f"{', and comes back' if back else ''}. {fate}",
         )
-        seen = [(e, t) for e, t in died if e.moments.obs[t : t + _absence(e, i, t), i].any()]
+        seen = [(e, t) for e, t in died if e.timesteps.obs[t : t + _absence(e, i, t), i].any()]
         if seen:
             e, t = seen[0]
             yield Finding(
@@ -119,10 +119,10 @@ def deaths(played: Played) -> Iterator[Finding]:
                 f"that see all observations read what it holds.",
             )
     for e in played.episodes:
-        moments = e.moments
-        still = (moments.discount[:-1] == 0) & moments.alive[:-1] & moments.alive[1:] & ~moments.last[:-1, None]
+        timesteps = e.timesteps
+        still = (timesteps.discount[:-1] == 0) & timesteps.alive[:-1] & timesteps.alive[1:] & ~timesteps.last[:-1, None]
         still[:1] = False  # said elsewhere
-        if still.any() and not (moments.discount[1:] == 0).all(-1)[~moments.last[1:]].any():
+        if still.any() and not (timesteps.discount[1:] == 0).all(-1)[~timesteps.last[1:]].any():
             t, i = map(int, np.argwhere(still)[0])
             yield Finding(
                 "warning",
@@ -134,21 +134,21 @@ def deaths(played: Played) -> Iterator[Finding]:
 
 
 def _deaths(episode: Episode, i: int) -> list[int]:
-    """The moments, the last apart, at which an agent that was alive is not any more."""
-    alive, last = episode.moments.alive[:, i], episode.moments.last
+    """The timesteps, the last apart, at which an agent that was alive is not any more."""
+    alive, last = episode.timesteps.alive[:, i], episode.timesteps.last
     return [int(t) + 1 for t in np.flatnonzero(alive[:-1] & ~alive[1:] & ~last[1:])]
 
 
 def _absence(episode: Episode, i: int, t: int) -> int:
-    away = ~episode.moments.alive[t:, i]
+    away = ~episode.timesteps.alive[t:, i]
     return len(away) if away.all() else int(np.argmin(away))
 
 
 def _fate(died: list[tuple[Episode, int]], i: int) -> tuple[Level, str]:
     """How serious it is, and what becomes of the reward of who is gone."""
-    # Its own reward may end at the moment when it is gone, or at the moment before.
-    over = [(e.moments.discount[t - 1 : t + 1, i] == 0).any() for e, t in died]
-    after = [np.nan_to_num(e.moments.reward[t + 1 :]) for e, t in died]
+    # Its own reward may end at the timestep when it is gone, or at the timestep before.
+    over = [(e.timesteps.discount[t - 1 : t + 1, i] == 0).any() for e, t in died]
+    after = [np.nan_to_num(e.timesteps.reward[t + 1 :]) for e, t in died]
     goes_on = [bool(r[:, i].any()) for r in after]
     if any(a and b for a, b in zip(over, goes_on, strict=True)):
         return "warning", (
@@ -182,16 +182,18 @@ def sights(played: Played) -> Iterator[Finding]:
     blind = [
         agent
         for i, agent in enumerate(spec.agents)
-        if all((e.moments.obs[:, i] == whole[0].moments.obs[0, i])[e.moments.alive[:, i]].all() for e in whole)
+        if all((e.timesteps.obs[:, i] == whole[0].timesteps.obs[0, i])[e.timesteps.alive[:, i]].all() for e in whole)
     ]
     if blind:
         who = f"{blind[0]}'s observation is" if len(blind) == 1 else f"The observations of {', '.join(blind)} are"
-        text = f"{who} the same at all {steps + len(whole)} moments played, so there is nothing to act on."
+        text = f"{who} the same at all {steps + len(whole)} timesteps played, so there is nothing to act on."
         yield Finding(level, "observation", text)
-    if spec.state_dim and all((e.moments.state == whole[0].moments.state[0]).all() for e in whole):
-        text = f"The state is the same at all {steps + len(whole)} moments played, so a critic learns nothing from it."
+    if spec.state_dim and all((e.timesteps.state == whole[0].timesteps.state[0]).all() for e in whole):
+        text = (
+            f"The state is the same at all {steps + len(whole)} timesteps played, so a critic learns nothing from it."
+        )
         yield Finding(level, "state", text)
-    starts = [(e.moments.obs[0], e.moments.state[0]) for e in whole]
+    starts = [(e.timesteps.obs[0], e.timesteps.state[0]) for e in whole]
     if len(starts) > 1 and not blind:
         alike = all(np.array_equal(a, b) for start in starts[1:] for a, b in zip(starts[0], start, strict=True))
         if alike:

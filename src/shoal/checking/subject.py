@@ -14,7 +14,7 @@ from shoal.checking.faults import PlayError, fault_of, own_traceback
 from shoal.checking.play import HostPlayer, Player
 from shoal.checking.report import Finding
 from shoal.errors import InputError
-from shoal.game import HostEnvironment, Moment
+from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import EnvSpec
 
 
@@ -105,12 +105,12 @@ class Subject:
         self.players.append(HostPlayer(self.env.make(), self.env.spec))
         return len(self.players) - 1
 
-    def reset(self, copy: int, seed: int) -> tuple[Moment, float]:
-        """Start an episode: (its first moment, seconds that it took)."""
+    def reset(self, copy: int, seed: int) -> tuple[HostTimestep, float]:
+        """Start an episode: (its first timestep, seconds that it took)."""
         before = time.perf_counter()
         return self.players[copy].reset(seed), time.perf_counter() - before
 
-    def step(self, copy: int, action: np.ndarray) -> tuple[Moment, float]:
+    def step(self, copy: int, action: np.ndarray) -> tuple[HostTimestep, float]:
         """Play: (what came of it, seconds that it took)."""
         before = time.perf_counter()
         return self.players[copy].step(action), time.perf_counter() - before

@@ -1,10 +1,10 @@
-"""What wrappers do, as pairs of functions over the arrays of one environment, NumPy's or JAX's. No JAX here.
+"""The transformations behind wrappers, as pairs of functions over the arrays of one environment. Does not import JAX.
 
     begin(step) -> (memory, step)             at the start of an episode
     follow(memory, step) -> (memory, step)    afterwards
 
-``step`` is a :class:`shoal.types.Step` or a :class:`shoal.game.Moment`; the arrays themselves say which namespace they
-are of. :mod:`shoal.environments.wrappers` puts environments behind them.
+``step`` is a :class:`shoal.types.Step` (JAX arrays) or a :class:`shoal.game.HostTimestep` (NumPy arrays); the functions
+use the arrays' own namespace. :mod:`shoal.environments.wrappers` applies them to environments.
 """
 
 from collections.abc import Callable, Sequence

@@ -16,7 +16,7 @@ import numpy as np
 from shoal.bounds import Bounds, Positive, Size, check
 from shoal.environments import changes
 from shoal.environments.changes import Change
-from shoal.game import Game, HostEnvironment, Moment, blank
+from shoal.game import Game, HostEnvironment, HostTimestep, blank
 from shoal.spec import EnvSpec
 
 Env = TypeVar("Env")
@@ -133,16 +133,16 @@ class WrappedGame:
         """Its description."""
         return self._change.spec
 
-    def reset(self, seed: int, out: Moment) -> None:
+    def reset(self, seed: int, out: HostTimestep) -> None:
         """Start an episode."""
-        seen = out if self._obs is None else Moment(self._obs, *out[1:])
+        seen = out if self._obs is None else HostTimestep(self._obs, *out[1:])
         self._inner.reset(seed, seen)
         self._memory, shown = self._change.begin(seen)
         _write(shown, seen, out)
 
-    def step(self, action: np.ndarray, out: Moment) -> None:
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
         """Play ``action``."""
-        seen = out if self._obs is None else Moment(self._obs, *out[1:])
+        seen = out if self._obs is None else HostTimestep(self._obs, *out[1:])
         self._inner.step(action, seen)
         self._memory, shown = self._change.follow(self._memory, seen)
         _write(shown, seen, out)
@@ -156,7 +156,7 @@ class WrappedGame:
         self._inner.close()
 
 
-def _write(shown: Moment, seen: Moment, out: Moment) -> None:
+def _write(shown: HostTimestep, seen: HostTimestep, out: HostTimestep) -> None:
     """Copy what wrappers replaced."""
     for new, old, to in zip(shown, seen, out, strict=True):
         if new is not old:

@@ -62,7 +62,7 @@ class Checkpoints:
 
         All of it is on the disk when this returns.
 
-        Killed at any moment, it leaves the old checkpoints or the new one. Steps after ``step`` are removed: they
+        If the process is killed, it leaves the old checkpoints or the new one. Steps after ``step`` are removed: they
         belong to the branch that was left by resuming from an earlier one.
 
         Raises:

@@ -1,4 +1,4 @@
-"""One moment as a picture: a :class:`~shoal.types.Scene` or an RGB array, drawn with Pillow."""
+"""One timestep as a picture: a :class:`~shoal.types.Scene` or an RGB array, drawn with Pillow."""
 
 import importlib.util
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """One folder per checkpoint, committed by a rename, each with a SHA-256 per file that tells damage from soundness.
 
 A step is the folder ``<step>`` or ``<step>.<revision>``, made under a hidden name and renamed into place when all of it
-is on the disk. Saving a step again adds a revision before the old one goes, so that a crash at any moment leaves a
+is on the disk. Saving a step again adds a revision before the old one goes, so that a crash at any time leaves a
 sound checkpoint.
 """
 

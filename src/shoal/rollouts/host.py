@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Key
 
 from shoal import notices
 from shoal.errors import GameError
-from shoal.game import HostEnvironment, Moment, refresh
+from shoal.game import HostEnvironment, HostTimestep, refresh
 from shoal.notices import Warn
 from shoal.rollouts.fused import SEEDS, Act
 from shoal.rollouts.pool import Pool, spread
@@ -50,19 +50,21 @@ class HostRollout:
         self._act: dict[tuple[Any, bool], Callable] = {}
         self._seeds = jax.jit(self._draw, static_argnums=1)
 
-    def _draw(self, keys: Array, moments: int, *numbers: Array | int) -> tuple[Array, Array]:
-        """A half's keys of acting [moments, S] and seeds of resetting [moments, S · size], as fused draws them from
-        keys into which ``numbers`` are folded."""
+    def _draw(self, keys: Array, length: int, *numbers: Array | int) -> tuple[Array, Array]:
+        """Key data [length, S, ...] for acting and seeds [length, S · size] for resets of one half.
 
-        def one(key: Array) -> tuple[Array, Array]:
-            def moment(key: Array) -> tuple[Array, Array]:
+        They are those that :mod:`shoal.rollouts.fused` draws from ``keys`` folded with ``numbers``.
+        """
+
+        def of_seed(key: Array) -> tuple[Array, Array]:
+            def of_step(key: Array) -> tuple[Array, Array]:
                 key_act, _, key_reset = jax.random.split(key, 3)
                 return jax.random.key_data(key_act), seed_of(jax.random.split(key_reset, self.halves[0].size))
 
-            return jax.vmap(moment)(jax.random.split(key, moments))
+            return jax.vmap(of_step)(jax.random.split(key, length))
 
-        acting, resetting = jax.vmap(one, out_axes=1)(_fold(keys, *numbers))
-        return acting, resetting.reshape(moments, -1)
+        acting, resetting = jax.vmap(of_seed, out_axes=1)(_fold(keys, *numbers))
+        return acting, resetting.reshape(length, -1)
 
     def init(self, keys: Key[Array, " S"], part: int = 0) -> None:
         """Start an episode in every environment. ``part`` numbers the halves on from there, where this is one of
@@ -146,11 +148,11 @@ class HostRollout:
             self._check(half, half.step)
         return Ended(outcome, returns, lengths, lost)
 
-    def _check(self, half: Half, moment: Moment | None) -> None:
+    def _check(self, half: Half, timestep: HostTimestep | None) -> None:
         """Refuse what is no number, before anything learns from it."""
-        assert moment is not None
+        assert timestep is not None
         for field in ("obs", "state", "reward"):
-            leaf = getattr(moment, field)
+            leaf = getattr(timestep, field)
             if np.isfinite(leaf).all():
                 continue
             row, *where = (int(i) for i in np.argwhere(~np.isfinite(leaf))[0])
@@ -204,7 +206,7 @@ class HostRollout:
 
     def watch(
         self, act: Act, learner: PyTree, keys: Key[Array, " 1"], greedy: bool = True
-    ) -> Iterator[tuple[np.ndarray | None, np.ndarray | None, Moment | None]]:
+    ) -> Iterator[tuple[np.ndarray | None, np.ndarray | None, HostTimestep | None]]:
         """One episode of a single game in this process: before the first step (picture, None, None), then what each
         step looks like, the action [N, ...] as it was sent, and what it led to (leaves [...])."""
         half, stepper = self.halves[0], self.pool.here
@@ -220,7 +222,7 @@ class HostRollout:
                 refresh(stepper.outcome[0], stepper.own)
                 game.step(board.action[0], stepper.outcome[0])  # not through the pool, which would reset at the end
                 half.step = copied(board.outcome, slice(None))
-                yield game.render(), board.action[0].copy(), Moment._make(leaf[0] for leaf in half.step)
+                yield game.render(), board.action[0].copy(), HostTimestep._make(leaf[0] for leaf in half.step)
                 if half.step.last[0]:
                     return
 

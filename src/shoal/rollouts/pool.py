@@ -13,7 +13,7 @@ import numpy as np
 
 from shoal import notices
 from shoal.errors import GameError, InputError
-from shoal.game import HostEnvironment, Moment
+from shoal.game import HostEnvironment, HostTimestep
 from shoal.notices import Warn
 from shoal.rollouts import worker as serving
 from shoal.rollouts.process import Worker, how_it_ended, memory_file
@@ -92,7 +92,7 @@ class Pool:
             raise
 
     def reset(self, group: int) -> None:
-        """Order an episode's start in every game of a group; its first moments will stand in ``board.fresh``."""
+        """Order an episode's start in every game of a group; its first timesteps will stand in ``board.fresh``."""
         self._order(group, serving.RESET)
 
     def step(self, group: int) -> None:
@@ -109,12 +109,12 @@ class Pool:
             one.asked.append(group)
             one.send(serving.RESET if one.lost[group] else order, group)
 
-    def wait(self, group: int, before: Moment | None = None) -> np.ndarray:
+    def wait(self, group: int, before: HostTimestep | None = None) -> np.ndarray:
         """Wait until a group has done what was ordered.
 
         Args:
             group: which.
-            before: the moments in which the actions were taken; where a worker was lost, the outcome is that moment
+            before: the timesteps in which the actions were taken; where a worker was lost, the outcome is that timestep
                 again, without reward, and the episode ends by being cut off.
 
         Returns:
@@ -144,10 +144,10 @@ class Pool:
                 rows = slice(mine.start - start, mine.stop - start)
                 lost[rows] = True
                 if before is not None:
-                    self._cut_off(slice(mine.start, mine.stop), Moment(*(leaf[rows] for leaf in before)))
+                    self._cut_off(slice(mine.start, mine.stop), HostTimestep(*(leaf[rows] for leaf in before)))
         return lost
 
-    def _cut_off(self, rows: slice, before: Moment) -> None:
+    def _cut_off(self, rows: slice, before: HostTimestep) -> None:
         outcome = self.board.outcome
         for there, leaf in zip(outcome, before, strict=True):
             there[rows] = leaf

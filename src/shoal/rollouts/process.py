@@ -75,7 +75,7 @@ class Worker:
         """How the process ended; None if it has not."""
         if self.process is None:
             return None
-        with contextlib.suppress(subprocess.TimeoutExpired):  # its pipe closes a moment before it is gone
+        with contextlib.suppress(subprocess.TimeoutExpired):  # its pipe closes shortly before it exits
             return self.process.wait(0.5)
         return None
 

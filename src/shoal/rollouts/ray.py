@@ -141,7 +141,7 @@ class RayRollout:
         self.building[actor.ready.remote()] = (Member(actor, home), time.monotonic())
 
     def _attend(self, training: bool = True) -> list[tuple[int, Chunk | None]]:
-        """Wait a moment for whatever happens; gives slots with their chunks, None where one was lost."""
+        """Wait up to a second for actors; returns slots with their chunks, None where one was lost."""
         ray = library()
         done, _ = ray.wait([*self.busy, *self.building], num_returns=1, timeout=1.0)
         found: list[tuple[int, Chunk | None]] = []

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.game import HostEnvironment, Moment, blank
+from shoal.game import HostEnvironment, HostTimestep, blank
 from shoal.types import EpisodeStats, PyTree, Step, Trajectory
 
 
@@ -34,19 +34,19 @@ class Half:
         self.envs = slice(index * size, (index + 1) * size)
         self.initial = jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *x.shape)), initial_carry(size))
         self.carry = self.initial
-        self.step: Moment | None = None
+        self.step: HostTimestep | None = None
         self.returns = self.lengths = np.zeros(0)
 
-    def begin(self, step: Moment) -> None:
+    def begin(self, step: HostTimestep) -> None:
         """All episodes start at ``step`` [S · size, ...]."""
         self.step, self.carry = step, self.initial
         self.returns, self.lengths = np.zeros_like(step.reward), np.zeros(len(step.reward), np.float32)
 
-    def begin_again(self, ended: np.ndarray, fresh: Moment) -> Moment:
+    def begin_again(self, ended: np.ndarray, fresh: HostTimestep) -> HostTimestep:
         """Where the half stands once the episodes that ended are followed by new ones."""
         assert self.step is not None
         self.returns, self.lengths = np.where(ended[:, None], 0, self.returns), np.where(ended, 0, self.lengths)
-        return Moment._make(np.where(_wide(ended, b), a, b) for a, b in zip(fresh, self.step, strict=True))
+        return HostTimestep._make(np.where(_wide(ended, b), a, b) for a, b in zip(fresh, self.step, strict=True))
 
     def seen(self) -> Step:
         """What the policy acts on; leaves [S, size, ...]."""
@@ -61,7 +61,7 @@ class Half:
 class Ended(NamedTuple):
     """What one step of a half led to; arrays are [S · size, ...]."""
 
-    outcome: Moment
+    outcome: HostTimestep
     returns: np.ndarray
     """Of the episode so far, with this step."""
     lengths: np.ndarray
@@ -110,14 +110,14 @@ class Recording:
         return EpisodeStats._make((self.episodes, self.returns, self.lengths, *measured))
 
 
-def visible(moments: Moment) -> Step:
-    """What algorithms are given of moments: all but the metrics of episodes."""
-    return Step._make(moments)._replace(metrics=())
+def visible(timesteps: HostTimestep) -> Step:
+    """What algorithms are given of timesteps: all but the metrics of episodes."""
+    return Step._make(timesteps)._replace(metrics=())
 
 
-def copied(moments: Moment, rows: slice) -> Moment:
+def copied(timesteps: HostTimestep, rows: slice) -> HostTimestep:
     """Rows of arrays that others go on writing to."""
-    return Moment._make(leaf[rows].copy() for leaf in moments)
+    return HostTimestep._make(leaf[rows].copy() for leaf in timesteps)
 
 
 def _wide(condition: np.ndarray, like: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.game import Game, Moment, action_shape, blank, own_actions, refresh
+from shoal.game import Game, HostTimestep, action_shape, blank, own_actions, refresh
 from shoal.spec import EnvSpec
 
 ALIGNMENT = 64
@@ -18,10 +18,10 @@ ALIGNMENT = 64
 class Board(NamedTuple):
     """Arrays that the training process and the workers share; leaves [G, ...] for G games."""
 
-    outcome: Moment
+    outcome: HostTimestep
     """What the last action led to."""
-    fresh: Moment
-    """Where an ended episode is followed by a new one: its first moment."""
+    fresh: HostTimestep
+    """Where an ended episode is followed by a new one: its first timestep."""
     action: np.ndarray
     """What to play next."""
     seed: np.ndarray
@@ -38,8 +38,8 @@ def board(spec: EnvSpec, games: int, memory: mmap.mmap | None = None) -> Board:
     for leaf in (*empty.outcome, *empty.fresh, empty.action, empty.seed):
         leaves.append(np.frombuffer(memory, leaf.dtype, leaf.size, at).reshape(leaf.shape))
         at += -(-leaf.nbytes // ALIGNMENT) * ALIGNMENT
-    k = len(Moment._fields)
-    return Board(Moment(*leaves[:k]), Moment(*leaves[k : 2 * k]), leaves[2 * k], leaves[2 * k + 1])
+    k = len(HostTimestep._fields)
+    return Board(HostTimestep(*leaves[:k]), HostTimestep(*leaves[k : 2 * k]), leaves[2 * k], leaves[2 * k + 1])
 
 
 def board_bytes(spec: EnvSpec, games: int) -> int:
@@ -70,8 +70,8 @@ class Stepper:
         self.board = shared
         self.games = {i: make() for i in indices}
         # Views are made once: slicing eight arrays for each game and step would take longer than a light game's step.
-        self.outcome = {i: _moment(shared.outcome, i) for i in self.games}
-        self.fresh = {i: _moment(shared.fresh, i) for i in self.games}
+        self.outcome = {i: _timestep(shared.outcome, i) for i in self.games}
+        self.fresh = {i: _timestep(shared.fresh, i) for i in self.games}
 
     def reset(self, indices: Iterable[int]) -> Fault | None:
         """Start an episode in each game, written to ``fresh``."""
@@ -111,8 +111,8 @@ class Stepper:
         self.games = {}
 
 
-def _moment(moments: Moment, i: int) -> Moment:
-    return Moment(*(leaf[i, ...] for leaf in moments))
+def _timestep(timesteps: HostTimestep, i: int) -> HostTimestep:
+    return HostTimestep(*(leaf[i, ...] for leaf in timesteps))
 
 
 def fault_of(error: Exception, during: str, i: int = -1) -> Fault:

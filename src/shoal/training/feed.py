@@ -1,6 +1,6 @@
 """What an update learns from: the newest trajectory itself, or batches from a replay buffer that lives on the device.
 
-The buffer is flashbax's: a ring of moments per environment, part of the compiled program's state and of every
+The buffer is flashbax's: a ring of timesteps per environment, part of the compiled program's state and of every
 checkpoint. Insertion and sampling touch what they insert and sample; nothing copies the buffer. This is the only file
 that knows flashbax, and it imports it late: on-policy runs need not wait for it.
 """
@@ -73,7 +73,7 @@ def make(replay: PyTree, trajectory: PyTree, num_envs: int, shards: int) -> Feed
         return Experience(newest, jax.tree.unflatten(structure, samples))
 
     def init() -> list[Any]:
-        return [ring.init(_moment(one, trajectory)) for ring, one in zip(rings, buffers, strict=True)]
+        return [ring.init(_timestep(one, trajectory)) for ring, one in zip(rings, buffers, strict=True)]
 
     def ready(feed: list[Any]) -> Bool[Array, ""]:
         return jnp.stack([ring.can_sample(state) for ring, state in zip(rings, feed, strict=True)]).all()
@@ -122,8 +122,8 @@ def _is_replay(node: Any) -> bool:
     return isinstance(node, Replay)
 
 
-def _moment(one: Replay, trajectory: PyTree) -> PyTree:
-    """What is stored of one moment of one environment, as zeros."""
+def _timestep(one: Replay, trajectory: PyTree) -> PyTree:
+    """What is stored of one timestep of one environment, as zeros."""
     kept = jax.eval_shape(one.keep, trajectory)
     return jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), kept)
 
@@ -144,7 +144,9 @@ def _ring(one: Replay, num_envs: int, shards: int, length: int) -> Any:
         )
     warm_up = _least(one, num_envs * shards)
     if warm_up > per_env:
-        raise InputError(f"learning_starts {one.warm_up} exceeds what the replay buffer holds, {one.capacity} moments.")
+        raise InputError(
+            f"learning_starts {one.warm_up} exceeds what the replay buffer holds, {one.capacity} timesteps."
+        )
     return flashbax.make_trajectory_buffer(
         add_batch_size=num_envs,
         sample_batch_size=one.draws * (one.batch // shards),

@@ -38,7 +38,7 @@ def num_bytes(tree: PyTree) -> int:
     return sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)
 
 
-def moment_bytes(spec: EnvSpec) -> int:
+def timestep_bytes(spec: EnvSpec) -> int:
     """The least bytes of one environment's step in a trajectory: what was seen before and after, and the actions."""
     n, a = spec.num_agents, spec.action.width
     step = 4 * (n * spec.obs_dim + spec.state_dim + 2 * n) + n * (a + 1)
@@ -56,7 +56,7 @@ def check_run(
         seeds: S.
         num_envs: E of each seed, on all devices together.
         length: T.
-        drawn: moments that are drawn from the replay buffers for one update of one seed.
+        drawn: timesteps that are drawn from the replay buffers for one update of one seed.
         devices: [seed shards, environment shards] those that the run uses; CPU devices share one memory.
 
     Raises:
@@ -71,15 +71,15 @@ def check_run(
         there,
         "seeds, or the networks' widths",
     )
-    rolled = seeds * num_envs * length * moment_bytes(spec) // (1 if shared else devices.size)
+    rolled = seeds * num_envs * length * timestep_bytes(spec) // (1 if shared else devices.size)
     _refuse(
         f"Roll-outs of {text(seeds * num_envs)} environments over {text(length)} steps",
         rolled,
         there,
         "num_envs, rollout_length or seeds",
     )
-    samples = seeds * drawn * moment_bytes(spec) // (1 if shared else devices.size)
-    _refuse(f"Samples of {text(seeds * drawn)} moments", samples, there, "batch_size, gradient_steps or seeds")
+    samples = seeds * drawn * timestep_bytes(spec) // (1 if shared else devices.size)
+    _refuse(f"Samples of {text(seeds * drawn)} timesteps", samples, there, "batch_size, gradient_steps or seeds")
 
 
 def check_episodes(spec: EnvSpec, seeds: int, episodes: int, length: int, name: str) -> None:
@@ -96,7 +96,7 @@ def check_episodes(spec: EnvSpec, seeds: int, episodes: int, length: int, name: 
         InputError: they take more than all memory that is free.
     """
     what = f"{text(seeds * episodes)} episodes of up to {text(length)} steps"
-    _refuse(what, seeds * episodes * length * moment_bytes(spec), free(jax.devices()[0]), name)
+    _refuse(what, seeds * episodes * length * timestep_bytes(spec), free(jax.devices()[0]), name)
 
 
 def _refuse(what: str, needed: int, there: int | None, lower: str) -> None:
@@ -104,13 +104,13 @@ def _refuse(what: str, needed: int, there: int | None, lower: str) -> None:
         raise InputError(f"{what} would take {_size(needed)} of memory, and {_size(there)} are free; lower {lower}.")
 
 
-def check(per_device: int, devices: np.ndarray, moments: int, seeds: int) -> str:
+def check(per_device: int, devices: np.ndarray, timesteps: int, seeds: int) -> str:
     """One sentence on the memory that replay takes.
 
     Args:
         per_device: bytes on each device.
         devices: those that the run uses, an array of any shape; CPU devices share one memory.
-        moments: capacity of one seed's buffer.
+        timesteps: capacity of one seed's buffer.
         seeds: how many buffers there are.
 
     Raises:
@@ -123,17 +123,17 @@ def check(per_device: int, devices: np.ndarray, moments: int, seeds: int) -> str
     where = "" if shared or devices.size == 1 else " on each device"
     if not shared and there is not None and needed > SHARE * there:
         raise InputError(
-            f"{of} of {moments:,} moments would take {_size(needed)}{where}, and {_size(there)} are free; lower "
+            f"{of} of {timesteps:,} timesteps would take {_size(needed)}{where}, and {_size(there)} are free; lower "
             f"buffer_size or seeds."
         )
     host, saving = there if shared else free(jax.devices("cpu")[0]), total * (COPIES + shared)
     if host is not None and saving > host:
         raise InputError(
-            f"{of} of {moments:,} moments would take {_size(needed)}{where}, and a checkpoint {_size(saving)} of the "
-            f"computer's memory while it is written, of which {_size(host)} are free; lower buffer_size or seeds."
+            f"{of} of {timesteps:,} timesteps would take {_size(needed)}{where}, and a checkpoint {_size(saving)} of "
+            f"the computer's memory while it is written, of which {_size(host)} are free; lower buffer_size or seeds."
         )
     said = "" if there is None else f" of {_size(there)} free"
-    return f"{of} of {moments:,} moments {'take' if seeds > 1 else 'takes'} {_size(needed)}{said}{where}."
+    return f"{of} of {timesteps:,} timesteps {'take' if seeds > 1 else 'takes'} {_size(needed)}{said}{where}."
 
 
 def _size(count: int) -> str:

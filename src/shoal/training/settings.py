@@ -51,7 +51,7 @@ class Settings:
     rows: Count = 500
     """Rows of metrics that a whole run writes; each is a mean over the updates since the last."""
     checkpoint_seconds: Annotated[float, Bounds(least=0, most=1e9)] = 30.0
-    """Wall time between checkpoints; the first and the last moment are always kept."""
+    """Wall time between checkpoints; the first and the last state are always saved."""
     keep: Count = 3
     """Newest checkpoints that stay on the disk."""
     eval_episodes: Annotated[int, Bounds(least=0, most=1_000_000)] | None = None

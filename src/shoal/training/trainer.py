@@ -78,8 +78,8 @@ class Trainer:
         size = settings.seeds, settings.num_envs, settings.rollout_length, drawn
         memory.check_run(env.spec, learner, *size, layout.mesh.devices)
         if buffers:
-            moments = sum(one.capacity for one in buffers)
-            self.notes.append(memory.check(self.program.replay_bytes, layout.mesh.devices, moments, settings.seeds))
+            timesteps = sum(one.capacity for one in buffers)
+            self.notes.append(memory.check(self.program.replay_bytes, layout.mesh.devices, timesteps, settings.seeds))
             steps, waiting = settings.num_updates * settings.steps_per_update, max(one.warm_up for one in buffers)
             if steps < waiting:
                 self.warnings.append(f"Nothing is learned in {steps:,} steps, since learning_starts is {waiting:,}.")
@@ -188,7 +188,7 @@ class Trainer:
         return self.update * self.settings.steps_per_update
 
     def save(self) -> None:
-        """Keep everything, unless this moment is kept already.
+        """Save a checkpoint and the policy, unless this update is saved already.
 
         Raises:
             NonFiniteError: the last gradient step broke a parameter, which no metric has shown yet; nothing is kept.

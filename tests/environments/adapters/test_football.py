@@ -8,7 +8,7 @@ import pytest
 from shoal.environments import registry
 from shoal.environments.adapters import football
 from shoal.errors import InputError
-from shoal.game import HostEnvironment, Moment, blank, own_actions, refresh
+from shoal.game import HostEnvironment, HostTimestep, blank, own_actions, refresh
 
 with football.quiet():
     gfootball = pytest.importorskip("gfootball.env", reason="gfootball is built from source (docs/football.md)")
@@ -35,7 +35,7 @@ def match(task: str = TASK, **options: Any) -> football.Match:
     return game
 
 
-def begun(game: football.Match, seed: int) -> tuple[Moment, np.ndarray]:
+def begun(game: football.Match, seed: int) -> tuple[HostTimestep, np.ndarray]:
     out, own = blank(game.spec), own_actions(game.spec)
     refresh(out, own)
     game.reset(seed, out)

@@ -21,15 +21,15 @@ def made(name, **options) -> HostEnvironment:
 
 
 def started(env: HostEnvironment, seed: int = 0):
-    game, moment, own = env.make(), blank(env.spec), own_actions(env.spec)
-    refresh(moment, own)
-    game.reset(seed, moment)
+    game, timestep, own = env.make(), blank(env.spec), own_actions(env.spec)
+    refresh(timestep, own)
+    game.reset(seed, timestep)
 
     def step(action):
-        refresh(moment, own)
-        game.step(np.asarray(action), moment)
+        refresh(timestep, own)
+        game.step(np.asarray(action), timestep)
 
-    return moment, step, game
+    return timestep, step, game
 
 
 @pytest.mark.parametrize(
@@ -45,16 +45,16 @@ def test_an_environment_is_gymnasiums_own(task, action, horizon):
         pytest.importorskip("Box2D")
     env, raw = made(f"gymnasium:{task}"), gymnasium.make(task)
     assert (env.spec.action, env.spec.horizon, env.spec.score) == (action, horizon, "mean")
-    moment, step, _ = started(env, seed=11)
+    timestep, step, _ = started(env, seed=11)
     seen, _ = raw.reset(seed=11)
     rng = np.random.default_rng(0)
     reward, over, cut = 0.0, False, False
     while True:
-        np.testing.assert_array_equal(moment.obs[0], seen)
-        np.testing.assert_array_equal(moment.state, seen)
-        assert moment.reward[0] == np.float32(reward)
-        assert moment.last == (over or cut)
-        assert moment.discount[0] == (0.0 if over else 1.0)
+        np.testing.assert_array_equal(timestep.obs[0], seen)
+        np.testing.assert_array_equal(timestep.state, seen)
+        assert timestep.reward[0] == np.float32(reward)
+        assert timestep.last == (over or cut)
+        assert timestep.discount[0] == (0.0 if over else 1.0)
         if over or cut:
             break
         if isinstance(action, Box):
@@ -69,28 +69,28 @@ def test_an_environment_is_gymnasiums_own(task, action, horizon):
 
 def test_a_mask_in_the_info_gives_the_legal_actions():
     env = made("gymnasium:Taxi-v4")
-    moment, _, _ = started(env, seed=3)
+    timestep, _, _ = started(env, seed=3)
     mask = gymnasium.make("Taxi-v4").reset(seed=3)[1]["action_mask"]
     assert not mask.all()
-    np.testing.assert_array_equal(moment.legal[0], mask.astype(bool))
-    assert moment.obs.sum() == 1
+    np.testing.assert_array_equal(timestep.legal[0], mask.astype(bool))
+    assert timestep.obs.sum() == 1
 
 
 def test_a_time_limit_is_no_termination():
     env = made("gymnasium:CartPole-v1", time_limit=3)
     assert env.spec.horizon == 3
-    moment, step, _ = started(env)
+    timestep, step, _ = started(env)
     for t in range(3):
         step(np.array([t % 2], np.int32))
-        assert moment.last == (t == 2)
-    assert moment.discount[0] == 1
+        assert timestep.last == (t == 2)
+    assert timestep.discount[0] == 1
 
 
 def test_a_picture_comes_of_a_game_that_draws():
     pytest.importorskip("pygame")
     env = made("gymnasium:CartPole-v1")
-    game, moment = env.make(render=True), blank(env.spec)
-    game.reset(0, moment)
+    game, timestep = env.make(render=True), blank(env.spec)
+    game.reset(0, timestep)
     picture = game.render()
     assert picture is not None
     assert picture.shape == (400, 600, 3)
@@ -123,13 +123,15 @@ def test_a_tuple_of_spaces_is_a_team():
     env = made(Foragers)
     assert env.spec.agents == ("agent_0", "agent_1")
     assert (env.spec.obs_dims, env.spec.action_dims, env.spec.roles) == ((2, 3), (2, 4), (0, 1))
-    moment, step, _ = started(env)
-    np.testing.assert_array_equal(moment.obs, [[1, 1, 0], [2, 2, 2]])
-    np.testing.assert_array_equal(moment.state, [1, 1, 2, 2, 2])
+    timestep, step, _ = started(env)
+    np.testing.assert_array_equal(timestep.obs, [[1, 1, 0], [2, 2, 2]])
+    np.testing.assert_array_equal(timestep.state, [1, 1, 2, 2, 2])
     rows = []
     for _ in range(3):
         step(np.array([1, 3], np.int32))
-        rows.append((moment.alive.tolist(), moment.discount.tolist(), moment.reward.tolist(), bool(moment.last)))
+        rows.append(
+            (timestep.alive.tolist(), timestep.discount.tolist(), timestep.reward.tolist(), bool(timestep.last))
+        )
     assert rows == [
         ([True, True], [1, 1], [1, 2], False),
         ([False, True], [0, 1], [1, 2], False),
@@ -138,12 +140,12 @@ def test_a_tuple_of_spaces_is_a_team():
 
 
 def test_one_flag_ends_a_team():
-    moment, step, _ = started(made(Foragers, separate=False))
+    timestep, step, _ = started(made(Foragers, separate=False))
     for _ in range(3):
         step(np.array([1, 3], np.int32))
-    assert moment.last
-    assert moment.alive.all()
-    assert not moment.discount.any()
+    assert timestep.last
+    assert timestep.alive.all()
+    assert not timestep.discount.any()
 
 
 class Unbounded(gymnasium.Env):

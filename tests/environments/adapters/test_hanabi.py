@@ -12,7 +12,7 @@ import pytest
 from shoal.environments import registry
 from shoal.environments.adapters import hanabi
 from shoal.errors import InputError
-from shoal.game import HostEnvironment, Moment, blank, own_actions, refresh
+from shoal.game import HostEnvironment, HostTimestep, blank, own_actions, refresh
 
 pyspiel = pytest.importorskip("pyspiel")
 
@@ -31,7 +31,7 @@ TASKS = [
 ]
 
 
-def start(task: str, seed: int) -> tuple[Any, Moment]:
+def start(task: str, seed: int) -> tuple[Any, HostTimestep]:
     environment = registry.make(f"hanabi/{task}")
     assert isinstance(environment, HostEnvironment)
     game = pickle.loads(pickle.dumps(environment.make))()
@@ -74,7 +74,7 @@ def move(game, out, action: np.ndarray) -> None:
 
 
 def check(spec, out, state, seen: int, turn: int) -> None:
-    """The moment is OpenSpiel's ``state``, ``turn`` being on turn (or, after the end, the next)."""
+    """The timestep is OpenSpiel's ``state``, ``turn`` being on turn (or, after the end, the next)."""
     players = spec.num_agents
     for i in range(players):
         np.testing.assert_array_equal(out.obs[i, :seen], np.array(state.observation_tensor(i), np.float32))

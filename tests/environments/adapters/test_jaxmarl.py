@@ -162,10 +162,10 @@ def test_a_battle_is_jaxmarls_and_the_dead_stay_in_the_team(battle):
 def test_the_state_of_a_battle_holds_what_is_not_relative(battle):
     """Health, cooldown and type of others, and all of oneself: cooldowns are clipped, and positions scaled."""
     raw, env = battle
-    moments = [moment for seed in range(2, 8) for moment in play(raw, env, seed)]
+    timesteps = [timestep for seed in range(2, 8) for timestep in play(raw, env, seed)]
     spec, own = env.spec, 4 + 6
     assert spec.novel is not None and len(spec.novel) == 3 * 5 and max(spec.novel) < spec.obs_dim - own
-    check_novel(spec, gather(moments), hidden=True)
+    check_novel(spec, gather(timesteps), hidden=True)
     conic = registry.make("jaxmarl/smax/3m", observation_type="conic").spec
     assert conic.novel == tuple(range(conic.obs_dim - own))  # where a unit stands depends on where it is
 
@@ -189,7 +189,7 @@ def test_victory_is_an_end_and_time_a_limit(battle):
     assert seen.last and seen.discount.all()
     late = weaken(late, slice(2, 4))
     _, seen = env.step(jax.random.key(0), late, jnp.array([5, 6]))
-    assert seen.last and not np.asarray(seen.discount).any()  # a victory at the last moment is one
+    assert seen.last and not np.asarray(seen.discount).any()  # a victory at the last timestep is one
     assert env.render is not None
     scene = env.render(won)
     assert scene.centres.shape == (int(np.asarray(won.state.unit_alive).sum()), 2)

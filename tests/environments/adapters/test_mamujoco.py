@@ -10,7 +10,7 @@ import pytest
 from shoal.environments import registry
 from shoal.environments.adapters import mamujoco
 from shoal.errors import InputError
-from shoal.game import HostEnvironment, Moment, blank, own_actions, refresh
+from shoal.game import HostEnvironment, HostTimestep, blank, own_actions, refresh
 from shoal.spec import Box
 
 pytest.importorskip("gymnasium_robotics")
@@ -33,7 +33,7 @@ TASKS = [
 
 
 def start(task: str, seed: int = 3, **options):
-    """A game, its moments of the start of an episode, and a source of random actions."""
+    """A game, its timesteps of the start of an episode, and a source of random actions."""
     environment = registry.make(f"mamujoco/{task}", **options)
     assert isinstance(environment, HostEnvironment)
     game: Any = pickle.loads(pickle.dumps(environment.make))()
@@ -51,8 +51,8 @@ def start(task: str, seed: int = 3, **options):
     return game, out, draw
 
 
-def check(spec, out: Moment, observations: dict, state: np.ndarray) -> None:
-    """The moment holds the original's observations, padded with zeros, and its state."""
+def check(spec, out: HostTimestep, observations: dict, state: np.ndarray) -> None:
+    """The timestep holds the original's observations, padded with zeros, and its state."""
     for i, agent in enumerate(spec.agents):
         width = spec.obs_dims[i]
         assert observations[agent].shape == (width,)

@@ -13,7 +13,7 @@ from held import check_novel, fresh, gather, random_play
 from shoal.environments import registry
 from shoal.environments.adapters import football, foreign
 from shoal.errors import InputError
-from shoal.game import Moment, blank
+from shoal.game import HostTimestep, blank
 from shoal.spec import Discrete, EnvSpec
 
 _OLD = pytest.mark.filterwarnings("ignore:The old environment creation API:DeprecationWarning")
@@ -136,18 +136,18 @@ class Own:
     def __init__(self, novel: tuple[int, ...] | None):
         self.spec = EnvSpec("own", ("a",), (2,), 1, Discrete(2), (2,), (0,), 5, True, novel=novel)
 
-    def reset(self, seed: int, out: Moment) -> None:
+    def reset(self, seed: int, out: HostTimestep) -> None:
         """Start an episode."""
         self.rng, self.time = np.random.default_rng(seed), 0
         self._look(out)
 
-    def step(self, action: np.ndarray, out: Moment) -> None:
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
         """Play an action."""
         self.time += 1
         self._look(out)
         out.last[...] = self.time == 5
 
-    def _look(self, out: Moment) -> None:
+    def _look(self, out: HostTimestep) -> None:
         out.obs[:] = self.rng.random(2)
         out.state[:] = out.obs[0, 0]
 

@@ -19,15 +19,15 @@ def made(name, **options) -> HostEnvironment:
 
 
 def started(env: HostEnvironment, seed: int = 0):
-    game, moment, own = env.make(), blank(env.spec), own_actions(env.spec)
-    refresh(moment, own)
-    game.reset(seed, moment)
+    game, timestep, own = env.make(), blank(env.spec), own_actions(env.spec)
+    refresh(timestep, own)
+    game.reset(seed, timestep)
 
     def step(action):
-        refresh(moment, own)
-        game.step(np.asarray(action), moment)
+        refresh(timestep, own)
+        game.step(np.asarray(action), timestep)
 
-    return moment, step, game
+    return timestep, step, game
 
 
 class Parade:
@@ -69,23 +69,23 @@ class Late(Parade):
 def test_an_episode_is_not_cut_before_the_step_that_ends_it():
     env = made(Late)
     assert env.spec.horizon == 2
-    moment, step, _ = started(env)
+    timestep, step, _ = started(env)
     for t in range(3):
-        assert not moment.last
+        assert not timestep.last
         step([0, 0])
-        np.testing.assert_array_equal(moment.reward, [1, 1])
-        assert moment.obs[0, 0] == t + 2
-    assert moment.last
-    assert moment.discount.all()
+        np.testing.assert_array_equal(timestep.reward, [1, 1])
+        assert timestep.obs[0, 0] == t + 2
+    assert timestep.last
+    assert timestep.discount.all()
 
 
 def test_an_episode_that_never_ends_is_cut_off():
-    moment, step, _ = started(made(Late, ends=99))
+    timestep, step, _ = started(made(Late, ends=99))
     for _ in range(3):
-        assert not moment.last
+        assert not timestep.last
         step([0, 0])
-    assert moment.last
-    assert moment.discount.all()
+    assert timestep.last
+    assert timestep.discount.all()
 
 
 class Silent(Parade):
@@ -102,12 +102,12 @@ class Timed(Silent):
 
 @pytest.mark.parametrize(("kind", "discount"), [(Silent, 0.0), (Timed, 1.0)])
 def test_who_is_not_heard_of_any_more_has_ended(kind, discount):
-    moment, step, _ = started(made(kind))
+    timestep, step, _ = started(made(kind))
     for _ in range(3):
-        assert not moment.last
+        assert not timestep.last
         step([0, 0])
-    assert moment.last
-    assert (moment.discount == discount).all()
+    assert timestep.last
+    assert (timestep.discount == discount).all()
 
 
 class Leaving(Parade):
@@ -120,16 +120,16 @@ class Leaving(Parade):
 
 
 def test_who_is_no_longer_listed_is_dead():
-    moment, step, _ = started(made(Leaving))
+    timestep, step, _ = started(made(Leaving))
     step([0, 0])
-    np.testing.assert_array_equal(moment.alive, [True, False])
-    np.testing.assert_array_equal(moment.discount, [1, 0])
-    assert not moment.obs[1].any()
-    moment.obs[...] = moment.state[...] = 7  # what another game has left there
+    np.testing.assert_array_equal(timestep.alive, [True, False])
+    np.testing.assert_array_equal(timestep.discount, [1, 0])
+    assert not timestep.obs[1].any()
+    timestep.obs[...] = timestep.state[...] = 7  # what another game has left there
     step([0, 0])
-    np.testing.assert_array_equal(moment.obs, [[3], [0]])
-    np.testing.assert_array_equal(moment.state, [3, 0])
-    np.testing.assert_array_equal(moment.reward, [1, 0])
+    np.testing.assert_array_equal(timestep.obs, [[3], [0]])
+    np.testing.assert_array_equal(timestep.state, [3, 0])
+    np.testing.assert_array_equal(timestep.reward, [1, 0])
 
 
 class Both(Parade):
@@ -139,11 +139,11 @@ class Both(Parade):
 
 
 def test_a_termination_at_the_time_limit_is_a_termination():
-    moment, step, _ = started(made(Both))
+    timestep, step, _ = started(made(Both))
     for _ in range(3):
         step([0, 0])
-    assert moment.last
-    assert not moment.discount.any()
+    assert timestep.last
+    assert not timestep.discount.any()
 
 
 class Masking(Parade):
@@ -155,10 +155,10 @@ class Masking(Parade):
 
 
 def test_masks_may_come_late_and_allow_nothing():
-    moment, step, _ = started(made(Masking))
-    assert moment.legal.all()
+    timestep, step, _ = started(made(Masking))
+    assert timestep.legal.all()
     step([0, 0])
-    np.testing.assert_array_equal(moment.legal, [[False, True, True], [True, False, False]])
+    np.testing.assert_array_equal(timestep.legal, [[False, True, True], [True, False, False]])
 
 
 class Hinting(gymnasium.Env):
@@ -176,10 +176,10 @@ class Hinting(gymnasium.Env):
 
 
 def test_a_mask_may_be_missing_again():
-    moment, step, _ = started(made(Hinting))
-    np.testing.assert_array_equal(moment.legal, [[True, False, True]])
+    timestep, step, _ = started(made(Hinting))
+    np.testing.assert_array_equal(timestep.legal, [[True, False, True]])
     step([2])
-    assert moment.legal.all()
+    assert timestep.legal.all()
 
 
 class Nameless(Parade):

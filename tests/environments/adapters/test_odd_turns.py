@@ -15,15 +15,15 @@ from shoal.game import HostEnvironment, blank, own_actions, refresh  # noqa: E40
 def started(name, **options):
     env = registry.make(name, **options)
     assert isinstance(env, HostEnvironment)
-    game, moment, own = env.make(), blank(env.spec), own_actions(env.spec)
-    refresh(moment, own)
-    game.reset(0, moment)
+    game, timestep, own = env.make(), blank(env.spec), own_actions(env.spec)
+    refresh(timestep, own)
+    game.reset(0, timestep)
 
     def step(action):
-        refresh(moment, own)
-        game.step(np.asarray(action), moment)
+        refresh(timestep, own)
+        game.step(np.asarray(action), timestep)
 
-    return moment, step, game
+    return timestep, step, game
 
 
 class Rounds(pettingzoo.AECEnv):
@@ -68,14 +68,14 @@ class Rounds(pettingzoo.AECEnv):
 
 
 def test_every_move_pays_once_and_the_dead_leave():
-    moment, step, _ = started(Rounds)
+    timestep, step, _ = started(Rounds)
     rows = []
     for _ in range(6):
-        assert not moment.last
-        assert moment.legal.sum() == 4  # both actions of one, and index 0 of two
+        assert not timestep.last
+        assert timestep.legal.sum() == 4  # both actions of one, and index 0 of two
         step([0, 0, 0])
-        rows.append((moment.reward.tolist(), moment.alive.tolist(), moment.discount.tolist()))
-    assert moment.last
+        rows.append((timestep.reward.tolist(), timestep.alive.tolist(), timestep.discount.tolist()))
+    assert timestep.last
     assert [row[0] for row in rows] == [[1, 1, 1], [2, 2, 2], *([t, 0, t] for t in (3, 4, 5, 6))]
     assert [row[1] for row in rows] == [[True] * 3, *([[True, False, True]] * 5)]
     assert rows[1][2] == [1, 0, 1]
@@ -83,22 +83,22 @@ def test_every_move_pays_once_and_the_dead_leave():
 
 
 def test_a_limit_in_moves():
-    moment, step, _ = started(Rounds, ends=3)
+    timestep, step, _ = started(Rounds, ends=3)
     for _ in range(3):
-        assert not moment.last
+        assert not timestep.last
         step([0, 0, 0])
-    assert moment.last
+    assert timestep.last
 
 
 def test_a_time_limit_counts_moves():
     pytest.importorskip("pettingzoo.classic.connect_four_v3")
-    moment, step, game = started("pettingzoo:classic.connect_four_v3", time_limit=2)
+    timestep, step, game = started("pettingzoo:classic.connect_four_v3", time_limit=2)
     assert game.spec.horizon == 2
     step([0, 0])
-    assert not moment.last
+    assert not timestep.last
     step([0, 0])
-    assert moment.last
-    assert moment.discount.all()
+    assert timestep.last
+    assert timestep.discount.all()
 
 
 class Pair(gymnasium.Env):
@@ -130,12 +130,12 @@ class Endless(Pair):
 
 
 def test_a_tuple_team_that_never_ends_is_cut_off():
-    moment, step, _ = started(Endless)
+    timestep, step, _ = started(Endless)
     for _ in range(2):
-        assert not moment.last
+        assert not timestep.last
         step([1, 1])
-    assert moment.last
-    assert moment.discount.all()
+    assert timestep.last
+    assert timestep.discount.all()
 
 
 class Alone(Pair):
@@ -152,27 +152,27 @@ class Alone(Pair):
 
 
 def test_a_tuple_team_starts_anew_with_its_masks():
-    moment, step, game = started(Pair)
+    timestep, step, game = started(Pair)
     for episode in range(2):
-        game.reset(episode, moment)
+        game.reset(episode, timestep)
         for _ in range(3):
-            np.testing.assert_array_equal(moment.legal, [[False, True]] * 2)
+            np.testing.assert_array_equal(timestep.legal, [[False, True]] * 2)
             step([1, 1])
-            assert moment.reward[1] == 1
-        assert moment.last
-        np.testing.assert_array_equal(moment.discount, [1, 1])
-        np.testing.assert_array_equal(moment.alive, [False, True])
+            assert timestep.reward[1] == 1
+        assert timestep.last
+        np.testing.assert_array_equal(timestep.discount, [1, 1])
+        np.testing.assert_array_equal(timestep.alive, [False, True])
 
 
 def test_a_mask_in_the_observation_and_a_cut_of_its_own():
-    moment, step, _ = started(Alone)
+    timestep, step, _ = started(Alone)
     for _ in range(3):
-        assert not moment.last
-        np.testing.assert_array_equal(moment.legal, [[False, True]])
-        np.testing.assert_array_equal(moment.obs, [[5]])
+        assert not timestep.last
+        np.testing.assert_array_equal(timestep.legal, [[False, True]])
+        np.testing.assert_array_equal(timestep.obs, [[5]])
         step([1])
-    assert moment.last
-    assert moment.discount.all()
+    assert timestep.last
+    assert timestep.discount.all()
 
 
 class Whole(Alone):
@@ -190,7 +190,7 @@ def test_whole_numbers_are_rounded():
 
 def test_an_environment_of_turns_that_can_be_played_at_once_is():
     pytest.importorskip("mpe2")
-    moment, step, _ = started("mpe2.simple_spread_v3:raw_env")
-    assert moment.legal.all()
+    timestep, step, _ = started("mpe2.simple_spread_v3:raw_env")
+    assert timestep.legal.all()
     step([1, 2, 3])
-    assert moment.reward.all()
+    assert timestep.reward.all()

@@ -21,21 +21,21 @@ def made(name, **options) -> HostEnvironment:
 
 
 def started(env: HostEnvironment, seed: int = 0):
-    game, moment, own = env.make(), blank(env.spec), own_actions(env.spec)
-    refresh(moment, own)
-    game.reset(seed, moment)
+    game, timestep, own = env.make(), blank(env.spec), own_actions(env.spec)
+    refresh(timestep, own)
+    game.reset(seed, timestep)
 
     def step(action):
-        refresh(moment, own)
-        game.step(np.asarray(action), moment)
+        refresh(timestep, own)
+        game.step(np.asarray(action), timestep)
 
-    return moment, step, game
+    return timestep, step, game
 
 
-def drawn(rng, moment, spec):
+def drawn(rng, timestep, spec):
     if isinstance(spec.action, Box):
-        return rng.uniform(spec.action.low, spec.action.high, moment.legal.shape).astype(np.float32)
-    return np.array([rng.choice(np.flatnonzero(row)) for row in moment.legal], np.int32)
+        return rng.uniform(spec.action.low, spec.action.high, timestep.legal.shape).astype(np.float32)
+    return np.array([rng.choice(np.flatnonzero(row)) for row in timestep.legal], np.int32)
 
 
 @pytest.mark.parametrize(
@@ -52,27 +52,27 @@ def test_a_parallel_environment_is_the_packages_own(module, options, roles):
     env = made(f"pettingzoo:mpe2.{module}", **options)
     raw = __import__(f"mpe2.{module}", fromlist=["x"]).parallel_env(**options)
     assert (env.spec.roles, env.spec.horizon) == (roles, 25)
-    moment, step, _ = started(env, seed=7)
+    timestep, step, _ = started(env, seed=7)
     seen, _ = raw.reset(seed=7)
     rng = np.random.default_rng(0)
     rewards, cut = {}, {}
     for t in range(26):
         for i, agent in enumerate(raw.possible_agents):
             width = env.spec.obs_dims[i]
-            np.testing.assert_array_equal(moment.obs[i, :width], seen[agent])
-            assert not moment.obs[i, width:].any()
-            assert moment.legal[i].sum() == env.spec.action_dims[i]
-            assert moment.reward[i] == np.float32(rewards.get(agent, 0.0))
-        np.testing.assert_array_equal(moment.state, raw.state())
-        assert moment.last == any(cut.values())
-        assert moment.discount.all() and moment.alive.all()
+            np.testing.assert_array_equal(timestep.obs[i, :width], seen[agent])
+            assert not timestep.obs[i, width:].any()
+            assert timestep.legal[i].sum() == env.spec.action_dims[i]
+            assert timestep.reward[i] == np.float32(rewards.get(agent, 0.0))
+        np.testing.assert_array_equal(timestep.state, raw.state())
+        assert timestep.last == any(cut.values())
+        assert timestep.discount.all() and timestep.alive.all()
         if t == 25:
             break
-        action = drawn(rng, moment, env.spec)
+        action = drawn(rng, timestep, env.spec)
         step(action)
         rows = [row[:dim] if row.ndim else int(row) for row, dim in zip(action, env.spec.action_dims, strict=True)]
         seen, rewards, _, cut, _ = raw.step(dict(zip(raw.possible_agents, rows, strict=True)))
-    assert moment.last
+    assert timestep.last
 
 
 @pytest.mark.parametrize("module", ["tictactoe_v3", "connect_four_v3"])
@@ -82,28 +82,28 @@ def test_a_game_of_turns_is_the_packages_own(module):
     env, raw = made(f"pettingzoo:classic.{module}"), package.env()
     rng = np.random.default_rng(1)
     for seed in range(3):
-        moment, step, _ = started(env, seed)
+        timestep, step, _ = started(env, seed)
         raw.reset(seed=seed)
         earned = dict.fromkeys(raw.possible_agents, 0.0)
         for agent in raw.agent_iter():
             seen, reward, over, _, _ = raw.last()
             assert earned[agent] == reward
             if over:
-                assert moment.last
-                assert not moment.discount.any()
+                assert timestep.last
+                assert not timestep.discount.any()
                 raw.step(None)
                 continue
-            assert not moment.last
+            assert not timestep.last
             i = raw.possible_agents.index(agent)
-            np.testing.assert_array_equal(moment.obs[i], seen["observation"].reshape(-1))
-            np.testing.assert_array_equal(moment.legal[i], seen["action_mask"].astype(bool))
-            np.testing.assert_array_equal(np.flatnonzero(moment.legal[1 - i]), [0])
+            np.testing.assert_array_equal(timestep.obs[i], seen["observation"].reshape(-1))
+            np.testing.assert_array_equal(timestep.legal[i], seen["action_mask"].astype(bool))
+            np.testing.assert_array_equal(np.flatnonzero(timestep.legal[1 - i]), [0])
             earned[agent] = 0.0
-            action = drawn(rng, moment, env.spec)
+            action = drawn(rng, timestep, env.spec)
             step(action)
             raw.step(int(action[i]))
             for j, other in enumerate(raw.possible_agents):
-                earned[other] += moment.reward[j]
+                earned[other] += timestep.reward[j]
 
 
 class Expedition:
@@ -156,17 +156,19 @@ def test_agents_end_each_in_its_own_way():
     assert env.spec.action == Discrete(6)
     assert env.spec.obs_dims == (5, 5, 5)
     assert env.spec.roles == (0, 0, 0)
-    moment, step, game = started(env)
-    np.testing.assert_array_equal(moment.obs[0], [0, 0, 0, 1, 0])  # "when", then "where", one-hot
-    np.testing.assert_array_equal(moment.legal[2], [True, False, False, True, True, True])
+    timestep, step, game = started(env)
+    np.testing.assert_array_equal(timestep.obs[0], [0, 0, 0, 1, 0])  # "when", then "where", one-hot
+    np.testing.assert_array_equal(timestep.legal[2], [True, False, False, True, True, True])
     rows = []
     for _ in range(5):
         step(np.array([5, 4, 3], np.int32))
-        rows.append((moment.alive.tolist(), moment.discount.tolist(), moment.reward.tolist(), bool(moment.last)))
-        assert moment.legal.any(1).all()
+        rows.append(
+            (timestep.alive.tolist(), timestep.discount.tolist(), timestep.reward.tolist(), bool(timestep.last))
+        )
+        assert timestep.legal.any(1).all()
         if len(rows) == 3:  # who is cut off shows what it saw last; who died shows nothing
-            assert moment.obs[1].any()
-            assert not moment.obs[0].any()
+            assert timestep.obs[1].any()
+            assert not timestep.obs[0].any()
     assert rows == [
         ([True, True, True], [1, 1, 1], [1, 2, 3], False),
         ([False, True, True], [0, 1, 1], [1, 2, 3], False),
@@ -175,34 +177,34 @@ def test_agents_end_each_in_its_own_way():
         ([False, False, True], [1, 1, 1], [0, 0, 1], True),
     ]
     np.testing.assert_array_equal(game._env.played[0]["walker_0"], [1, 2])
-    assert not moment.obs[1].any()
+    assert not timestep.obs[1].any()
 
 
 def test_the_last_ones_death_is_a_termination():
-    moment, step, _ = started(made(Expedition, dies=True))
+    timestep, step, _ = started(made(Expedition, dies=True))
     for _ in range(5):
         step(np.array([5, 4, 3], np.int32))
-    assert moment.last
-    assert not moment.discount.any()
+    assert timestep.last
+    assert not timestep.discount.any()
 
 
 def test_who_comes_later_is_not_there_before():
-    moment, step, _ = started(made(Expedition, late=True))
-    np.testing.assert_array_equal(moment.alive, [True, True, False])
-    assert not moment.obs[2].any()
+    timestep, step, _ = started(made(Expedition, late=True))
+    np.testing.assert_array_equal(timestep.alive, [True, True, False])
+    assert not timestep.obs[2].any()
     step(np.array([5, 4, 3], np.int32))
-    assert moment.alive.all()
-    assert moment.obs[2].any()
+    assert timestep.alive.all()
+    assert timestep.obs[2].any()
 
 
 def test_a_time_limit_is_no_termination():
-    moment, step, _ = started(made("pettingzoo:mpe2.simple_spread_v3", time_limit=2))
+    timestep, step, _ = started(made("pettingzoo:mpe2.simple_spread_v3", time_limit=2))
     step(np.zeros(3, np.int32))
-    assert not moment.last
+    assert not timestep.last
     step(np.zeros(3, np.int32))
-    assert moment.last
-    assert moment.discount.all()
-    assert moment.alive.all()
+    assert timestep.last
+    assert timestep.discount.all()
+    assert timestep.alive.all()
 
 
 class Mixed(Expedition):

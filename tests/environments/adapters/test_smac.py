@@ -18,23 +18,23 @@ from held import check_novel, random_play
 from shoal.environments import registry
 from shoal.environments.adapters import foreign, smac, smac_layout, smac_packages, smac_results
 from shoal.errors import InputError
-from shoal.game import HostEnvironment, Moment, blank, own_actions, refresh
+from shoal.game import HostEnvironment, HostTimestep, blank, own_actions, refresh
 
 EPISODES = 12
 
 
-def begun(game: Any, seed: int) -> tuple[Moment, np.ndarray]:
+def begun(game: Any, seed: int) -> tuple[HostTimestep, np.ndarray]:
     out, own = blank(game.spec), own_actions(game.spec)
     refresh(out, own)
     game.reset(seed, out)
     return out, own
 
 
-def legal_play(out: Moment, rng: np.random.Generator) -> np.ndarray:
+def legal_play(out: HostTimestep, rng: np.random.Generator) -> np.ndarray:
     return np.array([rng.choice(np.flatnonzero(row)) for row in out.legal], np.int32)
 
 
-def sees(out: Moment, original: Any, obs: Any) -> None:
+def sees(out: HostTimestep, original: Any, obs: Any) -> None:
     """``out`` says what the original does; its dead are told by their health."""
     np.testing.assert_array_equal(out.alive, original.health > 0)
     np.testing.assert_array_equal(out.obs, np.array(obs) * out.alive[:, None])

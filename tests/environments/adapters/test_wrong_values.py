@@ -109,13 +109,13 @@ SAID = {
 
 def play(env: Any, action: list[int], steps: int = 3) -> Any:
     assert isinstance(env, HostEnvironment)
-    game, moment, own = env.make(), blank(env.spec), own_actions(env.spec)
-    refresh(moment, own)
-    game.reset(0, moment)
+    game, timestep, own = env.make(), blank(env.spec), own_actions(env.spec)
+    refresh(timestep, own)
+    game.reset(0, timestep)
     for _ in range(steps):
-        refresh(moment, own)
-        game.step(np.array(action, np.int32), moment)
-    return moment
+        refresh(timestep, own)
+        game.step(np.array(action, np.int32), timestep)
+    return timestep
 
 
 @pytest.mark.parametrize("fault", SAID)
@@ -125,8 +125,8 @@ def test_a_parallel_environment_is_refused(fault: str) -> None:
 
 
 def test_nothing_wrong_is_played() -> None:
-    moment = play(registry.make(Wrong), [0, 1])
-    assert moment.last and not moment.discount.any() and moment.reward.tolist() == [1, 2]
+    timestep = play(registry.make(Wrong), [0, 1])
+    assert timestep.last and not timestep.discount.any() and timestep.reward.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("fault", ["no rewards", "stranger", "text", "none", "array", "one unpaid"])

@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.environments.options import check_choice, check_count, check_steps
 from shoal.errors import InputError, unknown
-from shoal.game import HostEnvironment, Moment
+from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import Discrete, EnvSpec
 
 PLAYERS = {
@@ -125,9 +125,9 @@ def quiet() -> Any:
 class Match:
     """One game of gfootball.
 
-    It reports an end by ``done`` alone. Its clock, ``steps_left``, tells the end of the playing time, and what happened
-    last whether the scenario would have ended the episode at that moment anyway. Who is sent off controls nobody from
-    then on, and counts as dead; the team plays on.
+    gfootball reports any end by ``done``. ``steps_left`` identifies the time limit; the last observation shows whether
+    the scenario's rules would have ended the episode anyway. An agent whose player is sent off controls no player from
+    then on and counts as dead; the team plays on.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Match:
             novel=(),
         )
 
-    def reset(self, seed: int, out: Moment) -> None:
+    def reset(self, seed: int, out: HostTimestep) -> None:
         """Start an episode."""
         settings = self._match._config
         settings["game_engine_random_seed"] = seed
@@ -193,7 +193,7 @@ class Match:
         self._first_owner = self._match.observation()[0]["ball_owned_team"]
         self._look(obs, out)
 
-    def step(self, action: np.ndarray, out: Moment) -> None:
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
         """Play int32 [N]."""
         obs, reward, done, _ = self._env.step(action)
         self._steps += 1
@@ -220,7 +220,7 @@ class Match:
         # The first change of owner ends the episode, so until then it is the first owner's ball.
         return self._ends_on_loss and seen["ball_owned_team"] not in (-1, self._first_owner) and self._first_owner != -1
 
-    def _look(self, obs: np.ndarray, out: Moment) -> None:
+    def _look(self, obs: np.ndarray, out: HostTimestep) -> None:
         out.obs[...] = obs
         modes = _COMMON + _TEAM
         players = out.obs[:, _COMMON:modes]

@@ -21,7 +21,7 @@ from shoal.environments.forms import acted, joint_mask
 from shoal.environments.handover import MASK
 from shoal.errors import InputError
 from shoal.extras import install
-from shoal.game import Game, HostEnvironment, Moment
+from shoal.game import Game, HostEnvironment, HostTimestep
 from shoal.spec import Discrete, EnvSpec
 
 
@@ -110,12 +110,12 @@ class _Solo:
         described = interface("one", [observation.space], self._acts)
         self.spec: EnvSpec = replace(spec, shared_reward=True, score="mean", interface=described)
 
-    def reset(self, seed: int, out: Moment) -> None:
+    def reset(self, seed: int, out: HostTimestep) -> None:
         seen, info = self._env.reset(seed=seed)
         self._time = 0
         self._write(seen, info, out)
 
-    def step(self, action: np.ndarray, out: Moment) -> None:
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
         seen, reward, terminated, truncated, info = self._env.step(acted(self._acts[0], action[0]))
         self._time += 1
         self._write(seen, info, out)
@@ -127,7 +127,7 @@ class _Solo:
         elif flag(truncated, "truncated") or self._time >= self._limit:
             out.last[...] = True
 
-    def _write(self, seen: Any, info: Any, out: Moment) -> None:
+    def _write(self, seen: Any, info: Any, out: HostTimestep) -> None:
         row = self._read(seen)
         spaces.check_width("The observation", row, len(out.state))
         out.obs[0] = out.state[:] = row
@@ -160,13 +160,13 @@ class _Team:
         spec = spaces.describe(name, agents, observations, acts, (action, dims), None, horizon, metrics)
         self.spec: EnvSpec = replace(spec, interface=interface("list", [x.space for x in observations], self._acts))
 
-    def reset(self, seed: int, out: Moment) -> None:
+    def reset(self, seed: int, out: HostTimestep) -> None:
         seen, _ = self._env.reset(seed=seed)
         self._time = 0
         self._gone[:] = False
         self._write(seen, out)
 
-    def step(self, action: np.ndarray, out: Moment) -> None:
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
         sent = tuple(map(acted, self._acts, action))
         seen, reward, terminated, truncated, info = self._env.step(sent)
         self._time += 1
@@ -188,7 +188,7 @@ class _Team:
             raise ValueError(f"{what} must have an entry for each of the {len(self._gone)} agents.")
         return said
 
-    def _write(self, seen: Any, out: Moment) -> None:
+    def _write(self, seen: Any, out: HostTimestep) -> None:
         at = 0
         for i, read in enumerate(self._reads):
             row = read(seen[i])

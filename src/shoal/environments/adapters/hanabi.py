@@ -9,12 +9,12 @@ MAPPO's critic is given (Yu et al. 2022, section on Hanabi): the hand of the pla
 player observes, and its seat. It is one vector for the team, and it is complete: everything hidden from the player on
 turn, apart from the order of the deck, is its own hand.
 
-Rewards. Every moment gives the increment of the score to everybody. MAPPO's code instead keeps only each player's own
-turns, and gives a turn the sum of what came until the player's next one. Here the forced moments in between are part of
-the trajectory: they hold that same reward, their one action has probability 1 and so no gradient, and the advantage
-carries the reward back to the player's own last move. With a discount of 1 both give the same returns; with γ < 1 time
-counts in moves here and in own turns there, so that their γ corresponds to γ^(1/N) here. Losing all lives takes back
-what was scored, with a last negative reward: the return of such a game is 0, OpenSpiel's convention.
+Rewards: every agent receives the increment of the score at every timestep. MAPPO's code instead keeps only a player's
+own turns, and gives a turn the sum of the rewards until the player's next turn. Here the timesteps in between are part
+of the trajectory: they carry the same reward, their only action has probability 1 and no gradient, and the advantage
+carries the reward back to the player's last own move. With a discount of 1 both give the same returns; with γ < 1 time
+is counted in moves here and in own turns there, so that their γ corresponds to γ^(1/N) here. Losing all lives gives a
+negative reward that cancels the score: the return of such a game is 0, OpenSpiel's convention.
 """
 
 import functools
@@ -25,7 +25,7 @@ import numpy as np
 
 from shoal.errors import InputError, unknown
 from shoal.extras import install
-from shoal.game import HostEnvironment, Moment
+from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import Discrete, EnvSpec
 
 _VARIANTS: dict[str, dict[str, int]] = {
@@ -129,13 +129,13 @@ class _Hanabi:
         self._turn = 0
         self._score = 0.0
 
-    def reset(self, seed: int, out: Moment) -> None:
+    def reset(self, seed: int, out: HostTimestep) -> None:
         self._rng.seed(seed)
         self._state = self._rules.new_initial_state()
         self._score = 0.0
         self._arrive(out)
 
-    def step(self, action: np.ndarray, out: Moment) -> None:
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
         self._state.apply_action_with_legality_check(int(action[self._turn]))
         self._arrive(out)
         score = self._state.player_return(0)
@@ -143,7 +143,7 @@ class _Hanabi:
         out.metrics[0] = score == self._most
         self._score = score
 
-    def _arrive(self, out: Moment) -> None:
+    def _arrive(self, out: HostTimestep) -> None:
         """Deal, and write what all see."""
         state = self._state
         deal(state, self._rng)

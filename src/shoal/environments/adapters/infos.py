@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shoal.environments.adapters.values import number
-from shoal.game import Moment
+from shoal.game import HostTimestep
 
 
 def told(info: Mapping[Any, Any], name: str) -> float:
@@ -17,7 +17,7 @@ def told(info: Mapping[Any, Any], name: str) -> float:
     return number(info[name], f"info[{name!r}]") if name in info else math.nan
 
 
-def write(names: Iterable[str], info: Mapping[Any, Any], out: Moment) -> None:
+def write(names: Iterable[str], info: Mapping[Any, Any], out: HostTimestep) -> None:
     """The named numbers of an ``info`` as the metrics of a step.
 
     Raises:
@@ -27,7 +27,7 @@ def write(names: Iterable[str], info: Mapping[Any, Any], out: Moment) -> None:
         out.metrics[i] = told(info, name)
 
 
-def write_of_agents(names: Iterable[str], infos: Mapping[Any, Any], out: Moment) -> None:
+def write_of_agents(names: Iterable[str], infos: Mapping[Any, Any], out: HostTimestep) -> None:
     """The same of a dict with an ``info`` of each agent: the mean over the agents whose ``info`` has the number.
 
     Raises:

@@ -13,7 +13,7 @@ import numpy as np
 from shoal.environments.options import check_choice, check_steps
 from shoal.errors import InputError
 from shoal.extras import install
-from shoal.game import HostEnvironment, Moment
+from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import Discrete, EnvSpec
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class Foraging:
             force_coop=parsed.coop,
         )
 
-    def reset(self, seed: int, out: Moment) -> None:
+    def reset(self, seed: int, out: HostTimestep) -> None:
         """Start an episode."""
         for player in self._env.players:
             player.position = None  # otherwise their old places would be taken while the first ones are placed
@@ -187,7 +187,7 @@ class Foraging:
         self._foods = np.count_nonzero(self._env.field)
         self._look(observations, out)
 
-    def step(self, action: np.ndarray, out: Moment) -> None:
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
         """Play int32 [N]."""
         observations, rewards, over, _, _ = self._env.step(action.tolist())
         self._look(observations, out)
@@ -198,7 +198,7 @@ class Foraging:
         if over and left == 0:
             out.discount[...] = 0.0
 
-    def _look(self, observations: tuple[np.ndarray, ...], out: Moment) -> None:
+    def _look(self, observations: tuple[np.ndarray, ...], out: HostTimestep) -> None:
         out.obs[...] = observations
         out.state[...] = out.obs.reshape(-1)
         out.legal[...] = False

@@ -26,7 +26,7 @@ from shoal.environments.adapters.camera import tracked
 from shoal.environments.adapters.mamujoco_parts import ROBOTS, SEGMENTED, factorisation, parsed, size_of
 from shoal.errors import InputError
 from shoal.extras import install
-from shoal.game import HostEnvironment, Moment, write_rows
+from shoal.game import HostEnvironment, HostTimestep, write_rows
 from shoal.spec import Box, EnvSpec
 
 
@@ -177,11 +177,11 @@ class _Robot:
                 return False
         return True
 
-    def reset(self, seed: int, out: Moment) -> None:
+    def reset(self, seed: int, out: HostTimestep) -> None:
         self._clock = 0
         self._write(self._body.reset(seed=seed)[0], out)
 
-    def step(self, action: np.ndarray, out: Moment) -> None:
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
         self._torque[self._to] = action.ravel()[self._from]
         state, reward, terminated, _, _ = self._body.step(self._torque)
         self._clock += 1
@@ -191,7 +191,7 @@ class _Robot:
             out.discount[...] = 0.0
         out.last[...] = terminated or self._clock >= self._limit
 
-    def _write(self, state: np.ndarray, out: Moment) -> None:
+    def _write(self, state: np.ndarray, out: HostTimestep) -> None:
         out.state[...] = state
         if self._where is None:
             write_rows(out.obs, list(self._package._get_obs().values()))

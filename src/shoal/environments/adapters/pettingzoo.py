@@ -18,7 +18,7 @@ from shoal.environments.adapters.turns import TurnGame
 from shoal.environments.adapters.values import by_agent, flag, number
 from shoal.errors import InputError
 from shoal.extras import install
-from shoal.game import Game, HostEnvironment, Moment
+from shoal.game import Game, HostEnvironment, HostTimestep
 from shoal.spec import EnvSpec
 
 # Environments whose state() is not asked: MPE's is all observations side by side, each of them computed once more, and
@@ -159,7 +159,7 @@ class _ParallelGame:
         self._all_here = True
         self.spec: EnvSpec = self._team.spec
 
-    def reset(self, seed: int, out: Moment) -> None:
+    def reset(self, seed: int, out: HostTimestep) -> None:
         seen, infos = self._env.reset(seed=seed)
         self._time = 0
         here = self._listed(seen)
@@ -169,7 +169,7 @@ class _ParallelGame:
         if not self._all_here:
             out.alive[self._gone] = False
 
-    def step(self, action: np.ndarray, out: Moment) -> None:
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
         agents, gone = self._agents, self._gone
         # Python's own numbers are quicker to go through than an array's.
         rows = action.tolist() if self._team.indices else action

@@ -13,7 +13,7 @@ import numpy as np
 from shoal.environments.options import check_choice, check_steps
 from shoal.errors import InputError
 from shoal.extras import install
-from shoal.game import HostEnvironment, Moment
+from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import Discrete, EnvSpec
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SIZES = {"tiny": (1, 3), "small": (2, 3), "medium": (2, 5), "large": (3, 5)}
 HEIGHT = 8
 """Shelves from the top to the bottom of a block."""
 REQUESTS = {"-easy": 2.0, "": 1.0, "-hard": 0.5}
-"""Shelves requested at any moment, per robot."""
+"""Shelves requested at any time, per robot."""
 _NAME = re.compile(r"(?:rware-)?((tiny|small|medium|large)-(\d+)ag(-easy|-hard|))(?:-v\d+)?")
 
 
@@ -48,7 +48,7 @@ def make(
     """A warehouse: robots carry requested shelves to the goals and empty ones back.
 
     Tasks are named as elsewhere: size (``tiny``, ``small``, ``medium``, ``large``), robots, and how many shelves are
-    requested at any moment, as many as robots, twice (``-easy``) or half as many (``-hard``): ``rware/tiny-2ag``,
+    requested at any time, as many as robots, twice (``-easy``) or half as many (``-hard``): ``rware/tiny-2ag``,
     ``rware/small-4ag-hard``. Each delivery earns 1, so a score is the number of deliveries in an episode.
 
     Actions are none, forward, left, right and load or unload. An observation holds the robot's own place, load and
@@ -167,19 +167,19 @@ class Warehouse:
         )
         self.spec = describe(parsed, horizon, shared, self._env.observation_space[0].shape[0])
 
-    def reset(self, seed: int, out: Moment) -> None:
+    def reset(self, seed: int, out: HostTimestep) -> None:
         """Start an episode."""
         observations, _ = self._env.reset(seed=seed)
         self._look(observations, out)
 
-    def step(self, action: np.ndarray, out: Moment) -> None:
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
         """Play int32 [N]."""
         observations, rewards, over, _, _ = self._env.step(action.tolist())
         self._look(observations, out)
         out.reward[...] = sum(rewards) if self.spec.shared_reward else rewards
         out.last[...] = over
 
-    def _look(self, observations: tuple[np.ndarray, ...], out: Moment) -> None:
+    def _look(self, observations: tuple[np.ndarray, ...], out: HostTimestep) -> None:
         out.obs[...] = observations
         out.state[...] = out.obs.reshape(-1)
 

@@ -15,7 +15,7 @@ from shoal.environments.adapters import smac_layout, smac_packages, smac_results
 from shoal.environments.adapters.values import flag, number
 from shoal.environments.options import check_steps
 from shoal.errors import InputError
-from shoal.game import HostEnvironment, Moment
+from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import Discrete, EnvSpec
 
 
@@ -122,7 +122,7 @@ class Battle:
         self._steps = 0
         self._cuts: int | None = None
 
-    def reset(self, seed: int, out: Moment) -> None:
+    def reset(self, seed: int, out: HostTimestep) -> None:
         """Start an episode."""
         if self._seeded_reset:
             result = self._env.reset(seed=seed)
@@ -136,7 +136,7 @@ class Battle:
         self._cuts = self._interruptions()
         self._look(self._core.get_obs() if self._env is self._core else result[0], out)
 
-    def step(self, action: np.ndarray, out: Moment) -> None:
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
         """Play int32 [N]."""
         result = self._env.step(action.tolist())  # SMAClite takes nothing but Python's own integers
         self._steps += 1
@@ -158,7 +158,7 @@ class Battle:
         elif flag(cut, "truncated") or self._steps >= self.spec.horizon:
             out.last[...] = True
 
-    def _look(self, obs: Any, out: Moment) -> None:
+    def _look(self, obs: Any, out: HostTimestep) -> None:
         out.obs[...] = obs
         out.state[...] = self._core.get_state()
         out.legal[...] = self._core.get_avail_actions()

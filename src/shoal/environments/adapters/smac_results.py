@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shoal.environments.adapters.infos import told
-from shoal.game import Moment
+from shoal.game import HostTimestep
 
 
 def names(core: Any) -> tuple[str, ...]:
@@ -16,7 +16,7 @@ def names(core: Any) -> tuple[str, ...]:
     return ("won", "dead_allies", "dead_enemies") if counted else ("won", "dead_allies")
 
 
-def write(metrics: Sequence[str], core: Any, info: Mapping[str, Any], out: Moment) -> None:
+def write(metrics: Sequence[str], core: Any, info: Mapping[str, Any], out: HostTimestep) -> None:
     """The values after a step, of which ``out.alive`` is written already.
 
     Without ``battle_won`` in ``info``, as where StarCraft II crashed, nothing of the battle is known.

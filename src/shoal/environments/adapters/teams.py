@@ -12,7 +12,7 @@ from shoal.environments.adapters import spaces
 from shoal.environments.adapters.interface import interface
 from shoal.environments.forms import acted, joint_mask
 from shoal.environments.handover import MASK
-from shoal.game import Moment
+from shoal.game import HostTimestep
 from shoal.spec import Discrete, EnvSpec
 
 
@@ -53,7 +53,7 @@ class Team:
         described = interface("turns" if turns else "parallel", [x.space for x in seen], self._acts)
         self.spec: EnvSpec = replace(spec, interface=described)
 
-    def write(self, seen: Mapping[Any, Any], infos: Mapping[Any, Any], out: Moment) -> None:
+    def write(self, seen: Mapping[Any, Any], infos: Mapping[Any, Any], out: HostTimestep) -> None:
         """Observations, legal actions, the state and metrics; agents that ``seen`` lacks get zeros."""
         obs, state, ask, indices, at = out.obs, out.state, self._ask, self.indices, 0
         for i, agent in enumerate(self.agents):
@@ -85,7 +85,7 @@ def _state(env: Any) -> np.ndarray | None:
     return state.reshape(-1)
 
 
-def end(out: Moment, gone: np.ndarray, ended: np.ndarray, cut: np.ndarray) -> None:
+def end(out: HostTimestep, gone: np.ndarray, ended: np.ndarray, cut: np.ndarray) -> None:
     """Write which agents end here, each on its own, and keep in ``gone`` who has ended.
 
     Args:

@@ -9,7 +9,7 @@ from shoal.environments.adapters.gymnasium import picture
 from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import Team, end
 from shoal.environments.adapters.values import by_agent, flag, number
-from shoal.game import Moment
+from shoal.game import HostTimestep
 from shoal.spec import EnvSpec
 
 
@@ -30,7 +30,7 @@ class TurnGame:
         self._earned = np.zeros(len(self._places))
         self.spec: EnvSpec = self._team.spec
 
-    def reset(self, seed: int, out: Moment) -> None:
+    def reset(self, seed: int, out: HostTimestep) -> None:
         """As :meth:`shoal.game.Game.reset`."""
         self._env.reset(seed=seed)
         self._time = 0
@@ -42,7 +42,7 @@ class TurnGame:
         if self._gone.any():
             out.alive[self._gone] = False
 
-    def step(self, action: np.ndarray, out: Moment) -> None:
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
         """As :meth:`shoal.game.Game.step`."""
         env, agents = self._env, self._team.agents
         mover = self._places[env.agent_selection]
@@ -84,7 +84,7 @@ class TurnGame:
         while env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
             env.step(None)
 
-    def _write(self, out: Moment) -> None:
+    def _write(self, out: HostTimestep) -> None:
         env = self._env
         self._team.write({agent: env.observe(agent) for agent in env.agents}, env.infos, out)
         for agent, i in self._places.items():

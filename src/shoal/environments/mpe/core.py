@@ -73,7 +73,7 @@ class World:
 
 
 class State(NamedTuple):
-    """One moment of the world."""
+    """One timestep of the world."""
 
     pos: Float[Array, "N 2"]
     vel: Float[Array, "N 2"]
