@@ -1,4 +1,4 @@
-"""How fast device environments of JAX suites are in Shoal's roll-out, beside their own auto-resetting loop.
+"""How fast device environments of JAX suites are in Shoal's rollout, beside their own auto-resetting loop.
 
 Run by ``rollouts.py --device``. Both sides are one compiled ``lax.scan`` of :data:`LENGTH` steps of :data:`ENVS`
 environments under ``vmap``, play random legal actions drawn by the same code, and return what they made of every step,
@@ -45,7 +45,7 @@ def play(advance: Callable[[Any, Any], Any], state: Any) -> Callable[[], int]:
 
 
 def ours(env: Any) -> Callable[[], int]:
-    """Shoal's compiled roll-out."""
+    """Shoal's compiled rollout."""
     rollout = fused.make(env, ENVS, LENGTH)
 
     def act(_: Any, carry: Any, step: Any, key: Any, greedy: bool) -> Any:

@@ -1,4 +1,4 @@
-"""What a policy costs a roll-out: environment steps per second without one, with one, and on Ray.
+"""What a policy costs a rollout: environment steps per second without one, with one, and on Ray.
 
     python benchmarks/rollouts.py                                   # worker processes and Ray
     python benchmarks/rollouts.py --envs 32 64 128 256 --no-ray
@@ -9,13 +9,13 @@ Every line measures, one after another and several times over:
 
 * ``raw``: the original package in a plain loop of this process, random actions, reset at ends;
 * ``random``: Shoal's workers step as many environments as the line says, with random actions; two halves take turns as
-  in a roll-out, in turns of as many steps;
-* ``policy``: a whole roll-out by MAPPO's policy of 2 × 64, untrained: drawing keys, acting, stepping, the trajectory;
+  in a rollout, in turns of as many steps;
+* ``policy``: a whole rollout by MAPPO's policy of 2 × 64, untrained: drawing keys, acting, stepping, the trajectory;
 * ``Ray``: the same by as many actors as there are workers, parameters sent and trajectories joined; the workers of
   ``policy`` and ``random`` are idle meanwhile, as is Ray while they are measured.
 
 Random actions are drawn before the clock starts. ``kept`` is the rate over ``random`` of the same round: the median of
-all rounds, with the lowest and the highest; rates are medians. A measurement is made of whole roll-outs, as many as fit
+all rounds, with the lowest and the highest; rates are medians. A measurement is made of whole rollouts, as many as fit
 into ``--seconds`` and at least one, after two that do not count. ``--device`` is explained in device_rates.py.
 """
 
@@ -156,15 +156,17 @@ def players(task: str, num_envs: int, workers: int | None, length: int, ray: boo
     from shoal.rollouts.pool import Pool, spread
     from shoal.rollouts.ray import RayRollout
     from shoal.rollouts.ray_actor import joined
-    from shoal.rollouts.recording import Width
+    from shoal.rollouts.recording import Parallelism
 
     env: Any = shoal.make(task)
-    width = Width(1, num_envs, workers)
+    parallelism = Parallelism(1, num_envs, workers)
     remake = partial(algorithm_of, env.spec, num_envs, length)
     algorithm = remake()
     learner = jax.vmap(algorithm.init)(jax.random.split(jax.random.key(0), 1))._replace(optimiser=())
     with contextlib.ExitStack() as held:
-        here: Any = held.enter_context(contextlib.closing(HostRollout(env, algorithm.initial_carry, width, length)))
+        here: Any = held.enter_context(
+            contextlib.closing(HostRollout(env, algorithm.initial_carry, parallelism, length))
+        )
         halves = len(here.halves)
         pool = Pool(env, halves, num_envs // halves, spread(num_envs // halves, workers))
         held.callback(pool.close)
@@ -183,7 +185,7 @@ def players(task: str, num_envs: int, workers: int | None, length: int, ray: boo
 
         made["policy"] = policy
         if ray:
-            there = RayRollout(env, remake, width, length, None, print)
+            there = RayRollout(env, remake, parallelism, length, None, print)
             held.callback(there.close)
             there.init(keys())
 
@@ -225,7 +227,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(TASKS))
     parser.add_argument("--envs", nargs="+", type=int, default=[64, 128], help="environments side by side")
     parser.add_argument("--workers", type=int, default=cores, help="processes, and Ray actors; one per core")
-    parser.add_argument("--length", type=int, default=64, help="steps of a roll-out")
+    parser.add_argument("--length", type=int, default=64, help="steps of a rollout")
     parser.add_argument("--seconds", type=float, default=0.5, help="of one measurement, at least")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--no-ray", dest="ray", action="store_false")

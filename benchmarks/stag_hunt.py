@@ -5,7 +5,7 @@
 Random play draws uniformly from the legal actions. The scripted agents hunt in fixed pairs: each pair goes for the stag
 nearest to both, in turn so that no two pairs share one, waits beside it, and catches when both are there. They see the
 whole field, but do not plan around each other, so their score is no bound; 10 per two agents is. Speed is that of a
-compiled roll-out with random legal actions, a step being one of all agents; the best of five.
+compiled rollout with random legal actions, a step being one of all agents; the best of five.
 """
 
 import time

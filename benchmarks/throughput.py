@@ -12,8 +12,8 @@ minibatches for algorithms that have them; algorithms' rows are 128 environments
 its own: start-up, compilation and peak memory are that row's. A repetition is one call of the compiled program of about
 a second; the median is given with the lowest and the highest. ``share`` is the arithmetic of MAPPO's matrix products in
 one second over the rate of a 2048³ float32 product on the same machine, measured just before. FLOP counts products:
-the roll-out's actor pass, two critic passes for the targets, and three passes (one forward, two backward) per epoch.
-Off-policy rows take 4 gradient steps after each roll-out of 16 environments × 25 steps, from a buffer on
+the rollout's actor pass, two critic passes for the targets, and three passes (one forward, two backward) per epoch.
+Off-policy rows take 4 gradient steps after each rollout of 16 environments × 25 steps, from a buffer on
 the device.
 """
 

@@ -13,10 +13,10 @@ import toys
 from shoal import opening
 from shoal.algorithms import mappo
 from shoal.run import Run
-from shoal.training.learning import TrainState
 from shoal.training.program import Program
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
+from shoal.training.updates import TrainState
 from shoal.types import EpisodeStats, Learner
 
 UPDATES = 400

@@ -51,7 +51,7 @@ class Evaluate:
 
 
 @dataclasses.dataclass
-class Replay:
+class Video:
     """Write an animated picture of a trained team's episodes."""
 
     run: Path
@@ -191,7 +191,7 @@ def _simple(prog: str, kind: type, positional: str, args: Sequence[str]) -> tupl
 
 _SIMPLE = {
     "evaluate": (Evaluate, "run"),
-    "replay": (Replay, "run"),
+    "replay": (Video, "run"),
     "curves": (Curves, "runs"),
     "crossplay": (Crossplay, "runs"),
     "list": (List, "what"),

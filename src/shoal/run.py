@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from shoal import algorithms, judgement
+from shoal import algorithms, final_evaluation
 from shoal.bounds import check
 from shoal.composing.preparation import Decision
 from shoal.configs import flags_of, spec_to_json
@@ -172,7 +172,7 @@ class Run:
         layout = sharding.plan(self.settings.seeds, self.settings.num_envs, devices)
         if isinstance(self.env, Environment):
             registry.validate(self.env)
-            judged, horizon = self.settings.judged_by(self.env), self.env.spec.horizon
+            judged, horizon = self.settings.evaluation_episodes(self.env), self.env.spec.horizon
             memory.check_episodes(self.env.spec, self.settings.seeds, judged, horizon, "eval_episodes")
         else:
             registry.check_spec(self.env.spec)
@@ -204,12 +204,12 @@ class Run:
             trainer.progress.say(self.decision.said)
             trainer.guard()
             write_text(self.folder / "preparation.json", dumps(self.decision.report, "preparation", indent=1) + "\n")
-        episodes = self.settings.judged_by(self.env)
+        episodes = self.settings.evaluation_episodes(self.env)
         try:
             self.finished = trainer.run()
             trainer.guard()
             if self.finished and episodes:
-                by_workers = judgement.by_workers(trainer, self._learner, episodes)
+                by_workers = final_evaluation.by_workers(trainer, self._learner, episodes)
                 self.evaluation = by_workers or self.evaluate(episodes)
         finally:
             trainer.close()
@@ -224,19 +224,19 @@ class Run:
             CheckpointError: its checkpoint was saved in another configuration.
         """
         settings = self.settings
-        if not judgement.settle(self.folder, settings, self._identity(), guard):
+        if not final_evaluation.settle(self.folder, settings, self._identity(), guard):
             return False
         self.finished = self.untouched = True
-        self.judged = judgement.read(self.folder, settings.last_step, settings.eval_episodes)
+        self.judged = final_evaluation.read(self.folder, settings.last_step, settings.eval_episodes)
         if self.judged is None and settings.eval_episodes != 0:
-            episodes = settings.judged_by(self.env)
+            episodes = settings.evaluation_episodes(self.env)
             self._keep(self.evaluate(episodes), episodes, guard)
         return True
 
     def _keep(self, found: Evaluation, episodes: int, guard: Callable[[], None]) -> None:
         self.evaluation, self.judged = found, str(found)
         guard()
-        judgement.write(self.folder, found, episodes, self.settings.last_step)
+        final_evaluation.write(self.folder, found, episodes, self.settings.last_step)
 
     def _identity(self) -> dict[str, Any]:
         """What its checkpoints record of it."""

@@ -86,7 +86,7 @@ class Replay(NamedTuple):
     warm_up: int
     """Timesteps collected before learning begins."""
     draws: int
-    """G: batches drawn after every roll-out."""
+    """G: batches drawn after every rollout."""
     batch: int
     """B: sequences per batch, over all devices."""
     length: int
@@ -99,13 +99,13 @@ class Experience(NamedTuple):
     """What an off-policy algorithm learns from."""
 
     newest: Trajectory
-    """The roll-out that was just collected, and stored."""
+    """The rollout that was just collected, and stored."""
     samples: PyTree
     """A tree like ``Algorithm.replay`` of what each ``keep`` gave; leaves [G, L, B, ...]."""
 
 
 class EpisodeStats(NamedTuple):
-    """Sums over the episodes that ended in one roll-out; divide by ``episodes`` for the mean."""
+    """Sums over the episodes that ended in one rollout; divide by ``episodes`` for the mean."""
 
     episodes: Float[Array, ""]
     returns: Float[Array, " N"]
@@ -164,9 +164,9 @@ class Algorithm(NamedTuple):
 
 @dataclass(frozen=True)
 class Environment:
-    """A device environment: pure functions of one environment; roll-outs add the E axis.
+    """A device environment: pure functions of one environment; rollouts add the E axis.
 
-    ``step`` never resets: the roll-out does, so that the observation before the reset is kept.
+    ``step`` never resets: the rollout does, so that the observation before the reset is kept.
     """
 
     spec: EnvSpec

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.records import curves, rows
+from shoal.records import curves, log_rows
 from shoal.records import log as logs
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.log import FILE, Log, read
@@ -158,7 +158,7 @@ def test_a_step_that_is_wrong_takes_no_others_along(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for _ in range(40):
         steps = rng.integers(0, 12, rng.integers(0, 9)).tolist()
-        found = rows.parse([f'{{"step": {step}}}\n'.encode() for step in steps])
+        found = log_rows.parse([f'{{"step": {step}}}\n'.encode() for step in steps])
         parts = [[s for i, s in enumerate(steps) if mask >> i & 1] for mask in range(2 ** len(steps))]
         longest = max(len(part) for part in parts if part == sorted(set(part)))
         got = [row.step for row in found.rows]

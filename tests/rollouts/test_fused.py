@@ -1,4 +1,4 @@
-"""The compiled roll-out against a plain Python loop over ``env.reset`` and ``env.step`` with the same keys."""
+"""The compiled rollout against a plain Python loop over ``env.reset`` and ``env.step`` with the same keys."""
 
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ def send(env: Environment, action: Array) -> Array:
 
 
 class Played(NamedTuple):
-    """One seed: what the compiled roll-out made of it, and what plain Python did."""
+    """One seed: what the compiled rollout made of it, and what plain Python did."""
 
     env: Environment
     trajectories: list[Trajectory]
@@ -85,7 +85,7 @@ def naive(env: Environment, calls: tuple, key_init: Array, keys: list[Array]) ->
 
 @pytest.fixture(scope="module", params=["busy", "drift"])
 def played(request: pytest.FixtureRequest) -> list[Played]:
-    """Two seeds in one program, two roll-outs in a row; and each seed by itself in plain Python."""
+    """Two seeds in one program, two rollouts in a row; and each seed by itself in plain Python."""
     env = getattr(toys, request.param)()
     rollout = fused.make(env, E, T)
     keys = jax.random.split(jax.random.key(3), (S, 1 + ROUNDS))

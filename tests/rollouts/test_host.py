@@ -22,7 +22,7 @@ from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Width
+from shoal.rollouts.recording import Parallelism
 from shoal.types import Step, Trajectory
 
 E, T = 6, 9
@@ -48,19 +48,19 @@ def zeros(num_envs: int) -> Any:
 @contextmanager
 def rolling(env: HostEnvironment, workers: int = 1, seeds: int = 1, **width: Any) -> Iterator[tuple[HostRollout, list]]:
     said: list[str] = []
-    with closing(HostRollout(env, zeros, Width(seeds, E, workers, **width), T, said.append)) as rollout:
+    with closing(HostRollout(env, zeros, Parallelism(seeds, E, workers, **width), T, said.append)) as rollout:
         rollout.init(jax.random.split(jax.random.key(5), seeds))
         yield rollout, said
 
 
 def collected(rollout: HostRollout, number: int = 0, how: Any = act) -> tuple[Trajectory, Any]:
-    seeds = rollout.width.seeds
+    seeds = rollout.parallelism.seeds
     return rollout.collect(how, jnp.arange(seeds) / 4, jax.random.split(jax.random.key(7 + number), seeds))
 
 
 @pytest.mark.parametrize(("continuous", "workers"), [(False, 0), (False, 2), (True, 2)])
 def test_the_trajectory_is_the_devices(continuous: bool, workers: int) -> None:
-    """Two roll-outs of two seeds, episodes running on from one into the other: each half is one device's."""
+    """Two rollouts of two seeds, episodes running on from one into the other: each half is one device's."""
     how = moving if continuous else act
     device = fused.make(counters.device(continuous), E // 2, T)
     start, collect = jax.jit(device.init), jax.jit(partial(device.collect, how))
@@ -166,7 +166,7 @@ def test_any_number_of_workers(envs: int, workers: int) -> None:
     """Also where they have unequally many games, more than one seed's, or there are more of them than games."""
     made = []
     for count in (0, workers):
-        with closing(HostRollout(counters.hosted(), zeros, Width(2, envs, count), T)) as rollout:
+        with closing(HostRollout(counters.hosted(), zeros, Parallelism(2, envs, count), T)) as rollout:
             rollout.init(jax.random.split(jax.random.key(5), 2))
             made.append(jax.tree.leaves([collected(rollout, number) for number in range(2)]))
             assert len(rollout.pool.workers) == min(count, 2 * envs)

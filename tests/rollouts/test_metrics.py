@@ -13,7 +13,7 @@ import pytest
 import counters
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Width
+from shoal.rollouts.recording import Parallelism
 from shoal.training.evaluation import first_episodes
 from shoal.types import EpisodeStats, Step, Trajectory
 
@@ -41,7 +41,7 @@ def keys(number: int) -> Any:
 
 
 def hosted(workers: int, length: int) -> Any:
-    return closing(HostRollout(counters.hosted(), nothing, Width(SEEDS, E, workers), length))
+    return closing(HostRollout(counters.hosted(), nothing, Parallelism(SEEDS, E, workers), length))
 
 
 def collected(workers: int | None) -> Iterator[tuple[Trajectory, EpisodeStats]]:

@@ -1,4 +1,4 @@
-"""Roll-outs on a cluster mean what the device means; and what becomes of a run when a node or an environment breaks."""
+"""Rollouts on a cluster mean what the device means; and what becomes of a run when a node or an environment breaks."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from shoal.rollouts import fused
 from shoal.rollouts.ray import RayRollout
 from shoal.rollouts.ray_actor import Chunk, joined
 from shoal.rollouts.ray_library import actors, connect
-from shoal.rollouts.recording import Width
+from shoal.rollouts.recording import Parallelism
 from shoal.training.feed import wanted
 from shoal.training.stopping import Stop
 from shoal.training.trainer import Trainer
@@ -108,12 +108,12 @@ def cluster() -> Iterator[Any]:
 
 
 def test_chunks_are_the_devices_and_a_lost_node_takes_its_own(cluster: Any) -> None:
-    """Roll-outs of two seeds, each actor's part one device's; then a node goes, and the other one does its part."""
+    """Rollouts of two seeds, each actor's part one device's; then a node goes, and the other one does its part."""
     remake, said = partial(counters.algorithm, recurrent=4, chunk_length=9), []
     algorithm, keys = remake(), jax.random.split(jax.random.key(5), 2)
     learner = jax.vmap(algorithm.init)(keys)
-    width = Width(2, E, 2, 20.0)
-    with closing(RayRollout(counters.hosted(), remake, width, T, None, said.append)) as rollout:
+    parallelism = Parallelism(2, E, 2, 20.0)
+    with closing(RayRollout(counters.hosted(), remake, parallelism, T, None, said.append)) as rollout:
 
         def collect(number: int) -> list[Chunk]:
             at = jax.vmap(lambda key: jax.random.fold_in(key, number))(keys)
@@ -210,5 +210,5 @@ def test_what_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_as_many_actors_as_divide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.rollouts.pool.os.sched_getaffinity", lambda _: range(6), raising=False)
-    assert [actors(Width(1, envs)) for envs in (4, 16, 7, 12)] == [4, 4, 1, 6]
-    assert actors(Width(1, 2, 8)) == 2
+    assert [actors(Parallelism(1, envs)) for envs in (4, 16, 7, 12)] == [4, 4, 1, 6]
+    assert actors(Parallelism(1, 2, 8)) == 2

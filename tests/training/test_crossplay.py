@@ -68,7 +68,7 @@ def test_each_run_plays_its_own_side() -> None:
     """A recurrent team of three seeds and a feed-forward one of two, whose learners and carries differ in shape."""
     env = toys.tempting()
     players = player(env, "mappo", 3, 1, recurrent=4), player(env, "ippo", 2, 2)
-    meet = crossplay.meeting(env, (players[0].algorithm, players[1].algorithm), (1,), EPISODES, False, None)
+    meet = crossplay.make_matches(env, (players[0].algorithm, players[1].algorithm), (1,), EPISODES, False, None)
     found = np.asarray(meet(players[0].learner, players[1].learner, jax.random.key(3))[0])
     assert found.shape == (3, 2, EPISODES, 2)
     play = by_hand(env, players, [1])
@@ -179,7 +179,7 @@ def test_sides() -> None:
     assert first_side(tag, ["agent_1", 0, "2"]) == (0, 2, 4)
     with pytest.raises(InputError, match="no agent 'agent_9'"):
         first_side(tag, ["agent_9"])
-    with pytest.raises(InputError, match="nobody is left for side 2"):
+    with pytest.raises(InputError, match="side 2 would be empty"):
         first_side(spread, range(3))
     with pytest.raises(InputError, match="has one agent"):
         first_side(registry.make("mpe/simple").spec)

@@ -28,7 +28,7 @@ REPLAY = Replay(
 
 
 def roll(number: int) -> Trajectory:
-    """The roll-out with this number: the action says when it was taken and where, 1000 e + t."""
+    """The rollout with this number: the action says when it was taken and where, 1000 e + t."""
     when = 1000 * jnp.arange(E)[None] + (number * T + jnp.arange(T))[:, None]
     step = Step(*(jnp.broadcast_to(jnp.arange(E), (T, E)) for _ in Step._fields))
     return Trajectory(step, when, {}, step, ())
@@ -52,7 +52,7 @@ def drawn(replay: Any, count: int, seed: int = 0) -> Any:
 
 @pytest.mark.parametrize("count", [2, 5, 8])
 def test_sequences_are_what_was_stored_in_its_order(count: int) -> None:
-    """Also across the seam of the ring: roll-outs 3 to 7 are what is left of eight."""
+    """Also across the seam of the ring: rollouts 3 to 7 are what is left of eight."""
     samples = drawn(REPLAY, count)
     when, who = np.asarray(samples["when"]), np.asarray(samples["who"])
     assert when.shape == (4, 4, 8)  # draws, length, batch

@@ -11,7 +11,7 @@ import pytest
 import shoal
 import toys
 import trained
-from shoal import cli, judgement, opening
+from shoal import cli, final_evaluation, opening
 from shoal.errors import InputError
 from shoal.records.checkpoint import Checkpoints
 from shoal.run_file import described
@@ -136,7 +136,7 @@ def test_a_run_whose_end_is_damaged_has_not_finished(part: str, copy: Path) -> N
     run = shoal.resume(copy, progress=False)
     assert run.finished and not run.untouched
     assert Checkpoints(copy / part).load_meta(25, warn=pytest.fail) is not None
-    assert judgement.read(copy, 3200, 4) == run.judged
+    assert final_evaluation.read(copy, 3200, 4) == run.judged
 
 
 def test_restored_at_the_end_it_does_not_compile(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,7 +151,7 @@ def test_what_is_left_of_a_run_is_not_overwritten(left: str, copy: Path) -> None
 def test_a_run_that_lost_its_checkpoints_does_not_begin_again(copy: Path) -> None:
     shutil.rmtree(copy / "checkpoints")
     before = (copy / "metrics.jsonl").read_bytes()
-    with pytest.raises(InputError, match="has rows of metrics, but no checkpoint to go on from"):
+    with pytest.raises(InputError, match="has rows of metrics, but no checkpoint to resume from"):
         shoal.resume(copy, progress=False)
     assert (copy / "metrics.jsonl").read_bytes() == before
 
@@ -197,7 +197,7 @@ def test_a_folder_that_is_gone_stays_gone(
     def judged(run: shoal.Run, episodes: int) -> Evaluation:
         if when == "in judging":
             gone(folder, how)
-        return evaluation.judged(run.spec, np.ones((1, 4, 3)), np.ones((1, 4)), np.ones((1, 4, 3)))
+        return evaluation.evaluation_of(run.spec, np.ones((1, 4, 3)), np.ones((1, 4)), np.ones((1, 4, 3)))
 
     monkeypatch.setattr(Progress, "update", once)
     if when == "at the end":

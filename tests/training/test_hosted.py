@@ -27,7 +27,7 @@ from shoal.records import log
 from shoal.records.checkpoint import Checkpoints
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Width
+from shoal.rollouts.recording import Parallelism
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
 
@@ -203,7 +203,7 @@ def test_every_algorithm_acts_on_the_host(name: str) -> None:
         return rolling.collect(made.act, learner, state, key)[1:]
 
     theirs = jax.eval_shape(roll, jax.random.key(1))
-    rollout = HostRollout(counters.hosted(), made.initial_carry, Width(1, 4, 0), 3)
+    rollout = HostRollout(counters.hosted(), made.initial_carry, Parallelism(1, 4, 0), 3)
     rollout.init(jax.random.split(jax.random.key(2), 1))
     ours = rollout.collect(
         made.act, jax.tree.map(lambda x: jnp.asarray(x)[None], learner), jax.random.split(jax.random.key(3), 1)

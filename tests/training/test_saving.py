@@ -12,8 +12,8 @@ import pytest
 import toys
 from shoal import api
 from shoal.algorithms import mappo
-from shoal.training.learning import TrainState
 from shoal.training.settings import Settings
+from shoal.training.updates import TrainState
 from shoal.types import EpisodeStats, Learner
 
 STATS = EpisodeStats(np.ones((4, 1)), np.ones((4, 1, 3)), np.ones((4, 1)))  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ FLAGS: dict[str, Any] = {
     "chunk_length": 6,
     "batch_size": 8,
     "buffer_size": 4 * 18,  # overwritten twice
-    "learning_starts": 40,  # the first roll-out is collected only
+    "learning_starts": 40,  # the first rollout is collected only
     "eval_episodes": 0,
     "tensorboard": False,
     "checkpoint_seconds": 0.0,

@@ -16,7 +16,7 @@ from shoal import api
 from shoal.algorithms import iql
 from shoal.networks.body import Body
 from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Width
+from shoal.rollouts.recording import Parallelism
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
@@ -60,9 +60,9 @@ def test_a_worker_that_dies_in_a_run_without_progress(tmp_path: Path, capsys: py
 
 
 def test_a_worker_that_dies_outside_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Evaluation, preparation and cross-play make their roll-outs without a place for warnings."""
+    """Evaluation, preparation and cross-play make their rollouts without a place for warnings."""
     env = counters.hosted(False, "die", str(tmp_path))
-    rollout = HostRollout(env, lambda num_envs: (), Width(1, 2, 1), 4)
+    rollout = HostRollout(env, lambda num_envs: (), Parallelism(1, 2, 1), 4)
 
     def act(policy: jax.Array, carry: tuple, step: shoal.Step, key: jax.Array, greedy: bool) -> tuple:
         return carry, jnp.zeros(step.alive.shape, jnp.int32), {}

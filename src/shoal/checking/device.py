@@ -9,7 +9,7 @@ from shoal.game import HostTimestep, action_shape
 from shoal.types import Environment
 
 
-class DevicePlayer:
+class DeviceInstance:
     """A device environment, one compiled call for each step."""
 
     def __init__(self, env: Environment):

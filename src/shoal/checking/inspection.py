@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.checking import metrics, process, rules, sense
+from shoal.checking import metrics, plausibility, process, rules
 from shoal.checking.faults import PlayError
 from shoal.checking.play import Copy, Episode, play, repeat
 from shoal.checking.report import Finding, Report, describe, ordered
@@ -112,7 +112,7 @@ def _inspect(
         return
     player = checked.copy(0)
     played = _played(player, built.spec, episodes, steps, seed)
-    findings += [finding for rule in (*rules.RULES, *metrics.RULES, *sense.RULES) for finding in rule(played)]
+    findings += [finding for rule in (*rules.RULES, *metrics.RULES, *plausibility.RULES) for finding in rule(played)]
     broken = [e for e in played.episodes if e.error is not None]
     findings += [_fault(e) for e in broken]
     total, seconds = sum(e.steps for e in played.episodes), sum(e.seconds for e in played.episodes)

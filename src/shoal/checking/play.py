@@ -14,7 +14,7 @@ UNWRITTEN = np.float32(-1.234567e33)
 """Stands wherever a game has to write before every call, so that what it leaves out shows."""
 
 
-class HostPlayer:
+class HostInstance:
     """A game."""
 
     def __init__(self, game: Game, spec: EnvSpec):
@@ -48,7 +48,7 @@ class HostPlayer:
         return HostTimestep(*(leaf.copy() for leaf in self._out))
 
 
-class Player(Protocol):
+class Instance(Protocol):
     """One environment, whatever it is made of and wherever it is. The timesteps it returns are the caller's."""
 
     def reset(self, seed: int) -> HostTimestep:

@@ -17,7 +17,7 @@ ENVS, LENGTH = 256, 32
 
 
 def vmapped_rate(env: Environment) -> tuple[float, float]:
-    """Steps per second of ``ENVS`` copies in one compiled roll-out of random legal actions, and seconds to compile."""
+    """Steps per second of ``ENVS`` copies in one compiled rollout of random legal actions, and seconds to compile."""
     space = env.spec.action
 
     def act(_: Any, carry: Any, step: Step, key: Array, greedy: bool) -> tuple[Any, Array, dict[str, Array]]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.checking.faults import PlayError, fault_of, own_traceback
-from shoal.checking.play import HostPlayer, Player
+from shoal.checking.play import HostInstance, Instance
 from shoal.checking.report import Finding
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, HostTimestep
@@ -35,7 +35,7 @@ class Subject:
 
     def __init__(self) -> None:
         self.env: Any = None
-        self.players: list[Player] = []
+        self.instances: list[Instance] = []
 
     def build(self, given: Any, options: dict[str, Any]) -> Built:
         """Build it and its first copy. ``given`` is an environment, or what the registry builds one of.
@@ -62,7 +62,7 @@ class Subject:
         except Exception as error:
             fault = fault_of(error)
             findings.append(Finding("error", "exception", f"making the environment {fault.what}.", fault.trace))
-        return Built(self.env.spec, device, tuple(findings), True, bool(self.players))
+        return Built(self.env.spec, device, tuple(findings), True, bool(self.instances))
 
     def _validate(self, device: bool) -> None:
         if device:
@@ -77,9 +77,9 @@ class Subject:
     def _first(self, device: bool, findings: list[Finding]) -> None:
         """Make copy 0, as a worker process would."""
         if device:
-            from shoal.checking.device import DevicePlayer
+            from shoal.checking.device import DeviceInstance
 
-            self.players.append(DevicePlayer(self.env))
+            self.instances.append(DeviceInstance(self.env))
             return
         maker = self.env.make
         try:
@@ -98,27 +98,27 @@ class Subject:
             text = f"the game that is made describes itself differently from the environment: {said} differ."
             findings.append(Finding("error", "spec", text))
             return
-        self.players.append(HostPlayer(game, spec))
+        self.instances.append(HostInstance(game, spec))
 
     def another(self) -> int:
         """Make another copy on the host; its number."""
-        self.players.append(HostPlayer(self.env.make(), self.env.spec))
-        return len(self.players) - 1
+        self.instances.append(HostInstance(self.env.make(), self.env.spec))
+        return len(self.instances) - 1
 
     def reset(self, copy: int, seed: int) -> tuple[HostTimestep, float]:
         """Start an episode: (its first timestep, seconds that it took)."""
         before = time.perf_counter()
-        return self.players[copy].reset(seed), time.perf_counter() - before
+        return self.instances[copy].reset(seed), time.perf_counter() - before
 
     def step(self, copy: int, action: np.ndarray) -> tuple[HostTimestep, float]:
         """Play: (what came of it, seconds that it took)."""
         before = time.perf_counter()
-        return self.players[copy].step(action), time.perf_counter() - before
+        return self.instances[copy].step(action), time.perf_counter() - before
 
     def close(self, copy: int) -> float:
         """Free what a copy holds: seconds that it took."""
         before = time.perf_counter()
-        self.players[copy].close()
+        self.instances[copy].close()
         return time.perf_counter() - before
 
     def rate(self) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """Wrappers that change what an environment shows, by the same code on the device and in worker processes. No JAX.
 
 What a wrapper remembers (:mod:`shoal.environments.changes`) is carried in a device environment's state, and beside a
-game on the host. Returns and lengths of episodes need no wrapper: every roll-out counts them
+game on the host. Returns and lengths of episodes need no wrapper: every rollout counts them
 (:class:`shoal.types.EpisodeStats`, each agent's own return). Running normalisation of observations and rewards belongs
 to what is learned, and is saved with it: :mod:`shoal.composing.reward_normalisation`.
 """

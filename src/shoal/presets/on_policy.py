@@ -1,4 +1,4 @@
-"""Tuned settings of the algorithms that use each roll-out once, each with its source."""
+"""Tuned settings of the algorithms that use each rollout once, each with its source."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ _PPO: list[tuple[str, Flags]] = [
     ("mpe/*", _MPE),
 ]
 
-# Stags are caught within 100 steps; a roll-out holds half an episode.
+# Stags are caught within 100 steps; a rollout holds half an episode.
 _HUNT: Flags = {
     "num_envs": 8,
     "rollout_length": 100,

@@ -1,1 +1,1 @@
-"""What a run leaves behind: checkpoints, a log, its configuration, curves, replay pictures and a summary."""
+"""The files of a run folder: checkpoints, log, configuration, learning curves, videos and summary."""

@@ -1,9 +1,9 @@
 """Checkpoints of a run: orbax stores the arrays, :mod:`~shoal.records.step_folders` makes them survive a crash.
 
-Arrays are stored flat, in the order of the tree's leaves, and a JSON index notes each leaf's name, dtype and shape; the
-structure comes from the template, so NamedTuples need no code and nothing is pickled. Leaves go to the disk and come
-back in parts: a replay buffer may fill most of the memory, and saving it must not need a second copy of all of it. This
-is the only file that knows orbax, and it imports it late: that takes up to half a second.
+Arrays are stored flat, in the order of the tree's leaves, with a JSON index of each leaf's name, dtype and shape. The
+tree structure comes from a template, so nothing is pickled. Leaves are written and read in parts, since a replay buffer
+may fill most of the memory and saving must not copy all of it. This is the only file that imports orbax, and only when
+arrays are read or written, since the import takes up to half a second.
 """
 
 import logging
@@ -32,18 +32,18 @@ from shoal.records.step_folders import commit, drop_after, found, newest_file, n
 from shoal.types import PyTree
 
 PART = 2**28
-"""Bytes of leaves that are written at once; a larger leaf is a part of its own."""
+"""Bytes of leaves per part; a larger leaf is a part of its own."""
 MOST = 64 * reading.MIB
-"""Bytes of the largest index that is read."""
+"""Largest size in bytes of an index file."""
 _PART_NAME = re.compile(r"arrays(-\d+)?")
 
 
 class Checkpoints:
-    """The newest ``keep`` checkpoints of one run, in ``folder`` (made on the first save). One writer at a time.
+    """The newest ``keep`` checkpoints of one run in ``folder``, which the first save creates. One writer at a time.
 
-    ``run`` is the run's configuration (:func:`shoal.records.configuration.identity`): each checkpoint records it, and
-    one of another configuration is not restored. None where there is none to compare. ``guard`` is called before
-    anything is written, and raises where the folder is not the run's any more.
+    Each checkpoint records ``run``, the run's configuration (:func:`shoal.records.configuration.identity`), and is
+    restored only under the same one; None disables the comparison. ``guard`` is called before every write and raises if
+    the folder is no longer the run's.
     """
 
     def __init__(
@@ -58,12 +58,10 @@ class Checkpoints:
         self.folder, self.keep, self.run, self.guard = Path(folder).absolute(), keep, run, guard
 
     def save(self, step: int, state: PyTree, meta: dict, files: Mapping[str, bytes] = MappingProxyType({})) -> None:
-        """Store ``state`` (arrays on any local devices), ``meta`` (JSON values) and other files, by their names.
+        """Store ``state`` (arrays on any local devices), ``meta`` (JSON values) and other files, by name.
 
-        All of it is on the disk when this returns.
-
-        If the process is killed, it leaves the old checkpoints or the new one. Steps after ``step`` are removed: they
-        belong to the branch that was left by resuming from an earlier one.
+        Everything is flushed to the disk when this returns. If the process is killed meanwhile, the earlier checkpoints
+        or the new one remain. Later steps are removed: they belong to a branch that was left by resuming earlier.
 
         Raises:
             InputError: ``meta`` has no JSON form.
@@ -87,19 +85,19 @@ class Checkpoints:
                 (work / name).write_bytes(data)
 
     def restore(self, template: PyTree, step: int | None = None, warn: Warn = notices.warn) -> tuple[PyTree, dict, int]:
-        """The newest sound checkpoint as ``(state, meta, step)``, bit for bit as it was saved.
+        """The newest intact checkpoint as ``(state, meta, step)``, bit for bit as it was saved.
 
-        Arrays come back whole on the default device, or as numpy where the template is numpy or JAX has no such
-        dtype; sharding them again is the caller's work.
+        Arrays are placed unsharded on the default device, or are NumPy arrays if the template's are or JAX does not
+        support the dtype.
 
         Args:
             template: a tree like the saved one, of arrays or ``jax.ShapeDtypeStruct``.
-            step: restore exactly this step, or fail.
-            warn: receives one sentence for each damaged checkpoint that is passed over.
+            step: restore exactly this step.
+            warn: called with one sentence for each damaged checkpoint that is skipped.
 
         Raises:
-            CheckpointError: none is sound, it was saved in another configuration, or the tree differs from the
-                template; the first setting or leaf that differs is named.
+            CheckpointError: none is intact, it was saved under another configuration, or the tree differs from the
+                template; the message names the first setting or leaf that differs.
         """
         path = newest_sound(self.folder, step, warn)
         index = _read_index(path)
@@ -114,17 +112,17 @@ class Checkpoints:
         return structure.unflatten(state), from_json(index["meta"]), index["step"]
 
     def check_run(self, step: int) -> None:
-        """Make sure that a sound checkpoint was saved in this run's configuration.
+        """Check that a checkpoint was saved under this run's configuration.
 
         Raises:
-            CheckpointError: it was not; the first setting that differs is named.
+            CheckpointError: it was not, or is damaged; the message names the first setting that differs.
         """
         if self.run is not None:
             index = _read_index(newest_sound(self.folder, step, lambda sentence: None))
             check_same(from_json(index.get("run")), self.run, index["step"])
 
     def steps(self) -> list[int]:
-        """The steps that have a checkpoint, sound or not, in ascending order."""
+        """The steps that have a checkpoint, intact or damaged, in ascending order."""
         return sorted({step for step, _, _ in found(self.folder)})
 
     def latest(self) -> int | None:
@@ -132,11 +130,11 @@ class Checkpoints:
         return max(self.steps(), default=None)
 
     def file(self, name: str, step: int | None = None) -> bytes | None:
-        """One of the ``files`` of the newest checkpoint (or exactly ``step``'s) in which it is sound; None for none."""
+        """The file ``name`` of the newest checkpoint (or of ``step``) in which it is intact; None if there is none."""
         return newest_file(self.folder, name, step)
 
     def drop_after(self, step: int) -> None:
-        """Remove what comes after ``step``, from which the run goes on: it belongs to the branch that is left.
+        """Remove the checkpoints after ``step``, from which the run resumes.
 
         Raises:
             CheckpointError: the operating system refused.
@@ -145,12 +143,12 @@ class Checkpoints:
         drop_after(self.folder, step)
 
     def load_meta(self, step: int | None = None, warn: Warn = lambda sentence: None) -> dict:
-        """The ``meta`` of the checkpoint that :meth:`restore` would choose; silent about damage, which that reports."""
+        """The ``meta`` of the checkpoint that :meth:`restore` would choose; by default without warnings."""
         return from_json(_read_index(newest_sound(self.folder, step, warn))["meta"])
 
 
 def _parts(leaves: list[Leaf]) -> dict[str, tuple[int, int]]:
-    """Folders, each with the first leaf that it holds and the first that it does not."""
+    """Folder names, each with the range (start, stop) of the leaves that it holds."""
     sizes = [
         math.prod(leaf.shape) * (8 if leaf.dtype.startswith("key<") else np.dtype(leaf.dtype).itemsize)
         for leaf in leaves
@@ -169,7 +167,7 @@ def _read_index(path: Path) -> dict:
     """The index of one checkpoint.
 
     Raises:
-        CheckpointError: it has not the form that :meth:`Checkpoints.save` writes.
+        CheckpointError: it is not of the form that :meth:`Checkpoints.save` writes.
     """
     try:
         index = reading.parse(reading.read_bytes(path / "index.json", MOST))
@@ -195,12 +193,12 @@ def _write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
     tree = {str(i): array for i, array in enumerate(arrays) if array.size}  # orbax refuses arrays without elements
     if tree:
         log, unraisable = logging.getLogger("absl"), sys.unraisablehook
-        was, log.disabled = log.disabled, True  # what it would log, in pages, is raised as well
+        was, log.disabled = log.disabled, True  # errors that it logs at length are raised as well
         sys.unraisablehook = partial(_unraisable, unraisable)
         try:
             with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
                 checkpointer.save(folder, args=ocp.args.PyTreeSave(tree))
-            sys.unraisablehook = unraisable  # but not after a failure: some arrays may still be on their way
+            sys.unraisablehook = unraisable  # but not after a failure, when some arrays may still be in flight
         except ValueError as error:
             if not (code := re.search(r"os_error_code='(\d+)'", str(error))):
                 raise
@@ -211,7 +209,7 @@ def _write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
 
 
 def _unraisable(report: Callable[[Any], object], found: Any) -> None:
-    """Report what nobody can catch, but not that one array was done after another one had failed to be written."""
+    """Report an unraisable exception, except for an array that completes after another one failed to be written."""
     if not (isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == "Event loop is closed"):
         report(found)
 
@@ -220,7 +218,7 @@ def _read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray | None]:
     """The arrays of one part.
 
     Raises:
-        CheckpointError: they are not those that the index describes.
+        CheckpointError: they differ from the index.
     """
     import orbax.checkpoint as ocp
 
@@ -237,11 +235,11 @@ def _read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray | None]:
 
 
 def _check_stored(metadata: Any, leaves: Mapping[str, Leaf]) -> None:
-    """Compare the shapes of arrays, and of the chunks that they are stored in, with the index before any is read."""
+    """Compare the shapes of arrays and of their stored chunks with the index, before any array is read."""
     stored = metadata.item_metadata.tree
     for name, leaf in leaves.items():
         shape, chunk = tuple(stored[name].shape), tuple(stored[name].storage.chunk_shape)
-        words = shape[len(leaf.shape) :]  # of a random key
+        words = shape[len(leaf.shape) :]  # of a PRNG key
         extra = 1 if leaf.dtype.startswith("key<") else 0
         if shape[: len(leaf.shape)] != tuple(leaf.shape) or len(words) != extra or max(words, default=0) > 8:
             raise ValueError(f"{leaf.name} is stored as {shape}.")

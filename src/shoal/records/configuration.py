@@ -1,4 +1,4 @@
-"""A run's configuration as ``run.json`` and checkpoints keep it: migrated from earlier formats, and compared."""
+"""A run's configuration as stored in ``run.json`` and checkpoints: migration from earlier formats, and comparison."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -24,54 +24,54 @@ ADDED: dict[int, dict[str, Any]] = {
         "spec.interface": "",
     }
 }
-"""Keys that files of an earlier format may lack, by the format that demands them, with what they meant before.
+"""Default values of keys that files of earlier formats lack, by the format that introduced them.
 
-A key belongs here if, and only if, one value says exactly what such a run did. A file that lacks another is refused.
+A key belongs here if and only if the value describes exactly what such a run did. Other missing keys are refused.
 """
 
 DROPPED: dict[int, tuple[str, ...]] = {2: ("spec.success",)}
-"""Keys that files of an earlier format have, by the format that has them no longer: they change nothing of a run."""
+"""Keys without effect in files of earlier formats, by the format that removed them."""
 
 
-def migrated(said: dict[str, Any], version: int) -> dict[str, Any]:
-    """What a file of an earlier format says, as one of today's would say it."""
-    said = {key: dict(value) if isinstance(value, dict) else value for key, value in said.items()}
+def migrated(config: dict[str, Any], version: int) -> dict[str, Any]:
+    """A configuration of format ``version`` in the current format."""
+    config = {key: dict(value) if isinstance(value, dict) else value for key, value in config.items()}
     for since, added in ADDED.items():
         for path, value in added.items() if version < since else ():
             part, _, key = path.rpartition(".")
-            held = said.get(part) if part else said
+            held = config.get(part) if part else config
             if isinstance(held, dict):
                 held.setdefault(key, value)
     for since, dropped in DROPPED.items():
         for path in dropped if version < since else ():
             part, _, key = path.rpartition(".")
-            if isinstance(held := said.get(part) if part else said, dict):
+            if isinstance(held := config.get(part) if part else config, dict):
                 held.pop(key, None)
-    return said
+    return config
 
 
 def identity(config: Mapping[str, Any], but: Collection[str]) -> dict[str, Any]:
-    """What a checkpoint records of the run that it belongs to, as JSON.
+    """The configuration that a checkpoint records, as JSON.
 
     Args:
-        config: what ``run.json`` holds under ``config``.
+        config: the entry ``config`` of ``run.json``.
         but: names of settings that may change when the run is resumed.
     """
-    # An environment may come to report other metrics, or to say more of what its state holds and of what it hands over.
+    # A newer version of an environment may have other metrics, or a more complete description.
     free = ["by_name", "spec.metrics", "spec.novel", "spec.interface", *sorted(f"settings.{name}" for name in but)]
     return {"format": FORMAT, "config": to_json(config, "run"), "free": free}
 
 
 def check_same(recorded: Any, here: Mapping[str, Any], step: int) -> None:
-    """Compare what a checkpoint recorded with what its run says now, both made by :func:`identity`.
+    """Compare a checkpoint's configuration with its run's, both made by :func:`identity`.
 
     Args:
-        recorded: what the checkpoint of ``step`` recorded; None where an earlier Shoal, which recorded none, saved it.
-        here: what the run says now.
+        recorded: the checkpoint's configuration; None (from an earlier version of Shoal) is not compared.
+        here: the run's configuration.
         step: the checkpoint's.
 
     Raises:
-        CheckpointError: they differ; the first key that does is named.
+        CheckpointError: they differ; the message names the first key that does.
     """
     if recorded is None:
         return
@@ -90,11 +90,11 @@ def check_same(recorded: Any, here: Mapping[str, Any], step: int) -> None:
             )
 
 
-def _flat(said: Any, prefix: str = "") -> dict[str, Any]:
-    """Every value of objects within objects, by its path, for example ``settings.seeds``."""
-    if not isinstance(said, dict):
-        return {prefix: said}
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """The leaves of nested objects by path, for example ``settings.seeds``."""
+    if not isinstance(value, dict):
+        return {prefix: value}
     found = {}
-    for key, value in said.items():
-        found |= _flat(value, f"{prefix}.{key}" if prefix else str(key))
+    for key, inner in value.items():
+        found |= _flat(inner, f"{prefix}.{key}" if prefix else str(key))
     return found

@@ -1,4 +1,4 @@
-"""Learning curves: the mean over seeds with a confidence band, one or several runs in one figure."""
+"""Learning curves: the mean over seeds with a confidence band, for one or several runs."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ _UNITS = ((1e9, "billions"), (1e6, "millions"), (1e3, "thousands"))
 
 
 def series(folder: Path, metric: str) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, "X seeds"]]:
-    """(steps, values) of one metric of the run in ``folder``; rows without it are left out.
+    """(steps, values) of one metric of the run in ``folder``; rows without the metric are left out.
 
-    A seed that is null in a row, for example because none of its episodes ended, is NaN there.
+    Null values, for example of a seed in which no episode ended, are NaN.
 
     Raises:
-        InputError: the run has no log, or no row has that metric, or its number of seeds changes.
+        InputError: the run has no log, no row has the metric, or its number of seeds changes.
     """
     rows = read(folder)
     if not rows:
@@ -52,8 +52,8 @@ def plot(
 ) -> Path:
     """Draw learning curves: one panel per metric, one line per run, against environment steps per seed.
 
-    With several seeds a line is their mean and the band its :func:`~shoal.records.intervals.band`. With one seed the
-    thin line is the raw log and the bold one a centred moving average, whose width the legend states.
+    With several seeds the line is their mean and the band is :func:`~shoal.records.intervals.band`. With one seed the
+    thin line is the raw log and the bold one a centred moving average; the legend states its width.
 
     Args:
         folders: one run's folder or several.
@@ -61,20 +61,20 @@ def plot(
             the first of several runs.
         metrics: columns of the log.
         lines: reference values, drawn as labelled horizontal lines in the first panel.
-        names: what the legend calls the runs; by default their folders' names.
+        names: names of the runs in the legend; by default their folders' names.
         title: by default the run's name.
-        confidence: of the band.
+        confidence: confidence level of the band.
 
     Returns:
-        Where the picture is.
+        The path of the picture.
 
     Raises:
-        InputError: a run has no log or lacks a metric, or the suffix is none of those.
+        InputError: a run has no log or lacks a metric, or the suffix is not supported.
         WriteError: the picture cannot be written.
     """
     from matplotlib import rc_context
 
-    with rc_context({"text.usetex": False}):  # a matplotlibrc in the working directory could have LaTeX run
+    with rc_context({"text.usetex": False}):  # a matplotlibrc in the working directory could run LaTeX
         return _plot(folders, path, metrics, lines or {}, names, title, confidence)
 
 
@@ -140,7 +140,7 @@ def _curve(axes: Any, steps: np.ndarray, values: np.ndarray, name: str, style: d
 
 
 def _moving_average(values: np.ndarray, width: int) -> np.ndarray:
-    """Centred; at the ends it averages what there is. NaN values are left out."""
+    """Centred moving average, with shorter windows at the ends. NaN values are left out."""
     kernel, there = np.ones(width), np.isfinite(values)
     with np.errstate(invalid="ignore"):
         return np.convolve(np.where(there, values, 0.0), kernel, "same") / np.convolve(there, kernel, "same")
@@ -162,7 +162,7 @@ def _reference(axes: Any, lines: Mapping[str, float | int]) -> None:
     axes.autoscale_view()
     bottom, top = axes.get_ylim()
     gap, free = 0.05 * (top - bottom), -np.inf
-    for name, value in sorted(lines.items(), key=lambda item: item[1]):  # labels step aside for the one below
+    for name, value in sorted(lines.items(), key=lambda item: item[1]):  # labels do not overlap
         free = max(value, free)
         axes.annotate(
             f" {name}", (1.0, free), xycoords=("axes fraction", "data"), fontsize=8.5, color=_FAINT, va="center"

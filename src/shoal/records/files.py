@@ -1,10 +1,9 @@
-"""Files that survive a crash: written beside their place, flushed to the disk, then renamed into it.
+"""Atomic writes: a temporary file is written, flushed to the disk, and renamed.
 
-Everything a run writes goes through this module, apart from the arrays of checkpoints, so that a full disk is one
-sentence wherever it is noticed.
+All files of a run except the arrays of checkpoints are written by this module, so that every failure is a WriteError.
 
-JSON has no NaN and no infinity. Shoal writes them as the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``
-(which Python's ``float`` and JavaScript's ``Number`` both read), and reads those strings back as floats.
+JSON has no NaN and no infinity. They are written as the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``
+(which Python's ``float`` and JavaScript's ``Number`` both read), and read back as floats.
 """
 
 import contextlib
@@ -24,16 +23,16 @@ import numpy as np
 from shoal.errors import InputError, WriteError
 
 _PLAIN = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-"""Where a file is appended to, a symbolic link is refused, and a pipe too, rather than waiting for its reader."""
+"""Flags for appending: refuse symbolic links, and pipes without a reader instead of blocking."""
 
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def to_json(value: Any, where: str = "value") -> Any:
-    """``value`` in JSON's own types; arrays become lists, dataclasses and NamedTuples become objects.
+    """``value`` in JSON types; arrays become lists, dataclasses and NamedTuples become objects.
 
     Raises:
-        InputError: a value has no JSON form; the message names where it stands.
+        InputError: a value has no JSON form; the message names its path.
     """
     if value is None or isinstance(value, (bool, str, int)):
         return value
@@ -57,7 +56,7 @@ def to_json(value: Any, where: str = "value") -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """The inverse of :func:`to_json` for the special floats; objects stay dicts and lists stay lists."""
+    """Inverse of :func:`to_json` for the special floats; objects stay dicts and lists stay lists."""
     if isinstance(value, dict):
         return {k: from_json(v) for k, v in value.items()}
     if isinstance(value, list):
@@ -72,7 +71,7 @@ def dumps(value: Any, where: str = "value", indent: int | None = None) -> str:
 
 @contextmanager
 def writing(what: str) -> Iterator[None]:
-    """Turn what the operating system refuses into one sentence.
+    """Convert an OSError into a WriteError that names ``what``.
 
     Raises:
         WriteError: ``what`` cannot be written.
@@ -85,13 +84,12 @@ def writing(what: str) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path beside ``path`` (of the same suffix) to write to; what stands there at the end replaces ``path``.
+    """Yield a temporary path (of the same suffix) to write to; at the end it atomically replaces ``path``.
 
-    After a crash ``path`` holds what it held or what was written, never a mixture. The folder must exist: one that was
-    deleted meanwhile does not come back.
+    After a crash ``path`` has its old or its new contents. The folder must exist: a deleted folder is not recreated.
 
     Raises:
-        WriteError: the operating system refused; nothing is left beside ``path``.
+        WriteError: writing failed; the temporary file is removed.
     """
     beside = path.with_name(f".{path.stem}.tmp{path.suffix}")
     try:
@@ -110,26 +108,26 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Replace ``path`` atomically.
 
     Raises:
-        WriteError: the operating system refused.
+        WriteError: writing failed.
     """
     with replacing(path) as beside:
         beside.write_bytes(data)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace ``path`` atomically by a text in UTF-8.
+    """Replace ``path`` atomically by text in UTF-8.
 
     Raises:
-        WriteError: the operating system refused.
+        WriteError: writing failed.
     """
     write_bytes(path, text.encode())
 
 
 def append(path: Path, data: bytes) -> None:
-    """Append ``data`` to ``path`` (made if needed) without a buffer, all of it or nothing.
+    """Append ``data`` to ``path`` (created if needed) unbuffered; on failure the file is truncated to its old size.
 
     Raises:
-        WriteError: the operating system refused.
+        WriteError: writing failed.
     """
     with writing(path.name):
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _PLAIN, 0o666)
@@ -147,7 +145,7 @@ def append(path: Path, data: bytes) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, a folder with all that is in it, or a symbolic link, which is not followed."""
+    """Delete a file, a folder with its contents, or a symbolic link (not its target)."""
     if path.is_symlink() or not path.is_dir():
         path.unlink()
     else:
@@ -155,17 +153,17 @@ def remove(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it.
+    """Create a folder and its parents.
 
     Raises:
-        WriteError: the operating system refused, or a file stands in its place.
+        WriteError: it cannot be created, or a file has its name.
     """
     with writing(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
 
 
 def sync(path: Path) -> None:
-    """Flush one file, or one folder's list of names, to the disk."""
+    """Flush a file, or a folder's directory entries, to the disk."""
     if path.is_dir() and os.name == "nt":
         return  # Windows cannot open a folder
     handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
@@ -183,7 +181,7 @@ def sync_tree(folder: Path) -> None:
 
 
 def digests(folder: Path, but: str = "") -> dict[str, str]:
-    """The SHA-256 of every file under ``folder`` except ``but``, by its path relative to ``folder``."""
+    """The SHA-256 of every file under ``folder`` except ``but``, by path relative to ``folder``."""
     found = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = path.relative_to(folder).as_posix()
@@ -194,12 +192,10 @@ def digests(folder: Path, but: str = "") -> dict[str, str]:
 
 
 def written_to(chosen: str | os.PathLike[str] | None, default: Path) -> Path:
-    """Where something is written: where the user wants it, in a folder that is made if needed, or at ``default``.
-
-    The folder of ``default`` is not made: a run's folder that was deleted does not come back.
+    """The path ``chosen`` by the user, whose folder is created if needed, or ``default``, whose folder is not.
 
     Raises:
-        WriteError: the folder cannot be made.
+        WriteError: the folder cannot be created.
     """
     if chosen is None:
         return default

@@ -1,4 +1,4 @@
-"""Which folder a run is kept in: its name, and what must not stand there when it begins."""
+"""The folder of a run: its name, and the check that it is free."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def path_of(folder: str | Path) -> Path:
-    """The path of a run's folder, which an empty name is not: it would be the working directory.
+    """The path of a run's folder; an empty name, which would be the working directory, is refused.
 
     Raises:
         InputError: the name is empty.
@@ -23,7 +23,7 @@ def path_of(folder: str | Path) -> Path:
 
 
 def check_free(folder: Path) -> None:
-    """Refuse to begin a run where there is one, or what is left of one: its checkpoints would be removed.
+    """Check that a folder holds no run and no parts of one, whose checkpoints a new run would remove.
 
     Raises:
         FolderTakenError: the folder holds a run, or a part of one.
@@ -38,7 +38,7 @@ def check_free(folder: Path) -> None:
 
 
 def in_new_folder(algorithm: str, environment: str, start: Callable[[Path], T]) -> T:
-    """What ``start`` gives for a new folder. Of runs that begin in the same second each gets one of its own."""
+    """Call ``start`` with a new folder; retries with another name if a run that starts at the same time takes it."""
     while True:
         try:
             return start(new_folder(algorithm, environment))
@@ -47,7 +47,7 @@ def in_new_folder(algorithm: str, environment: str, start: Callable[[Path], T]) 
 
 
 def new_folder(algorithm: str, environment: str) -> Path:
-    """A folder under ``runs/`` that does not exist yet; it is not made."""
+    """The path of a folder under ``runs/`` that does not exist yet; it is not created."""
     stem = f"{algorithm}-{environment.replace('/', '-').replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
     folder, i = Path("runs") / stem, 2
     while folder.exists():

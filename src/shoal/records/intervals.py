@@ -1,4 +1,4 @@
-"""How far a mean over a few seeds can be trusted: bootstrap intervals that never leave the range of the data."""
+"""Bootstrap confidence intervals of means over few seeds, within the range of the data."""
 
 import itertools
 from functools import cache, lru_cache
@@ -9,11 +9,11 @@ from jaxtyping import Float, Int, UInt16
 from shoal.errors import InputError
 
 EXACT = 8
-"""Samples of up to this size have their resamples enumerated: 6,435 that differ, with their probabilities."""
+"""For samples up to this size all distinct resamples (6,435 at 8) are enumerated with their probabilities."""
 DRAWN = 10_000
-"""Resamples drawn for larger samples; the draw is fixed, so that a number or a figure is reproducible."""
+"""Number of resamples drawn for larger samples, with a fixed seed, so that results are reproducible."""
 MOST = 1000
-"""Samples larger than this are averaged in so many groups first, whose means are resampled."""
+"""Larger samples are first averaged in this many groups, whose means are resampled."""
 Estimate = tuple[float, float, float]
 """(mean, low, high)."""
 
@@ -25,10 +25,9 @@ def interval(*samples: Float[np.ndarray, " _"], confidence: float = 0.95) -> Est
 
         Φ⁻¹(a) = −c · t_{(1 + confidence) / 2, n − 1},    c = √(n / (n − 1))
 
-    The plain percentile interval, a = (1 − confidence) / 2, is too narrow for few values; this one is as wide as
-    Student's for data that are nearly normal, follows their skew, and lies within [min, max] of the values, so it never
-    claims a score that is impossible. With several samples it is the interval of the sum of their means, with c from
-    their variances and Welch's degrees of freedom for n − 1.
+    The plain percentile interval, a = (1 − confidence) / 2, is too narrow for few values. This one is as wide as
+    Student's for nearly normal data, follows their skew, and lies within [min, max] of the values. With several samples
+    it is the interval of the sum of their means, with c from their variances and Welch's degrees of freedom for n − 1.
 
     Coverage of a 95 % interval, 2000 simulated samples each (standard error 1 %):
 
@@ -38,18 +37,18 @@ def interval(*samples: Float[np.ndarray, " _"], confidence: float = 0.95) -> Est
         beta(4, 0.7), close to its bound     72 %   83 %   88 %   90 %   90 %   92 %
         2 in 10 fail by far                  49 %   59 %   68 %   74 %   82 %   88 %
 
-    With 2 to 4 values it is their range. Where a minority of seeds fails, few seeds often show none of them: publish
-    the seeds beside the interval.
+    With 2 to 4 values it is their range. If a minority of seeds fails, a small sample often contains no failure:
+    publish the scores of the seeds beside the interval.
 
     Args:
         samples: finite values, usually one array with the score of each seed.
         confidence: between 0 and 1.
 
     Returns:
-        (mean, low, high). With one value there is no interval and its ends are NaN.
+        (mean, low, high). With one value, low and high are NaN.
 
     Raises:
-        InputError: no values, or ``confidence`` is not between 0 and 1.
+        InputError: a sample is empty, or ``confidence`` is not between 0 and 1.
 
     Source: Hesterberg 2015, What Teachers Should Know About the Bootstrap, The American Statistician 69(4).
     """
@@ -81,8 +80,8 @@ def band(
 ) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, " X"], Float[np.ndarray, " X"]]:
     """(mean, low, high) at each of X points; see :func:`interval`.
 
-    Every point with as many seeds uses the same resamples of them. Seeds that are NaN at a point are left out there; a
-    point with none is NaN, and with one it has a band without width.
+    All points with the same number of seeds use the same resamples. NaN values are left out; a point without values is
+    NaN, and one with a single value has a band of width 0.
     """
     check_confidence(confidence)
     rows = np.full((len(values), 3), np.nan)
@@ -94,13 +93,13 @@ def band(
 
 
 def interval_text(values: int, confidence: float = 0.95) -> str:
-    """What to call the interval of so many values: "range" where it reaches from the lowest to the highest."""
+    """The name of the interval of ``values`` values: "range" if it extends from the lowest to the highest."""
     reaches = values > 1 and _tail(values - 1.0, (values / (values - 1)) ** 0.5, confidence) < float(values) ** -values
     return "range" if reaches else f"{confidence:.0%} interval"
 
 
 def check_confidence(confidence: float) -> None:
-    """Refuse a confidence that is no probability.
+    """Check a confidence level.
 
     Raises:
         InputError: it does not lie between 0 and 1.
@@ -110,7 +109,7 @@ def check_confidence(confidence: float) -> None:
 
 
 def _tail(freedom: float, wider: float, confidence: float) -> float:
-    """a, the share of resamples beyond each end."""
+    """a, the fraction of resamples beyond each end."""
     from scipy.special import ndtr, stdtrit  # JAX itself needs SciPy
 
     return float(ndtr(-wider * stdtrit(freedom, (1 + confidence) / 2)))
@@ -131,13 +130,13 @@ def _resampled(parts: list[np.ndarray]) -> tuple[Float[np.ndarray, " R"], Float[
 
 @lru_cache(maxsize=2)
 def _drawn(n: int, sample: int) -> UInt16[np.ndarray, "R n"]:
-    """Which of n values each resample holds; other samples of the same size are drawn independently."""
+    """Indices into n values of each resample; ``sample`` is the seed."""
     return np.random.default_rng(sample).integers(n, size=(DRAWN, n), dtype=np.uint16)
 
 
 @cache
 def _multisets(n: int) -> tuple[Int[np.ndarray, "R n"], Float[np.ndarray, " R"]]:
-    """How often each of n values is in a resample, for all that differ, and their probabilities: n! / (∏ k_i! nⁿ)."""
+    """Counts of n values in every distinct resample, and the resamples' probabilities n! / (∏ k_i! nⁿ)."""
     from scipy.special import gammaln
 
     chosen = np.array(list(itertools.combinations_with_replacement(range(n), n)))

@@ -1,4 +1,4 @@
-"""A pytree as a flat list of named host arrays, and back: what a checkpoint stores and what it is compared with."""
+"""Conversion of a pytree to a flat list of named host arrays and back, for checkpoints."""
 
 from functools import cache
 from itertools import zip_longest
@@ -12,12 +12,12 @@ from shoal.types import PyTree
 
 
 class Leaf(NamedTuple):
-    """What a checkpoint notes of one leaf."""
+    """Description of one leaf in a checkpoint."""
 
     name: str
-    """Its path in the tree, for example ``learner/policy/0/kernel``."""
+    """Path in the tree, for example ``learner/policy/0/kernel``."""
     dtype: str
-    """numpy's name, or for typed random keys JAX's, for example ``key<fry>``."""
+    """NumPy's name, or JAX's for typed PRNG keys, for example ``key<fry>``."""
     shape: list[int]
 
     def __str__(self) -> str:
@@ -30,7 +30,7 @@ def _is_key(dtype: Any) -> bool:
 
 @cache
 def _implementations() -> dict[str, str]:
-    """JAX's random number generators, by the name of their keys' dtype."""
+    """JAX's PRNG implementations, by the name of their keys' dtype."""
     known = ("threefry2x32", "rbg", "unsafe_rbg")
     return {str(jax.eval_shape(lambda name=name: jax.random.key(0, impl=name)).dtype): name for name in known}
 
@@ -47,15 +47,15 @@ def describe(tree: PyTree) -> list[Leaf]:
 
 
 def to_host(tree: PyTree) -> list[np.ndarray]:
-    """Every leaf as one numpy array, gathered from all local devices; a random key as its ``uint32`` words."""
+    """Every leaf as a NumPy array, gathered from all local devices; a PRNG key as its ``uint32`` words."""
     raw = [jax.random.key_data(x) if hasattr(x, "dtype") and _is_key(x.dtype) else x for x in jax.tree.leaves(tree)]
     return [np.asarray(x) for x in jax.device_get(raw)]
 
 
 def from_host(arrays: list[np.ndarray | None], leaves: list[Leaf], template: PyTree) -> PyTree:
-    """The tree of ``template`` filled with ``arrays``: on the default device, or numpy where the template is numpy.
+    """The tree of ``template`` filled with ``arrays``, on the default device, or NumPy where the template is NumPy.
 
-    None stands for an array without elements.
+    None stands for an empty array.
     """
     like, structure = jax.tree.flatten(template)
     return structure.unflatten(_place(a, leaf, t) for a, leaf, t in zip(arrays, leaves, like, strict=True))
@@ -70,16 +70,17 @@ def _place(array: np.ndarray | None, leaf: Leaf, template: Any) -> Any:
         array = np.zeros(leaf.shape, leaf.dtype)
     if isinstance(template, (bool, int, float)):
         return array.item()
-    # Without 64-bit mode JAX would narrow such an array, so it stays numpy and keeps its bits.
+    # Without 64-bit mode JAX would narrow a 64-bit array, so it stays a NumPy array.
     narrowed = jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype
     return array if narrowed or isinstance(template, (np.ndarray, np.generic)) else jax.numpy.array(array)
 
 
 def compare(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
-    """Check that a checkpoint fits. A position that has become a field (``optimiser/0`` to ``optimiser/actor``) does.
+    """Check that a checkpoint has the wanted leaves; an index may have become a name (``optimiser/0`` to
+    ``optimiser/actor``).
 
     Raises:
-        CheckpointError: it does not; the first leaf that differs is named.
+        CheckpointError: it does not; the message names the first leaf that differs.
     """
     for there, here in zip_longest(stored, wanted):
         if there == here:
@@ -96,6 +97,6 @@ def compare(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
 
 
 def _became(old: str, new: str) -> bool:
-    """Whether a path is the same but for positions that have names now."""
+    """Whether two paths are equal except for indices that became names."""
     parts = [*zip_longest(old.split("/"), new.split("/"))]
     return all(was == now or (was and now and was.isdigit() and now.isidentifier()) for was, now in parts)

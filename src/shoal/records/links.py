@@ -1,4 +1,4 @@
-"""Symbolic links in a run folder: through one that leads out of it, training would write and delete elsewhere."""
+"""Check of symbolic links that lead out of a run folder, through which training would write and delete elsewhere."""
 
 import os
 from pathlib import Path
@@ -7,10 +7,10 @@ from shoal.errors import InputError
 
 
 def check_inside(folder: Path) -> None:
-    """Refuse a folder with a symbolic link that leads out of it.
+    """Check that no symbolic link in a folder leads out of it.
 
     Raises:
-        InputError: naming the link.
+        InputError: one does; the message names it.
     """
     root = folder.resolve()
     for here, folders, files in os.walk(root, followlinks=False):

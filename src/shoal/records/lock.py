@@ -1,8 +1,8 @@
-"""One process trains in a run's folder at a time.
+"""A lock that lets only one process train in a run's folder at a time.
 
-The lock is the operating system's lock on the file ``.lock`` in the folder: it is given up when the process ends,
-however that happens, so that no stale lock stays behind. Worker processes do not inherit it. Commands that only read do
-without. On Linux it also holds between machines that share the folder by NFS.
+It is the operating system's lock on the file ``.lock`` in the folder, which is released whenever the process ends, so
+that no stale lock remains. Worker processes do not inherit it. Commands that only read do not take it. On Linux it also
+works between machines that share the folder by NFS.
 """
 
 import contextlib
@@ -21,21 +21,21 @@ from shoal.records.files import make_folder, writing
 FILE = ".lock"
 
 _NOT_FOLLOWING = getattr(os, "O_NOFOLLOW", 0)
-"""A symbolic link in the lock's place is refused: what it leads to is nobody's to make."""
+"""Refuse a symbolic link in place of the lock file: its target could be any file."""
 
 
 class Lock:
-    """A lock that is held; see :func:`hold`."""
+    """A lock that this process holds; see :func:`hold`."""
 
     def __init__(self, folder: Path, handle: int):
         self.folder, self.handle = folder, handle
         _HELD.add(self)
 
     def check(self) -> None:
-        """Make sure that the folder is still the one that was locked, before something is written to it.
+        """Check that the folder is still the one that was locked; called before every write.
 
         Raises:
-            FolderError: it was deleted, moved or replaced, or its lock file was.
+            FolderError: the folder or its lock file was deleted, moved or replaced.
         """
         if not _same(self.handle, self.folder / FILE):
             raise FolderError(
@@ -44,7 +44,7 @@ class Lock:
             )
 
     def release(self) -> None:
-        """Give it up; harmless twice."""
+        """Release the lock; idempotent."""
         _HELD.discard(self)
         if self.handle >= 0:
             os.close(self.handle)
@@ -59,23 +59,21 @@ def _close_in_child() -> None:
         lock.release()
 
 
-if hasattr(os, "register_at_fork"):  # a child that does not become another program would hold the lock as well
+if hasattr(os, "register_at_fork"):  # a forked child would otherwise hold the lock as well
     os.register_at_fork(after_in_child=_close_in_child)
 
 
 @contextmanager
 def hold(folder: Path, warn: Warn = notices.warn) -> Iterator[Lock]:
-    """Lock a run's folder, which is made if needed.
-
-    Where nothing else was put into a folder that was made here, it is removed again at the end.
+    """Lock a run's folder, which is created if needed, and removed at the end if it was created here and is empty.
 
     Args:
         folder: the run's folder.
-        warn: receives one sentence where the file system has no locks, in which case everybody gets one.
+        warn: called with one sentence if the file system has no locks, in which case the folder is not protected.
 
     Raises:
-        FolderTakenError: another process holds it.
-        WriteError: the folder or the file in it cannot be made.
+        FolderTakenError: another process holds the lock.
+        WriteError: the folder or the lock file cannot be created.
     """
     folder = Path(folder).absolute()
     made = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -104,11 +102,11 @@ def _locked(folder: Path, warn: Warn) -> int:
             warn(f"Nothing keeps a second process out of {str(folder)!r}, since it cannot be locked: {error.strerror}.")
         if _same(handle, folder / FILE):
             return handle
-        os.close(handle)  # the process that held it before has removed the file meanwhile
+        os.close(handle)  # the previous holder removed the file meanwhile
 
 
 def _same(handle: int, path: Path) -> bool:
-    """Whether a file is the one that is open."""
+    """Whether ``path`` is the file that is open as ``handle``."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except OSError:

@@ -1,8 +1,8 @@
 """One JSON line per row in ``metrics.jsonl``, and the same numbers as TensorBoard events in ``tensorboard/``.
 
-Every row has ``step``: environment steps per seed. A value is a number, or a list with one number per seed. NaN and
-infinities are written as strings (:mod:`shoal.records.files`). Each row is on the file when :meth:`Log.write` returns,
-so that a killed run loses at most the row it was writing; TensorBoard may lag behind by ten seconds.
+Every row has ``step``, the environment steps per seed. A value is a number, or a list with one number per seed. NaN and
+infinities are written as strings (:mod:`shoal.records.files`). :meth:`Log.write` does not buffer, so that a killed run
+loses at most one row; TensorBoard events may lag behind by ten seconds.
 """
 
 import json
@@ -14,26 +14,26 @@ from typing import Any
 from shoal import notices
 from shoal.errors import InputError
 from shoal.notices import Warn
-from shoal.records import rows
+from shoal.records import log_rows
 from shoal.records.files import append, dumps, write_bytes
-from shoal.records.rows import Row, Rows
+from shoal.records.log_rows import LogRow, LogRows
 from shoal.records.step_folders import newest_file
 from shoal.records.tensorboard import Events
 
 FILE = "metrics.jsonl"
 
 KEPT = 2**25
-"""Bytes of the newest rows that every checkpoint keeps. The 500 rows of a run by default have less than a million."""
+"""Largest number of bytes of log rows in a checkpoint, the newest ones. The default 500 rows have less than 10⁶."""
 
 
 class Log:
-    """Appends rows to the log of the run in ``folder``, which must exist. Nothing is read or written before that.
+    """Appends rows to the log of the run in ``folder``, which must exist. The constructor reads and writes nothing.
 
     Args:
         folder: the run's folder.
         tensorboard: also write TensorBoard events; a list is written as ``name/seed0`` …, its mean as ``name``.
-        warn: receives one sentence where the file turns out to be damaged while it is written to.
-        guard: called before anything is written; raises where the folder is not the run's any more.
+        warn: called with one sentence if the file is found damaged.
+        guard: called before every write; raises if the folder is no longer the run's.
     """
 
     def __init__(
@@ -47,20 +47,20 @@ class Log:
         self._tensorboard = tensorboard
         self._events: Events | None = None
         self._purge: int | None = None
-        self._rows: deque[Row] = deque()
-        """The newest rows, :data:`KEPT` bytes at most."""
+        self._rows: deque[LogRow] = deque()
+        """The newest rows, at most :data:`KEPT` bytes."""
         self._bytes = 0
-        """Of these."""
+        """Bytes of ``_rows``."""
         self._size = 0
-        """What the file has, if nobody else changed it."""
+        """Expected size of the file in bytes."""
         self.count = 0
-        """Rows so far, also those that are not in memory any more."""
+        """Number of rows in the log."""
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Append one row of numbers and lists of numbers (numpy and JAX scalars and arrays will do).
+        """Append one row of numbers and lists of numbers (also NumPy and JAX scalars and arrays).
 
         Raises:
-            InputError: it has no whole number ``step``, or a value has no JSON form.
+            InputError: ``step`` is missing or no integer, or a value has no JSON form.
             WriteError: the disk is full.
         """
         text = dumps(row, "row")
@@ -71,7 +71,7 @@ class Log:
         line = f"{text}\n".encode()
         append(self.folder / FILE, line)
         self._size += len(line)
-        self._hold([Row(plain["step"], line, plain)])
+        self._hold([LogRow(plain["step"], line, plain)])
         self.count += 1
         if self._tensorboard:
             if self._events is None:
@@ -79,11 +79,11 @@ class Log:
             self._events.write(plain)
 
     def kept(self) -> bytes:
-        """The newest rows, for a checkpoint to keep."""
+        """The newest rows, to be stored in a checkpoint."""
         return b"".join(row.line for row in self._rows)
 
     def mend(self) -> None:
-        """Write the file anew where something else has changed its length, or it is gone.
+        """Rewrite the file if something else changed its size or removed it.
 
         Raises:
             WriteError: the disk is full.
@@ -91,17 +91,15 @@ class Log:
         self.guard()
         path = self.folder / FILE
         if (path.stat().st_size if path.exists() else 0) != self._size:
-            self._mend(rows.read(path), self.count)
+            self._mend(log_rows.read(path), self.count)
 
     def resume(self, step: int, kept: bytes = b"", count: int = 0) -> None:
-        """Go on after ``step``: drop every row beyond it, and mend the others from what its checkpoint kept of them.
-
-        TensorBoard is told to hide what came later as well.
+        """Continue after ``step``: drop later rows, also in TensorBoard, and repair the others from the checkpoint.
 
         Args:
             step: the checkpoint's.
-            kept: what :meth:`kept` gave then.
-            count: what :attr:`count` was then; 0 where nothing is known of it.
+            kept: the value of :meth:`kept` in the checkpoint.
+            count: the value of :attr:`count` in the checkpoint; 0 if unknown.
 
         Raises:
             WriteError: the disk is full.
@@ -109,12 +107,12 @@ class Log:
         self.guard()
         self._events, self._purge = None, step + 1
         self._rows, self._bytes = deque(), 0
-        self._hold(rows.unpack(kept))
-        found = rows.read(self.folder / FILE)
+        self._hold(log_rows.unpack(kept))
+        found = log_rows.read(self.folder / FILE)
         self._mend(found._replace(rows=[row for row in found.rows if row.step <= step]), count)
 
-    def _mend(self, found: Rows, count: int) -> None:
-        path, merged = self.folder / FILE, rows.merge(found, self._rows)
+    def _mend(self, found: LogRows, count: int) -> None:
+        path, merged = self.folder / FILE, log_rows.merge(found, self._rows)
         data = b"".join(row.line for row in merged.rows)
         if path.is_symlink() or not path.is_file() or path.stat().st_size != len(data) or path.read_bytes() != data:
             write_bytes(path, data)
@@ -126,14 +124,14 @@ class Log:
         if not self._rows:
             self._hold(merged.rows)
 
-    def _hold(self, newest: list[Row]) -> None:
+    def _hold(self, newest: list[LogRow]) -> None:
         self._rows.extend(row._replace(values={}) for row in newest)
         self._bytes += sum(len(row.line) for row in newest)
         while self._bytes > KEPT:
             self._bytes -= len(self._rows.popleft().line)
 
     def close(self) -> None:
-        """Write what TensorBoard has not got yet; a later :meth:`write` goes on.
+        """Flush the TensorBoard events; a later :meth:`write` is allowed.
 
         Raises:
             WriteError: the disk is full.
@@ -149,7 +147,7 @@ class Log:
         try:
             self.close()
         except InputError:
-            if kind is None:  # else the exception under way says what happened first
+            if kind is None:  # otherwise the first exception is the one to report
                 raise
 
     @staticmethod
@@ -159,14 +157,14 @@ class Log:
 
 
 def read(folder: Path, warn: Warn = notices.warn) -> list[dict[str, Any]]:
-    """The rows of the run in ``folder``, by ascending step; none if there is no log yet.
+    """The rows of the run in ``folder``, by ascending step; empty if there is no log yet.
 
-    Damaged lines are left out, and rows that the newest checkpoint keeps are taken from there where the file lacks
-    them; ``warn`` receives one sentence about that. A last line without its line break is still being written.
+    Damaged lines are left out, and missing rows are taken from the newest checkpoint; ``warn`` is called with one
+    sentence about that. A last line without a line break is still being written, and ignored.
     """
     folder = Path(folder)
-    kept = newest_file(folder / "checkpoints", FILE) or b""  # before the log, which is never behind it
-    found = rows.merge(rows.read(folder / FILE), rows.unpack(kept))
+    kept = newest_file(folder / "checkpoints", FILE) or b""  # read before the log, which is never behind it
+    found = log_rows.merge(log_rows.read(folder / FILE), log_rows.unpack(kept))
     if damage := found.damage(f"{FILE} of {folder.resolve().name!r}"):
         warn(damage)
     return [row.values for row in found.rows]

@@ -1,4 +1,4 @@
-"""``run.json``: the whole configuration of a run and what it ran on. Nothing in it names a person or a machine."""
+"""``run.json``: the configuration of a run, and the versions and hardware it ran on. It names no person or machine."""
 
 import os
 import platform
@@ -15,17 +15,17 @@ from shoal.records.files import dumps, from_json, write_text
 
 FILE = "run.json"
 FORMAT = 2
-"""Of what :func:`write` writes. Files of format 1 have no number; :mod:`shoal.run_file` says what they lack."""
+"""Format number that :func:`write` writes. Files of format 1 have none; see :mod:`shoal.records.configuration`."""
 MOST = 16 * reading.MIB
-"""Bytes of the largest ``run.json`` that is read."""
+"""Largest size in bytes of a ``run.json``."""
 _KEYS = ("format", "config", "made_with")
 _PACKAGES = ("shoal", "jax", "jaxlib", "flax", "optax", "numpy")
 
 
 def describe() -> dict[str, Any]:
-    """What this process runs on: versions, hardware, platform, and the commit where Shoal runs from a checkout.
+    """Versions, hardware and platform of this process, and the commit if Shoal runs from a checkout.
 
-    Starts JAX's devices if they have not been used yet.
+    Initialises JAX's devices.
     """
     import jax
 
@@ -44,11 +44,11 @@ def describe() -> dict[str, Any]:
 
 
 def write(folder: Path, config: dict[str, Any]) -> None:
-    """Write ``run.json`` with ``config`` as it is given (it may hold dataclasses) and :func:`describe`; atomic.
+    """Write ``run.json`` atomically, with ``config`` (which may hold dataclasses) and :func:`describe`.
 
     Raises:
         InputError: a value of ``config`` has no JSON form; the message names it.
-        WriteError: the disk is full, or there is no such folder.
+        WriteError: the disk is full, or the folder does not exist.
     """
     write_text(
         Path(folder) / FILE,
@@ -57,10 +57,10 @@ def write(folder: Path, config: dict[str, Any]) -> None:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What :func:`write` wrote: ``format``, ``config`` and ``made_with``, both objects. Tuples come back as lists.
+    """The contents of ``run.json``: ``format``, and the objects ``config`` and ``made_with``. Tuples become lists.
 
     Raises:
-        InputError: there is no readable ``run.json``, it is of a newer format, or it has other keys than these.
+        InputError: there is no readable ``run.json``, its format is newer, or its keys differ from these.
     """
     where = f"{FILE} in {str(folder)!r}"
     try:
@@ -86,18 +86,18 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def hardware(folder: Path) -> str:
-    """What a run ran on, for a line of its summary; empty where ``run.json`` does not say it.
+    """The run's hardware as one line for the summary; empty if ``run.json`` does not hold it.
 
     Raises:
         InputError: see :func:`read`.
     """
-    said = read(folder)["made_with"].get("hardware")
-    said = said if isinstance(said, dict) else {}
-    devices = said.get("devices")
+    found = read(folder)["made_with"].get("hardware")
+    found = found if isinstance(found, dict) else {}
+    devices = found.get("devices")
     names = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
-    text = f"{said.get('processor')}, {said.get('cores')} cores; devices: "
+    text = f"{found.get('processor')}, {found.get('cores')} cores; devices: "
     text += ", ".join(f"{device.get('count')} × {device.get('kind')}" for device in names)
-    return "".join(x for x in text if x.isprintable())[:200] if said else ""
+    return "".join(x for x in text if x.isprintable())[:200] if found else ""
 
 
 def _version(package: str) -> str | None:
@@ -108,7 +108,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit, with ``+`` where files were changed. None unless the repository around this file is Shoal's own."""
+    """The commit, with ``+`` if files were changed; None if this file is not in Shoal's own repository."""
     package = Path(__file__).resolve().parents[1]
     root = package.parents[1]
     if not (root / ".git").exists() or root / "src" / "shoal" != package:
@@ -141,7 +141,7 @@ def _processor() -> str:
 
 
 def _cores() -> int | None:
-    """Cores that this process may use, which in a container or a batch job are fewer than the machine has."""
+    """Cores that this process may use; fewer than the machine's in a container or batch job."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 

@@ -1,7 +1,7 @@
-"""Which run folders the user's own training made, recorded outside them: in the user's state folder, a file for each.
+"""Records of the run folders that the user's own training created, one file each in the user's state folder.
 
-A record holds the folder's path and a digest of what its ``run.json`` says that decides what is imported and called. A
-folder that was copied, moved or made by somebody else has none.
+A record holds the folder's path and a digest of the entries of its ``run.json`` that determine what is imported and
+called. A folder that was copied, moved or created by somebody else has no record.
 """
 
 import contextlib
@@ -17,18 +17,18 @@ from shoal.records import reading
 from shoal.records.files import to_json
 
 MOST = reading.MIB
-"""Bytes of the largest record that is read."""
+"""Largest size in bytes of a record."""
 
 
 class Record(NamedTuple):
-    """What is known of a folder that the user's own training made."""
+    """The record of a folder that the user's own training created."""
 
     directory: str | None
-    """Where the module of the user's own environment was found, if there is one."""
+    """Folder of the module that defines the user's own environment, if there is one."""
 
 
 def state_folder() -> Path:
-    """Where records are kept: ``$XDG_STATE_HOME/shoal/runs``, or ``~/.local/state/shoal/runs``.
+    """The folder of records: ``$XDG_STATE_HOME/shoal/runs``, or ``~/.local/state/shoal/runs``.
 
     Raises:
         OSError: there is no home folder.
@@ -42,11 +42,11 @@ def state_folder() -> Path:
 
 
 def record(folder: Path, decides: Mapping[str, Any], directory: str | None) -> None:
-    """Remember that the user's own training wrote ``folder``; atomic, for any number of processes at once.
+    """Record that the user's own training wrote ``folder``; atomic, also for concurrent processes.
 
     Args:
         folder: the run's.
-        decides: what its ``run.json`` says that decides what is imported and called; JSON values.
+        decides: the entries of its ``run.json`` that determine what is imported and called; JSON values.
         directory: see :class:`Record`.
 
     Raises:
@@ -54,11 +54,11 @@ def record(folder: Path, decides: Mapping[str, Any], directory: str | None) -> N
     """
     path = _file(folder)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    said = {"folder": str(folder.resolve()), "digest": _digest(decides), "directory": directory}
+    entry = {"folder": str(folder.resolve()), "digest": _digest(decides), "directory": directory}
     handle, beside = tempfile.mkstemp(prefix=".", dir=path.parent)
     try:
         os.close(handle)
-        Path(beside).write_text(json.dumps(said), encoding="utf-8")
+        Path(beside).write_text(json.dumps(entry), encoding="utf-8")
         Path(beside).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -67,18 +67,18 @@ def record(folder: Path, decides: Mapping[str, Any], directory: str | None) -> N
 
 
 def recorded(folder: Path, decides: Mapping[str, Any]) -> Record | None:
-    """The record of ``folder``, if there is one and ``decides`` is still what was recorded."""
+    """The record of ``folder``; None if there is none or ``decides`` has changed since."""
     try:
         path = _file(folder)
         if hasattr(os, "geteuid") and path.stat().st_uid != os.geteuid():
             return None
-        said = reading.parse(reading.read_bytes(path, MOST))
+        entry = reading.parse(reading.read_bytes(path, MOST))
     except (OSError, ValueError):
         return None
     wanted = {"folder": str(folder.resolve()), "digest": _digest(decides)}
-    if not isinstance(said, dict) or any(said.get(key) != value for key, value in wanted.items()):
+    if not isinstance(entry, dict) or any(entry.get(key) != value for key, value in wanted.items()):
         return None
-    directory = said.get("directory")
+    directory = entry.get("directory")
     return Record(directory if isinstance(directory, str) else None)
 
 

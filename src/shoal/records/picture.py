@@ -1,4 +1,4 @@
-"""One timestep as a picture: a :class:`~shoal.types.Scene` or an RGB array, drawn with Pillow."""
+"""Draw one timestep, a :class:`~shoal.types.Scene` or an RGB array, with Pillow."""
 
 import importlib.util
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from shoal.errors import InputError
 from shoal.types import Scene
 
 Frame = Scene | np.ndarray
-"""A Scene, or an RGB picture [height, width, 3]: bytes, or floats in 0..1."""
+"""A Scene, or an RGB picture [height, width, 3], uint8 or floats in [0, 1]."""
 Colour = tuple[int, int, int]
 Box = tuple[float, float, float, float]
 """left, top, right, bottom."""
@@ -26,16 +26,16 @@ EDGE: Colour = (205, 205, 200)
 INK: Colour = (38, 38, 38)
 FAINT: Colour = (118, 118, 118)
 OVERSAMPLING = 3
-"""Shapes are drawn this many times larger and averaged down, which smooths their edges; text is drawn at size."""
+"""Shapes are drawn this many times larger and averaged, which smooths their edges; text is not."""
 TRAIL = 8
-"""Earlier positions that a trail shows."""
+"""Number of earlier positions in a trail."""
 _SMALLEST = 3.0
-"""A disc is drawn with at least this radius, in pixels."""
+"""Smallest radius of a disc in pixels."""
 
 
 @cache
 def font(size: int, bold: bool = False) -> Any:
-    """DejaVu Sans as matplotlib ships it (found without importing matplotlib), otherwise Pillow's own font."""
+    """matplotlib's DejaVu Sans (located without importing matplotlib), otherwise Pillow's default font."""
     spec = importlib.util.find_spec("matplotlib")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         path = Path(folder) / "mpl-data" / "fonts" / "ttf" / ("DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf")
@@ -45,13 +45,13 @@ def font(size: int, bold: bool = False) -> Any:
 
 
 def mix(colour: Colour, other: Colour, share: float) -> Colour:
-    """``colour`` with ``share`` of ``other`` in it."""
+    """``(1 - share) · colour + share · other``."""
     red, green, blue = (round(a + (b - a) * share) for a, b in zip(colour, other, strict=True))
     return red, green, blue
 
 
 def rgb(colour: np.ndarray) -> Colour:
-    """A colour in 0..1 as bytes."""
+    """A colour in [0, 1] as bytes."""
     red, green, blue = (int(x) for x in np.clip(np.asarray(colour, np.float64) * 255 + 0.5, 0, 255))
     return red, green, blue
 
@@ -60,10 +60,10 @@ def draw(frame: Frame, size: int, past: Sequence[Scene] = (), extent: float | No
     """A picture ``size`` pixels wide (a Scene is square; an array keeps its proportions).
 
     Args:
-        frame: what to draw.
+        frame: the Scene or array.
         size: width in pixels.
         past: earlier scenes of the episode, oldest first, for the trails of the solid discs.
-        extent: shows [-extent, extent]²; by default the scene's own.
+        extent: the picture shows [-extent, extent]²; by default the scene's extent.
 
     Raises:
         InputError: the frame is neither a Scene nor an array of height, width and 3 colours.
@@ -77,7 +77,7 @@ def draw(frame: Frame, size: int, past: Sequence[Scene] = (), extent: float | No
         array = np.clip(array * (255.0 if np.issubdtype(array.dtype, np.floating) else 1), 0, 255).astype(np.uint8)
     image = Image.fromarray(np.ascontiguousarray(array))
     height = max(1, round(size * image.height / image.width))
-    # Large pixels, as in a grid world, stay sharp squares; a picture that must shrink is averaged.
+    # Enlarged pixels, as of a grid world, stay sharp; a picture that is reduced is averaged.
     return image.resize((size, height), Image.Resampling.NEAREST if size >= image.width else Image.Resampling.LANCZOS)
 
 
@@ -104,7 +104,7 @@ def _scene(scene: Scene, size: int, past: Sequence[Scene], extent: float) -> Ima
         _trail(pen, track, max(0.35 * scene.radii[k] * scale, 2.0 * OVERSAMPLING), rgb(scene.colours[k]))
     for k in solid:
         _disc(pen, at(scene.centres[k]), scene.radii[k] * scale, rgb(scene.colours[k]), hollow=False)
-    for k in rings:  # once more, in white where discs hide them: a covered landmark is what many replays are about
+    for k in rings:  # outlined in white where discs cover them
         _covered_ring(pen, at, scene, k, scale, solid)
     image = image.reduce(OVERSAMPLING)
     pen = ImageDraw.Draw(image)
@@ -139,7 +139,7 @@ def _covered_ring(
     scale: float,
     solid: list[int],
 ) -> None:
-    """The outline of a ring whose centre lies under a disc, in white on that disc."""
+    """Draw the outline of a ring whose centre a disc covers, in white on that disc."""
     if not solid:
         return
     gap = np.linalg.norm(scene.centres[solid] - scene.centres[k], axis=-1)
@@ -150,7 +150,7 @@ def _covered_ring(
 
 
 def _trail(pen: ImageDraw.ImageDraw, track: list[tuple[float, float]], width: float, colour: Colour) -> None:
-    """Thinner and paler the longer ago."""
+    """Draw a trail; older segments are thinner and paler."""
     for i, (start, end) in enumerate(pairwise(track)):
         age = (len(track) - 1 - i) / (TRAIL + 1)
         shade, thick = mix(colour, PAPER, 0.35 + 0.55 * age), max(OVERSAMPLING, width * (1 - 0.75 * age))
@@ -161,7 +161,7 @@ def _trail(pen: ImageDraw.ImageDraw, track: list[tuple[float, float]], width: fl
 def _label(
     pen: Any, disc: tuple[float, float, float], text: str, colour: Colour, *, inside: bool, avoid: list[Box], size: int
 ) -> Box:
-    """Inside the disc where it fits, else on that side of it (below, above, right, left) where it hides the least."""
+    """Draw a label inside its disc if it fits, else on the side (below, above, right, left) with the least overlap."""
     (x, y, radius), face = disc, font(max(11, size // 38))
     left, top, right, bottom = pen.textbbox((0, 0), text, font=face, anchor="mm")
     wide, high = (right - left) / 2, (bottom - top) / 2
@@ -171,7 +171,7 @@ def _label(
         return x - wide, y - high, x + wide, y + high
     radius = max(radius, _SMALLEST)
     places = []
-    for gap in (5 + radius, 28 + radius):  # the farther ones for a ring that lies under a disc
+    for gap in (5 + radius, 28 + radius):  # farther ones for a ring covered by a disc
         places += [(x, y + gap + high), (x, y - gap - high), (x + gap + wide, y), (x - gap - wide, y)]
     boxes = [(u - wide, v - high, u + wide, v + high) for u, v in places]
     frame_edges = (2.0, 2.0, size - 2.0, size - 2.0)

@@ -1,4 +1,4 @@
-"""Files of a run folder that anybody may have made, read so that none can hang the program or exhaust its memory."""
+"""Safe reading of files from an untrusted run folder: they cannot block the program or exhaust its memory."""
 
 import json
 import math
@@ -9,23 +9,23 @@ from typing import Any, NoReturn
 
 MIB = 2**20
 DEEPEST = 40
-"""Levels of objects and lists within each other; what Shoal writes has about five."""
+"""Largest nesting depth of objects and lists; Shoal's own files have about five."""
 
 
 class ReadingError(ValueError):
-    """Why a file or a text cannot be read, as the end of a sentence that names the file."""
+    """A file or text cannot be read; the message is the end of a sentence that names the file."""
 
 
 def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """The contents of a regular file; a pipe, a device or a socket is refused without waiting for it.
+    """The contents of a regular file; pipes, devices and sockets are refused without blocking.
 
     Args:
         path: the file.
-        most: bytes beyond which it is refused; None for any size.
+        most: largest size in bytes; None for any size.
 
     Raises:
-        FileNotFoundError: there is none.
-        ReadingError: it is something else, is too large, or the operating system refuses.
+        FileNotFoundError: the file does not exist.
+        ReadingError: it is no regular file, too large, or cannot be read.
     """
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
     try:
@@ -47,7 +47,7 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
 
 
 def parse(data: bytes | str) -> Any:
-    """JSON that means one thing: UTF-8, no name twice in an object, every number finite.
+    """Parse strict JSON: UTF-8, no duplicate keys, finite numbers.
 
     Raises:
         ReadingError: it is something else, or nested too deeply.

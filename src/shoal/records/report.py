@@ -1,4 +1,4 @@
-"""What a run reached, in words and in tables.
+"""Summaries of a run as text and tables.
 
 :func:`summary` reads these columns of the log where they exist: ``step`` (environment steps per seed), the metric, and
 ``seconds`` (wall time of training so far).
@@ -19,7 +19,7 @@ from shoal.records.log import read
 
 
 def estimate_text(estimate: Estimate) -> str:
-    """``mean [low, high]``, rounded to the half-width's second digit; the mean alone where there is no interval."""
+    """``mean [low, high]``, rounded to the half-width's second digit; the mean alone if there is no interval."""
     mean, low, high = estimate
     half = (high - low) / 2
     if not math.isfinite(half):
@@ -29,7 +29,7 @@ def estimate_text(estimate: Estimate) -> str:
 
 
 def number_text(value: float | int) -> str:
-    """Whole numbers with thousands separated, others with four significant digits."""
+    """Integers with thousands separators, other numbers with four significant digits."""
     if not math.isfinite(value):
         return str(float(value)).replace("-", "−")
     if float(value).is_integer():
@@ -40,23 +40,23 @@ def number_text(value: float | int) -> str:
 
 
 def metric_text(name: str, value: float | int) -> str:
-    """A metric of episodes and its value; ``won`` in per cent."""
+    """An episode metric and its value; ``won`` in per cent."""
     return f"won {100 * value:.1f} %" if name == "won" else f"{name} {number_text(value)}"
 
 
 def result_text(metrics: Mapping[str, float]) -> str:
-    """How an episode ended: "won" or "lost" where it says so, else its metrics' values; empty where it has none."""
+    """An episode's result: "won" or "lost" from the metric ``won``, else the values of its metrics; may be empty."""
     if "won" in metrics:
         return "won" if metrics["won"] >= 0.5 else "lost"
     return ", ".join(metric_text(name, value) for name, value in metrics.items())
 
 
 def markdown_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
-    """A Markdown table. Numbers stand at the right; an :data:`Estimate` reads mean [low, high]; missing ones are –.
+    """A Markdown table. Numbers are right-aligned, an :data:`Estimate` is ``mean [low, high]``, missing values are –.
 
     Args:
         rows: one mapping per line, from column to value.
-        columns: which columns and in which order; by default all, in the order in which they first appear.
+        columns: the columns in their order; by default all, in the order of first appearance.
 
     Raises:
         InputError: there are no rows.
@@ -77,11 +77,11 @@ def markdown_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | N
 
 
 def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95) -> str:
-    """A few lines on what the run in ``folder`` reached: the final metric over seeds, those of the environment's
-    episodes, steps, speed and wall time.
+    """Summary of the run in ``folder``: the final value of ``metric`` and of the environment's metrics, steps, speed
+    and wall time.
 
-    The final value of a seed is its mean over the last twentieth of the rows that have the metric (at least one, NaN
-    left out); the interval over seeds is that of :func:`~shoal.records.intervals.interval`.
+    The final value of a seed is its mean over the last 5 % of the rows that have the metric (at least one row, NaN left
+    out); the interval over seeds is :func:`~shoal.records.intervals.interval`.
 
     Raises:
         InputError: the run has no log, or no row has the metric.
@@ -105,7 +105,7 @@ def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95
 
 
 def _final(folder: Path, metric: str, confidence: float) -> str:
-    """The final value of one metric, in words."""
+    """The final value of one metric as text."""
     values = series(folder, metric)[1]
     seeds, window = values.shape[1], max(1, len(values) // 20)
     there = np.isfinite(values[-window:])
@@ -118,14 +118,14 @@ def _final(folder: Path, metric: str, confidence: float) -> str:
 
 
 def _metrics(folder: Path) -> list[str]:
-    """The names of the environment's metrics, of which the run's log has columns."""
+    """The names of the environment's metrics, from ``run.json``."""
     if not (folder / manifest.FILE).exists():
         return []
     return list(manifest.read(folder)["config"].get("spec", {}).get("metrics", ()))
 
 
 def duration_text(seconds: float | int) -> str:
-    """For example ``41.2 s``, ``2 min 13 s`` or ``3 h 05 min``."""
+    """A duration, for example ``41.2 s``, ``2 min 13 s`` or ``3 h 05 min``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     whole = round(seconds)

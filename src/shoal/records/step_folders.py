@@ -1,8 +1,8 @@
-"""One folder per checkpoint, committed by a rename, each with a SHA-256 per file that tells damage from soundness.
+"""One folder per checkpoint, committed by a rename, with a SHA-256 per file to detect damage.
 
-A step is the folder ``<step>`` or ``<step>.<revision>``, made under a hidden name and renamed into place when all of it
-is on the disk. Saving a step again adds a revision before the old one goes, so that a crash at any time leaves a
-sound checkpoint.
+A step is the folder ``<step>`` or ``<step>.<revision>``, written under a hidden name and renamed when all of it is on
+the disk. Saving a step again adds a revision before the old one is removed, so that a crash at any time leaves an
+intact checkpoint.
 """
 
 import contextlib
@@ -33,20 +33,20 @@ def found(folder: Path) -> list[tuple[int, int, Path]]:
 
 @contextmanager
 def commit(folder: Path, step: int, keep: int):
-    """Yield an empty folder to fill; when the block ends it becomes ``step``, on the disk, and old steps go.
+    """Yield an empty folder to fill; at the end of the block it is flushed and becomes ``step``.
 
-    The newest ``keep`` steps up to ``step`` stay. Steps after it are removed: they belong to the branch that was left
-    by resuming from an earlier one.
+    The newest ``keep`` steps up to ``step`` remain. Later steps are removed: they belong to a branch that was left by
+    resuming earlier.
 
     Raises:
-        CheckpointError: the operating system refused, for example because the disk is full; or ``folder`` is a symbolic
-            link, behind which numbered folders may be anything.
+        CheckpointError: writing failed, for example because the disk is full; or ``folder`` is a symbolic link, whose
+            target may hold unrelated numbered folders.
     """
     if folder.is_symlink():
         raise CheckpointError(f"{folder} is a symbolic link, so no checkpoint is saved there.")
     work = folder / f"{_HIDDEN}{step}-{os.getpid()}"
     try:
-        folder.mkdir(exist_ok=True)  # not its parents: a run's folder that was deleted must not come back
+        folder.mkdir(exist_ok=True)  # not its parents: a deleted run folder must not be recreated
         sync(folder.parent)
         for leftover in folder.glob(f"{_HIDDEN}*"):
             _try_to_remove(leftover)
@@ -73,7 +73,7 @@ def drop_after(folder: Path, step: int) -> None:
     """Remove the steps after ``step``.
 
     Raises:
-        CheckpointError: the operating system refused.
+        CheckpointError: they cannot be removed.
     """
     try:
         for other, _, path in found(folder):
@@ -84,9 +84,9 @@ def drop_after(folder: Path, step: int) -> None:
 
 
 def newest_file(folder: Path, name: str, step: int | None = None) -> bytes | None:
-    """One file of the newest step (or exactly ``step``) in which it has its SHA-256; None where there is none.
+    """The file ``name`` of the newest step (or of ``step``) in which its SHA-256 is right; None if there is none.
 
-    Nothing else of the step is verified, so this is quick however large the step is.
+    No other file is verified, so the time does not depend on the size of the step.
     """
     for other, _, path in found(folder):
         if step not in (None, other):
@@ -101,7 +101,7 @@ def newest_file(folder: Path, name: str, step: int | None = None) -> bytes | Non
 
 
 def newest_sound(folder: Path, step: int | None, warn: Warn) -> Path:
-    """The newest step (or exactly ``step``) whose files all have their SHA-256; ``warn`` is told of each damaged one.
+    """The newest step (or ``step``) whose files all have the right SHA-256; ``warn`` is called for each damaged one.
 
     Raises:
         CheckpointError: there is none.
@@ -126,6 +126,6 @@ def _drop(path: Path) -> None:
 
 
 def _try_to_remove(path: Path) -> None:
-    """What cannot be deleted now (on NFS, what another process is reading) the next save tries to delete again."""
+    """Remove a folder if possible; the next save retries (on NFS another process may be reading it)."""
     with contextlib.suppress(OSError):
         remove(path)

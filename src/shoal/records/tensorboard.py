@@ -1,6 +1,7 @@
 """TensorBoard event files.
 
-TensorBoard's own writers queue events in a second thread, keep the file open, and name the machine in its name.
+TensorBoard's own writers are not used, since they queue events in a thread, keep the file open, and put the machine's
+name into the file name.
 """
 
 import math
@@ -15,14 +16,14 @@ SECONDS_BETWEEN_FLUSHES = 10.0
 
 
 class Events:
-    """One event file in ``folder`` (made if needed, but not the folder above it). It is never held open."""
+    """One event file in ``folder``, which is created if needed (its parent is not). The file is not kept open."""
 
     def __init__(self, folder: Path, purge: int | None):
-        """Begin a file.
+        """Create the file.
 
         Args:
             folder: the run's ``tensorboard``.
-            purge: hides what an earlier, abandoned part of the run wrote at this step and later.
+            purge: hides earlier events at this step and later, of an abandoned part of the run.
 
         Raises:
             WriteError: it cannot be written.
@@ -43,7 +44,7 @@ class Events:
         self.flush()
 
     def write(self, row: dict[str, Any]) -> None:
-        """Add a row's numbers; of a list, every item as ``name/seed0`` … and the mean as ``name``.
+        """Add a row's numbers; a list is written as ``name/seed0`` … and its mean as ``name``.
 
         Raises:
             WriteError: the disk is full.
@@ -62,7 +63,7 @@ class Events:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was added since the last time; what cannot be written is dropped.
+        """Write the pending events; events that cannot be written are dropped.
 
         Raises:
             WriteError: the disk is full.
@@ -80,5 +81,5 @@ class Events:
 
 
 def _is_number(value: Any) -> bool:
-    """False for None, lists, text, and the strings that stand for NaN and infinities: TensorBoard cannot plot them."""
+    """Whether TensorBoard can plot a value: not None, a list, text, or a string for NaN or infinity."""
     return isinstance(value, (int, float))

@@ -1,1 +1,1 @@
-"""Roll-outs make trajectories; they know environments and an ``act`` function, and no algorithm."""
+"""Rollouts: trajectories from an environment and an ``act`` function, independent of the algorithm."""

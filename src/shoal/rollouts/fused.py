@@ -1,4 +1,4 @@
-"""The compiled roll-out: environment and policy advance inside one ``lax.scan``."""
+"""The compiled rollout of device environments: environment and policy in one ``lax.scan``."""
 
 import contextlib
 from collections.abc import Callable
@@ -15,60 +15,60 @@ SEEDS = "seeds"
 
 
 class RolloutState(NamedTuple):
-    """Where E environments stand between two roll-outs."""
+    """State of E environments between two rollouts."""
 
     env: PyTree
     step: Step
     carry: PyTree
     returns: Float[Array, "E N"]
-    """Undiscounted return of the episode under way."""
+    """Undiscounted return of the current episode."""
     lengths: Float[Array, " E"]
 
 
 class Timesteps(NamedTuple):
-    """T steps of E environments, with what is counted of their episodes."""
+    """T steps of E environments, with running returns and lengths of their episodes."""
 
     step: Step
     action: Array
     extras: dict[str, Array]
     outcome: Step
-    """What each action led to, before any reset; without ``metrics``."""
+    """Result of each action, before any reset; without ``metrics``."""
     metrics: Float[Array, "T E M"] | tuple[()]
-    """``outcome.metrics``, as the environment gave them."""
+    """``outcome.metrics`` of the environment."""
     returns: Float[Array, "T E N"]
-    """Undiscounted return of the episode so far, with this step."""
+    """Undiscounted return of the episode so far, including this step."""
     lengths: Float[Array, "T E"]
 
 
 class Rollout(NamedTuple):
-    """Makes trajectories of T steps in E environments."""
+    """Functions that make trajectories of T steps in E environments."""
 
     init: Callable[[PRNGKeyArray, PyTree], RolloutState]
     """(key, initial carry of E environments) -> state."""
     collect: Callable[[Act, PyTree, RolloutState, PRNGKeyArray], tuple[RolloutState, Trajectory, EpisodeStats]]
     """(act, policy, state, key) -> (state, trajectory, sums over the episodes that ended)."""
     play: Callable[[Act, PyTree, RolloutState, PRNGKeyArray], tuple[RolloutState, Timesteps]]
-    """The same steps one by one, for whoever counts episodes differently."""
+    """Like ``collect``, but returns every step with its returns and lengths instead of sums over episodes."""
 
 
 def select(condition: Bool[Array, " E"], yes: PyTree, no: PyTree) -> PyTree:
-    """Per environment, the leaves of ``yes`` where ``condition`` holds and of ``no`` elsewhere."""
+    """Per environment, the leaves of ``yes`` where ``condition`` is True and of ``no`` elsewhere."""
     return jax.tree.map(lambda a, b: jnp.where(condition.reshape(-1, *(1,) * (a.ndim - 1)), a, b), yes, no)
 
 
 def anywhere(condition: Bool[Array, " E"]) -> Bool[Array, ""]:
-    """Whether any environment *of any seed* fulfils it: one number, so that ``lax.cond`` stays a branch under vmap."""
+    """Whether ``condition`` is True in any environment of any seed: a scalar, so that ``lax.cond`` stays a branch."""
     found = jnp.any(condition).astype(jnp.int32)
-    with contextlib.suppress(NameError):  # where there is no vmap over seeds
+    with contextlib.suppress(NameError):  # without vmap over seeds
         found = jax.lax.pmax(found, SEEDS)
     return found > 0
 
 
 def make(env: Environment, num_envs: int, rollout_length: int, greedy: bool = False) -> Rollout:
-    """A roll-out of ``rollout_length`` steps in ``num_envs`` copies of a device environment.
+    """A rollout of ``rollout_length`` steps in ``num_envs`` copies of a device environment.
 
-    An environment whose episode ended is reset at once; ``Trajectory.outcome`` keeps the observation before it.
-    Actions of a box are clipped to it on their way to the environment, and stored as the policy drew them.
+    An environment is reset when its episode ends; ``Trajectory.outcome`` holds the observation before the reset.
+    Continuous actions are clipped to the action space for the environment, and stored unclipped.
     """
     box = env.spec.action if isinstance(env.spec.action, Box) else None
     advance = jax.vmap(env.step)

@@ -1,7 +1,7 @@
-"""The roll-out over worker processes: they step games while one compiled call decides for all of another half of them.
+"""The rollout of host environments: worker processes step one half of the games while the policy acts for the other.
 
-It means what :mod:`shoal.rollouts.fused` means, number for number: the halves are to it what devices are there, so that
-a game written both ways gives the trajectory of two devices, whatever the number of workers.
+Random numbers are those of :mod:`shoal.rollouts.fused`, with halves in place of devices: a game implemented both ways
+gives the same trajectory as on two devices, for any number of workers.
 """
 
 import itertools
@@ -20,33 +20,33 @@ from shoal.game import HostEnvironment, HostTimestep, refresh
 from shoal.notices import Warn
 from shoal.rollouts.fused import SEEDS, Act
 from shoal.rollouts.pool import Pool, spread
-from shoal.rollouts.recording import Ended, Half, Recording, Width, copied
+from shoal.rollouts.recording import Ended, Half, Parallelism, Recording, copied
 from shoal.types import Box, EpisodeStats, PyTree, Step, Trajectory
 
 
 class HostRollout:
-    """Trajectories of T steps in E environments for each of S seeds; leaves begin with the axis of seeds.
+    """Collects trajectories of T steps in E environments for each of S seeds; leaves start with the seed axis.
 
-    Holds processes: close it.
+    Owns worker processes; call :meth:`close`.
     """
 
     def __init__(
         self,
         env: HostEnvironment,
         initial_carry: Callable[[int], PyTree],
-        width: Width,
+        parallelism: Parallelism,
         length: int,
         warn: Warn = notices.warn,
         render: bool = False,
     ):
         if render:
             env = HostEnvironment(env.spec, partial(env.make, render=True))
-        self.env, self.width, self.length = env, width, length
-        halves = width.halves or (1 if width.num_envs % 2 else 2)
-        size = width.num_envs // halves
-        self.halves = [Half(i, width.seeds, size, initial_carry) for i in range(halves)]
-        games = width.seeds * size
-        self.pool = Pool(env, halves, games, spread(games, width.num_workers), width.timeout, warn)
+        self.env, self.parallelism, self.length = env, parallelism, length
+        halves = parallelism.halves or (1 if parallelism.num_envs % 2 else 2)
+        size = parallelism.num_envs // halves
+        self.halves = [Half(i, parallelism.seeds, size, initial_carry) for i in range(halves)]
+        games = parallelism.seeds * size
+        self.pool = Pool(env, halves, games, spread(games, parallelism.num_workers), parallelism.timeout, warn)
         self._act: dict[tuple[Any, bool], Callable] = {}
         self._seeds = jax.jit(self._draw, static_argnums=1)
 
@@ -67,8 +67,8 @@ class HostRollout:
         return acting, resetting.reshape(length, -1)
 
     def init(self, keys: Key[Array, " S"], part: int = 0) -> None:
-        """Start an episode in every environment. ``part`` numbers the halves on from there, where this is one of
-        several roll-outs."""
+        """Start an episode in every environment. ``part`` is the index of the first half, if this is one of several
+        rollouts."""
         for half in self.halves:
             each = jax.vmap(partial(jax.random.split, num=half.size))(_fold(keys, part + half.index))
             self.pool.board.seed[self.pool.rows[half.index]] = np.asarray(seed_of(each)).reshape(-1)
@@ -79,7 +79,7 @@ class HostRollout:
             self._check(half, half.step)
 
     def acting(self, act: Act, greedy: bool) -> Callable:
-        """``act`` for every seed's half, compiled: -> (carry, action, what is sent, extras)."""
+        """``act`` compiled for one half of every seed: -> (carry, action, action clipped to its space, extras)."""
         box = self.env.spec.action if isinstance(self.env.spec.action, Box) else None
 
         def one(learner: PyTree, carry: PyTree, step: Step, key: Array) -> tuple:
@@ -93,10 +93,10 @@ class HostRollout:
     def collect(
         self, act: Act, learner: PyTree, keys: Key[Array, " S"], greedy: bool = False, part: int = 0
     ) -> tuple[Trajectory, EpisodeStats]:
-        """T steps of every environment, in arrays of the host.
+        """T steps of every environment, in host arrays.
 
         Raises:
-            GameError: an environment raised or gave what is no number.
+            GameError: an environment raised or returned NaN or infinity.
         """
         decide, length = self.acting(act, greedy), self.length
         drawn = [jax.device_get(self._seeds(keys, length, part + half.index)) for half in self.halves]
@@ -106,30 +106,30 @@ class HostRollout:
         def order(half: Half, t: int) -> Any:
             return self._order(half, decide, learner, drawn[half.index][0][t], drawn[half.index][1][t])
 
-        noted = [order(half, 0) for half in self.halves]
+        decided = [order(half, 0) for half in self.halves]
         for t in range(length):
             for half in self.halves:
-                ended, before = self._advance(half), noted[half.index]
+                ended, before = self._advance(half), decided[half.index]
                 if t + 1 < length:
-                    noted[half.index] = order(half, t + 1)
-                record = record or Recording(self.env, self.width, length, before[1:])
+                    decided[half.index] = order(half, t + 1)
+                record = record or Recording(self.env, self.parallelism, length, before[1:])
                 record.write(half, t, before, ended)  # while the workers step
         assert record is not None
         carry = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *start)
         return record.trajectory(carry), record.stats()
 
     def _order(self, half: Half, decide: Callable, learner: PyTree, key: Any, seeds: Any) -> tuple[Any, Any, Any]:
-        """Decide for a half and let its workers step; gives (what was seen, action, extras), leaves [S, size, ...]."""
-        seen = half.seen()
-        half.carry, action, sent, extras = decide(learner, half.carry, seen, key)
+        """Act for a half and let its workers step; returns (step, action, extras), leaves [S, size, ...]."""
+        step = half.shown()
+        half.carry, action, sent, extras = decide(learner, half.carry, step, key)
         rows, board = self.pool.rows[half.index], self.pool.board
         board.action[rows] = np.asarray(sent).reshape(board.action[rows].shape)
         board.seed[rows] = seeds
         self.pool.step(half.index)
-        return seen, action, extras
+        return step, action, extras
 
     def _advance(self, half: Half) -> Ended:
-        """Wait for a half's step; its episodes go on, or start anew where they ended."""
+        """Wait for the step of a half; ended episodes are followed by new ones."""
         rows, board = self.pool.rows[half.index], self.pool.board
         try:
             lost = self.pool.wait(half.index, half.step)
@@ -149,7 +149,11 @@ class HostRollout:
         return Ended(outcome, returns, lengths, lost)
 
     def _check(self, half: Half, timestep: HostTimestep | None) -> None:
-        """Refuse what is no number, before anything learns from it."""
+        """Check that observations, states and rewards are finite.
+
+        Raises:
+            GameError: one is NaN or infinite.
+        """
         assert timestep is not None
         for field in ("obs", "state", "reward"):
             leaf = getattr(timestep, field)
@@ -167,21 +171,23 @@ class HostRollout:
     ) -> tuple[Float[np.ndarray, "S episodes N"], Float[np.ndarray, "S episodes"], Float[np.ndarray, "S episodes M"]]:
         """Returns, lengths and metrics of ``episodes`` whole episodes of every seed.
 
-        Every environment plays the same number of them (the last ones of some are not counted): who plays until there
-        are enough hears of the short ones first.
+        Each environment has a fixed quota: counting the first episodes to end would over-represent short ones.
 
         Raises:
-            GameError: an environment broke down, or its episode does not end.
+            GameError: an environment raised, or an episode exceeds :data:`ENDLESS` times the horizon.
         """
         decide, spec = self.acting(act, greedy), self.env.spec
         self.init(jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys))
-        envs = min(self.width.num_envs, episodes)
-        quota = np.array([episodes // envs + (e < episodes % envs) for e in range(self.width.num_envs)])
+        envs = min(self.parallelism.num_envs, episodes)
+        quota = np.array([episodes // envs + (e < episodes % envs) for e in range(self.parallelism.num_envs)])
         quota[envs:] = 0
         first = np.concatenate([[0], np.cumsum(quota)[:-1]])
-        returns = np.zeros((self.width.seeds, episodes, spec.num_agents), np.float32)
-        lengths, done = np.zeros((self.width.seeds, episodes)), np.zeros((self.width.seeds, self.width.num_envs), int)
-        metrics = np.zeros((self.width.seeds, episodes, len(spec.metrics)), np.float32)
+        returns = np.zeros((self.parallelism.seeds, episodes, spec.num_agents), np.float32)
+        lengths, done = (
+            np.zeros((self.parallelism.seeds, episodes)),
+            np.zeros((self.parallelism.seeds, self.parallelism.num_envs), int),
+        )
+        metrics = np.zeros((self.parallelism.seeds, episodes, len(spec.metrics)), np.float32)
         for chunk in itertools.count():
             drawn = [jax.device_get(self._seeds(keys, PLAYED, half.index, chunk)) for half in self.halves]
             for t in range(PLAYED):
@@ -207,8 +213,8 @@ class HostRollout:
     def watch(
         self, act: Act, learner: PyTree, keys: Key[Array, " 1"], greedy: bool = True
     ) -> Iterator[tuple[np.ndarray | None, np.ndarray | None, HostTimestep | None]]:
-        """One episode of a single game in this process: before the first step (picture, None, None), then what each
-        step looks like, the action [N, ...] as it was sent, and what it led to (leaves [...])."""
+        """One episode of a single game in this process: yields (picture, None, None) at the start, then for each step
+        its picture, the action [N, ...] as sent to the game, and the resulting timestep (leaves [...])."""
         half, stepper = self.halves[0], self.pool.here
         assert stepper is not None
         self.init(jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys))
@@ -217,29 +223,29 @@ class HostRollout:
         for chunk in itertools.count():
             acting, _ = jax.device_get(self._seeds(keys, PLAYED, 0, chunk))
             for t in range(PLAYED):
-                half.carry, _, sent, _ = decide(learner, half.carry, half.seen(), acting[t])
+                half.carry, _, sent, _ = decide(learner, half.carry, half.shown(), acting[t])
                 board.action[...] = np.asarray(sent).reshape(board.action.shape)
                 refresh(stepper.outcome[0], stepper.own)
-                game.step(board.action[0], stepper.outcome[0])  # not through the pool, which would reset at the end
+                game.step(board.action[0], stepper.outcome[0])  # not by the pool, which would reset it at the end
                 half.step = copied(board.outcome, slice(None))
                 yield game.render(), board.action[0].copy(), HostTimestep._make(leaf[0] for leaf in half.step)
                 if half.step.last[0]:
                     return
 
     def close(self) -> None:
-        """End the worker processes."""
+        """Stop the worker processes."""
         self.pool.close()
 
 
 ENDLESS = 2
-"""An episode of so many horizons will not end at all."""
+"""An episode longer than this multiple of the horizon counts as endless."""
 
 PLAYED = 64
-"""Steps between two draws of keys while episodes are played."""
+"""Number of steps for which keys are drawn at once while episodes are played."""
 
 
 def seed_of(key: Key[Array, "*b"]) -> Array:
-    """The seed, 0 ≤ seed < 2³¹, of an episode that a device environment would start from ``key``."""
+    """The seed, 0 ≤ seed < 2³¹, of the episode that a device environment would start from ``key``."""
     return (jax.random.key_data(key)[..., -1] & 0x7FFFFFFF).astype(jnp.int32)
 
 

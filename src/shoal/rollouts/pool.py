@@ -1,6 +1,7 @@
-"""Games in worker processes, or in this one: orders go by group, so that one group steps while another is decided on.
+"""A pool of games in worker processes, or in this process. Does not import JAX.
 
-A worker that dies or hangs is started again; the episodes it was in end there, as if cut off by a time limit. No JAX.
+Games are stepped in groups, so that one group steps while the policy acts for another. A worker that dies or hangs is
+restarted; its episodes are truncated, as by a time limit.
 """
 
 import itertools
@@ -20,20 +21,20 @@ from shoal.rollouts.process import Worker, how_it_ended, memory_file
 from shoal.rollouts.stepping import Board, Fault, Stepper, board, board_bytes, fault_of, importable
 
 PATIENCE = 3
-"""Restarts of one worker without a single step in between, after which the run ends."""
+"""Largest number of restarts of a worker without a step in between; then the run fails."""
 
 BUILDING = 300.0
-"""Seconds in which a worker must have built its games."""
+"""Time-out in seconds for building a worker's games."""
 
 PER_CORE = 64
-"""Most worker processes for each core: each holds an interpreter and its games."""
+"""Largest number of worker processes per core; each holds an interpreter and its games."""
 
 CLOSING = 2.0
-"""Seconds that workers have to free what they hold before they are killed."""
+"""Seconds that workers have to close their games before they are killed."""
 
 
 class Pool:
-    """``size`` games of each of ``groups`` groups, stepped by ``workers`` processes; by this process if that is 0.
+    """``groups`` groups of ``size`` games, stepped by ``workers`` processes, or by this process if that is 0.
 
     Game i of group g is row g · size + i of :attr:`board`.
     """
@@ -92,11 +93,11 @@ class Pool:
             raise
 
     def reset(self, group: int) -> None:
-        """Order an episode's start in every game of a group; its first timesteps will stand in ``board.fresh``."""
+        """Start an episode in every game of a group; the first timesteps will be in ``board.fresh``."""
         self._order(group, serving.RESET)
 
     def step(self, group: int) -> None:
-        """Order ``board.action`` to be played in every game of a group."""
+        """Start to play ``board.action`` in every game of a group."""
         self._order(group, serving.STEP)
 
     def _order(self, group: int, order: bytes) -> None:
@@ -110,18 +111,18 @@ class Pool:
             one.send(serving.RESET if one.lost[group] else order, group)
 
     def wait(self, group: int, before: HostTimestep | None = None) -> np.ndarray:
-        """Wait until a group has done what was ordered.
+        """Wait until a group has finished its reset or step.
 
         Args:
-            group: which.
-            before: the timesteps in which the actions were taken; where a worker was lost, the outcome is that timestep
-                again, without reward, and the episode ends by being cut off.
+            group: index of the group.
+            before: the timesteps at which the actions were taken. For the games of a lost worker the outcome is that
+                timestep again, with reward 0, and the episode is truncated.
 
         Returns:
             bool [size]: games whose episode was lost.
 
         Raises:
-            GameError: a game raised, or a worker broke down again and again.
+            GameError: a game raised, or a worker died or hung too often.
         """
         lost = np.zeros(self.size, bool)
         if self.here is not None:
@@ -130,11 +131,11 @@ class Pool:
         start = self.rows[group].start
         for one in self.workers:
             while group in one.asked:
-                said = one.read(self.timeout)
-                if said is False:
+                answer = one.read(self.timeout)
+                if answer is False:
                     self._restart(one)
                     continue
-                self._check(said)
+                self._check(answer)
                 done = one.asked.pop(0)
                 if not one.lost[done]:
                     one.restarts = 0
@@ -173,11 +174,11 @@ class Pool:
 
     def _greet(self, one: Worker) -> None:
         """Wait until a worker has built its games."""
-        said = one.read(max(self.timeout, BUILDING))
-        if said is False:
+        answer = one.read(max(self.timeout, BUILDING))
+        if answer is False:
             how = how_it_ended(one.exit_code(), max(self.timeout, BUILDING))
             raise InputError(f"{self.env.spec.name}: worker {one.number} {how} while it built its games.")
-        self._check(said)
+        self._check(answer)
 
     def _restart(self, one: Worker) -> None:
         how = how_it_ended(one.exit_code(), self.timeout)
@@ -191,18 +192,18 @@ class Pool:
         self._start(one)
         try:
             self._greet(one)
-        except InputError as error:  # it could be built before, so it is the environment that broke down
+        except InputError as error:  # the games could be built before, so this is a fault of the environment
             raise GameError(str(error), None, "", "") from None
         one.lost = [True] * len(one.groups)
         for group in one.asked:
             one.send(serving.RESET, group)
 
     def close(self) -> None:
-        """End the workers and free the games; harmless twice."""
+        """Stop the workers and close the games; idempotent."""
         if self.here is not None:
             self.here.close()
         for one in self.workers:
-            if one.process is not None:  # one that is at a step reads this afterwards
+            if one.process is not None:  # a worker that is stepping reads this afterwards
                 one.send(serving.CLOSE, 0)
         deadline = time.monotonic() + CLOSING
         for one in self.workers:
@@ -213,10 +214,10 @@ class Pool:
 
 
 def sendable(env: HostEnvironment) -> bytes:
-    """What makes a game, as it is sent to worker processes.
+    """``env.make`` pickled for worker processes.
 
     Raises:
-        InputError: there can be none here, or they cannot import it.
+        InputError: the platform has no worker processes, or they cannot import ``env.make``.
     """
     if os.name != "posix":
         raise InputError("Worker processes need Linux or macOS; step in this process with num_workers 0.")
@@ -230,7 +231,7 @@ def sendable(env: HostEnvironment) -> bytes:
 
 
 def spread(games: int, workers: int | None) -> int:
-    """How many workers step so many games: one for each core unless said otherwise, and never more than games."""
+    """Number of workers for ``games`` games: ``workers``, by default one per core, and at most one per game."""
     return min(games, cores() if workers is None else workers)
 
 

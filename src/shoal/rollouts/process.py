@@ -1,4 +1,4 @@
-"""A worker process as the training process holds it: started, spoken to, killed. No JAX."""
+"""A worker process from the training process's side: start, send, read, kill. Does not import JAX."""
 
 import contextlib
 import json
@@ -22,33 +22,33 @@ _PROGRAM = (
 
 
 class Worker:
-    """A process and what it was asked."""
+    """A worker process and its pending orders."""
 
     def __init__(self, number: int, groups: list[range]):
         self.number, self.groups = number, groups
         self.process: subprocess.Popen | None = None
         self.orders = self.answers = -1
         self.asked: list[int] = []
-        """Groups that it has not answered for, in the order of asking."""
+        """Groups with a pending order, in the order in which they were sent."""
         self.lost = [False] * len(groups)
-        """Groups whose episodes ended with the process that was here before."""
+        """Groups whose episodes were lost with the previous process."""
         self.restarts = 0
-        """Since it last played a step."""
+        """Restarts since the last step."""
 
     def start(self, memory: int, setup: dict[str, Any]) -> None:
-        """Start a process that builds its games; its answer is read later, so that several build at once.
+        """Start a process that builds its games; its answer is read later, so that workers build in parallel.
 
-        The program is not this one (no ``multiprocessing``): a script without a main guard would be run again.
+        ``multiprocessing`` is not used, since it would run a script without a main guard again.
         """
         orders, self.orders = os.pipe()
         self.answers, answers = os.pipe()
         self.process = subprocess.Popen(
-            # Without -P the working directory would come first, also for the standard library.
+            # Without -P the working directory would precede the standard library on the path.
             [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), str(orders), str(answers), str(memory)],
             stdin=subprocess.DEVNULL,
             pass_fds=(orders, answers, memory),
             env=dict.fromkeys(serving.LIMITS, "1") | os.environ,
-            start_new_session=True,  # so that it can be ended with all that its games have started
+            start_new_session=True,  # so that it can be killed with the processes of its games
         )
         os.close(orders)
         os.close(answers)
@@ -56,23 +56,23 @@ class Worker:
             serving.write_block(self.orders, setup)
 
     def send(self, order: bytes, group: int) -> None:
-        """Order something in one group."""
+        """Send an order for one group."""
         with contextlib.suppress(BrokenPipeError):  # noticed where its answer is awaited
             os.write(self.orders, order + bytes([group]))
 
     def read(self, seconds: float) -> Fault | Literal[False] | None:
-        """The next answer: None for OK, or a fault; False where the process is gone, or silent for so long."""
+        """The next answer: None for OK, or a fault; False if the process has ended or does not answer in time."""
         poll = select.poll()
         poll.register(self.answers, select.POLLIN)
         if not poll.poll(1000 * seconds):
             return False
-        said = os.read(self.answers, 1)
-        if said == serving.OK:
+        answer = os.read(self.answers, 1)
+        if answer == serving.OK:
             return None
-        return serving.read_block(self.answers) or False if said else False
+        return serving.read_block(self.answers) or False if answer else False
 
     def exit_code(self) -> int | None:
-        """How the process ended; None if it has not."""
+        """Exit code of the process; None if it is running."""
         if self.process is None:
             return None
         with contextlib.suppress(subprocess.TimeoutExpired):  # its pipe closes shortly before it exits
@@ -80,12 +80,12 @@ class Worker:
         return None
 
     def end(self, seconds: float = 0.0) -> None:
-        """Kill the process if it has not ended by itself within so many seconds, and what its games left running."""
+        """Kill the process unless it exits within ``seconds``, and kill the processes that its games started."""
         if self.process is None:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # nothing is left; macOS says so otherwise
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # no process is left; macOS raises the second
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         os.close(self.orders)
@@ -94,20 +94,20 @@ class Worker:
 
 
 def how_it_ended(code: int | None, seconds: float) -> str:
-    """In words, from its exit code."""
+    """How a process ended, as text; ``code`` is None if it did not answer for ``seconds``."""
     if code is None:
         return f"did not answer for {seconds:g} s"
     return f"died ({f'signal {-code}' if code < 0 else f'exit code {code}'})"
 
 
 def memory_file(size: int) -> IO[bytes]:
-    """A file of ``size`` zeros without a name, so that nothing is left behind; in memory if there is room."""
+    """An unnamed file of ``size`` zeros, which leaves nothing behind; in memory if there is room."""
     folder = Path("/dev/shm")
     there = os.statvfs(folder) if folder.is_dir() else None
     roomy = there is not None and there.f_bavail * there.f_frsize > 2 * size
     file = tempfile.TemporaryFile(dir=folder if roomy else None)  # noqa: SIM115
     try:
-        if hasattr(os, "posix_fallocate"):  # a file with holes would end the process where the disk is full
+        if hasattr(os, "posix_fallocate"):  # writing to a sparse file on a full disk would kill the process
             os.posix_fallocate(file.fileno(), 0, size)
         else:
             file.truncate(size)

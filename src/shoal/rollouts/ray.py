@@ -1,8 +1,8 @@
-"""Roll-outs on a Ray cluster: each actor steps environments of its own and decides for them with its own compiled act.
+"""Rollouts on a Ray cluster: each actor steps its own environments with its own compiled policy.
 
-Parameters go out once per version through the object store, and trajectories come back. On-policy learning waits for a
-chunk of every actor, made by the newest parameters. Off-policy learning takes chunks as they arrive. An actor that is
-lost with its node takes with it what it was collecting; the others do its part until another one has started.
+Parameters are sent once per version through the object store, and trajectories are returned. On-policy learning waits
+for a chunk of every actor, made with the newest parameters. Off-policy learning takes chunks as they arrive. The chunk
+of a lost actor is lost; the other actors collect its part until a replacement has started.
 """
 
 import sys
@@ -21,52 +21,52 @@ from shoal.notices import Warn
 from shoal.rollouts.pool import BUILDING, PATIENCE
 from shoal.rollouts.ray_actor import Actor, Chunk, Order
 from shoal.rollouts.ray_library import actors, cause, connect, library
-from shoal.rollouts.recording import Width
+from shoal.rollouts.recording import Parallelism
 from shoal.types import Algorithm, PyTree
 
 SLOWEST = 20.0
-"""A chunk may take so many times what the slowest one took, and the time-out, before its actor is given up."""
+"""An actor is given up if its chunk takes this multiple of the slowest chunk so far, plus the time-out."""
 
 
 class Member(NamedTuple):
-    """An actor and the part of the environments that is its own."""
+    """An actor and the index of its part of the environments."""
 
     actor: Any
     home: int
 
 
 class RayRollout:
-    """W actors on a cluster, each with E / W environments of every seed. Close it."""
+    """W actors on a cluster, each with E / W environments of every seed; call :meth:`close`."""
 
     def __init__(
         self,
         env: HostEnvironment,
         remake: Callable[[], Algorithm],
-        width: Width,
+        parallelism: Parallelism,
         length: int,
         address: str | None,
         warn: Warn,
     ):
         ray = library()
-        self.workers = actors(width)
-        self.warn, self.timeout, self.name = warn, width.timeout, env.spec.name
+        self.workers = actors(parallelism)
+        self.warn, self.timeout, self.name = warn, parallelism.timeout, env.spec.name
         self.started = not ray.is_initialized()
         if self.started:
             connect(address, self.workers)
-        each = Width(width.seeds, width.num_envs // self.workers, 0, width.timeout, 1)
+        each = Parallelism(parallelism.seeds, parallelism.num_envs // self.workers, 0, parallelism.timeout, 1)
         threads = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
         variables = {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "XLA_FLAGS": threads}
         kind = ray.remote(num_cpus=1, max_restarts=0, runtime_env={"env_vars": variables})(Actor)
         recipe = ray.cloudpickle.dumps((env, remake))
         self.new = partial(kind.remote, recipe, each, length, list(sys.path))
         self.members: list[Member] = []
-        """Actors that are built."""
+        """Actors that are ready."""
         self.building: dict[Any, tuple[Member, float]] = {}
-        """The promise that one is built -> who, and when it began."""
+        """Promise of readiness -> (actor, start time)."""
         self.busy: dict[Any, tuple[Member, int, float]] = {}
-        """The promise of a chunk -> who makes it, for which slot, since when."""
+        """Promise of a chunk -> (actor, slot, start time)."""
         self.waiting: list[int] = []
-        """Slots that nobody is making a chunk for."""
+        """Slots whose chunks no actor is collecting."""
         self.slowest, self.first, self.failures = 0.0, np.zeros(0), 0
         try:
             self._build_all(ray.cluster_resources().get("CPU", 0.0))
@@ -91,21 +91,21 @@ class RayRollout:
                 )
 
     def init(self, keys: Key[Array, " S"]) -> None:
-        """Where the actors' first episodes start."""
+        """Set the keys of the actors' first episodes."""
         self.first = np.asarray(jax.random.key_data(keys))
 
     def collect(self, learner: PyTree, version: int, keys: Key[Array, " S"], together: bool) -> list[Chunk]:
-        """W chunks: one of every slot, all by these parameters, or whatever arrives first.
+        """W chunks: one of every slot, all with these parameters (``together``), or the first W to arrive.
 
         Args:
-            learner: what acting needs, in arrays of the host.
-            version: its number.
+            learner: the learner for acting, in host arrays.
+            version: number of its updates.
             keys: a key for each seed.
-            together: wait for all slots (on-policy). Otherwise actors go on at once with the newest parameters that
-                there are, also while the learner learns.
+            together: wait for all slots (on-policy). Otherwise actors continue with the newest available parameters,
+                also during updates.
 
         Raises:
-            GameError: an environment raised, or no actor is left and none starts.
+            GameError: an environment raised, or no actor is left and none can be started.
         """
         shared = library().put(learner)
         order = Order(version, self.first, np.asarray(jax.random.key_data(keys)))
@@ -124,7 +124,7 @@ class RayRollout:
         return sorted(chunks, key=lambda chunk: chunk.slot) if together else chunks
 
     def _hand_out(self, order: Order, learner: Any, together: bool) -> None:
-        """Let idle actors make what waits: each its own part, or that of one which is gone if all are waited for."""
+        """Let idle actors collect waiting slots: their own, or that of a lost actor if all slots are needed."""
         engaged = [member for member, _, _ in self.busy.values()]
         idle = [member for member in self.members if member not in engaged]
         homes = {member.home for member in self.members}
@@ -141,7 +141,7 @@ class RayRollout:
         self.building[actor.ready.remote()] = (Member(actor, home), time.monotonic())
 
     def _attend(self, training: bool = True) -> list[tuple[int, Chunk | None]]:
-        """Wait up to a second for actors; returns slots with their chunks, None where one was lost."""
+        """Wait up to a second for actors; returns slots with their chunks, None for a lost chunk."""
         ray = library()
         done, _ = ray.wait([*self.busy, *self.building], num_returns=1, timeout=1.0)
         found: list[tuple[int, Chunk | None]] = []
@@ -174,18 +174,18 @@ class RayRollout:
             chunk = ray.get(promise)
         except ray.exceptions.RayTaskError as error:
             raise cause(error) from None
-        except ray.exceptions.RayError:  # the actor, its node, or what it had put into the store is gone
+        except ray.exceptions.RayError:  # the actor, its node, or the stored object is lost
             self._lose(member, "is gone")
             return None
         self.slowest = max(seconds, self.slowest)
         return chunk
 
     def _overdue(self) -> list[tuple[int, Chunk | None]]:
-        """Slots of actors that are given up."""
+        """Replace actors that take too long; returns their slots."""
         lost: list[tuple[int, Chunk | None]] = []
         now, limit = time.monotonic(), self.timeout + SLOWEST * (self.slowest or BUILDING / SLOWEST)
         late = [promise for promise, (_, _, since) in self.busy.items() if now - since > limit]
-        if late:  # what has answered since is not late: this process may have slept, or learned for long
+        if late:  # this process may have been busy, so look again which chunks have arrived
             _, late = library().wait(late, num_returns=len(late), timeout=0)
         for promise in late:
             member, slot, _ = self.busy.pop(promise)
@@ -203,7 +203,7 @@ class RayRollout:
         self._build(member.home)
 
     def close(self) -> None:
-        """End the actors, and Ray itself if it was started here."""
+        """Kill the actors, and shut down Ray if it was started here."""
         ray = library()
         if ray.is_initialized():
             for member in [*self.members, *(member for member, _ in self.building.values())]:

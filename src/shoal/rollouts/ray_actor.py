@@ -1,4 +1,4 @@
-"""What lives in a process of a Ray cluster: environments, and an act of its own compiled for them. Knows no Ray."""
+"""The actor in a process of a Ray cluster: environments and a compiled policy. Does not import Ray."""
 
 import pickle
 import sys
@@ -10,47 +10,47 @@ import numpy as np
 from jaxtyping import Array
 
 from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Width
+from shoal.rollouts.recording import Parallelism
 from shoal.types import Algorithm, EpisodeStats, PyTree, Trajectory
 
 
 class Chunk(NamedTuple):
-    """What one actor collected: T steps of its environments; leaves [S, T, E / W, ...]."""
+    """T steps of one actor's environments; leaves [S, T, E / W, ...]."""
 
     slot: int
-    """Which part of the environments."""
+    """Index of the part of the environments."""
     version: int
-    """The parameters that acted."""
+    """Version of the parameters that acted."""
     trajectory: Trajectory
     stats: EpisodeStats
 
 
 class Order(NamedTuple):
-    """What all actors are told."""
+    """Arguments of a rollout, the same for all actors."""
 
     version: int
-    """Of the parameters."""
+    """Version of the parameters."""
     first: np.ndarray
-    """Data of S keys: where an actor's first episodes start."""
+    """Key data of S keys for the first episodes of an actor."""
     keys: np.ndarray
-    """Data of S keys for acting and resetting."""
+    """Key data of S keys for acting and resets."""
     number: int = 0
-    """How many chunks were asked for with these keys."""
+    """Number of chunks already requested with these keys."""
 
 
 class Actor:
-    """Lives in a process of the cluster."""
+    """Collects rollouts in a process of the cluster."""
 
-    def __init__(self, recipe: bytes, width: Width, length: int, paths: list[str]):
+    def __init__(self, recipe: bytes, parallelism: Parallelism, length: int, paths: list[str]):
         sys.path.extend(path for path in paths if path not in sys.path)
-        self.recipe = recipe  # not an argument itself, which would be read before the paths are there
-        self.width, self.length, self.begun = width, length, False
+        self.recipe = recipe  # pickled, since arguments are read before sys.path is extended
+        self.parallelism, self.length, self.begun = parallelism, length, False
 
     def ready(self) -> None:
-        """Build everything: not while the actor begins, since Ray says less of what is raised there."""
+        """Build environments and algorithm; not in the constructor, whose errors Ray reports less clearly."""
         env, remake = pickle.loads(self.recipe)
         self.algorithm: Algorithm = remake()
-        self.rollout = HostRollout(env, self.algorithm.initial_carry, self.width, self.length)
+        self.rollout = HostRollout(env, self.algorithm.initial_carry, self.parallelism, self.length)
 
     def collect(self, order: Order, slot: int, learner: PyTree) -> Chunk:
         """T steps of its environments."""
@@ -68,7 +68,7 @@ def _keys(data: np.ndarray, number: int) -> Array:
 
 
 def joined(chunks: list[Chunk]) -> tuple[Trajectory, EpisodeStats]:
-    """Chunks side by side, along the axis of environments; leaves [S, T, E, ...] and [S, ...]."""
+    """Concatenate chunks along the environment axis and sum their statistics; leaves [S, T, E, ...] and [S, ...]."""
     trajectories = [chunk.trajectory for chunk in chunks]
     whole = jax.tree.map(lambda *parts: np.concatenate(parts, axis=2), *[t._replace(carry=()) for t in trajectories])
     carry = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *[t.carry for t in trajectories])

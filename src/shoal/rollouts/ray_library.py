@@ -1,4 +1,4 @@
-"""Ray itself: found, started or joined, and what it raises. The only file that imports it."""
+"""Import, start and join Ray, and convert its errors. The only file that imports Ray."""
 
 import os
 import signal
@@ -10,11 +10,11 @@ from typing import Any
 from shoal.errors import GameError, InputError
 from shoal.extras import install
 from shoal.rollouts.pool import spread
-from shoal.rollouts.recording import Width
+from shoal.rollouts.recording import Parallelism
 
 
 def library() -> Any:
-    """Ray itself.
+    """The module ``ray``.
 
     Raises:
         InputError: it is not installed.
@@ -26,51 +26,51 @@ def library() -> Any:
     return ray
 
 
-def actors(width: Width) -> int:
-    """W; unless said otherwise, as many as there are cores and the environments divide over.
+def actors(parallelism: Parallelism) -> int:
+    """W, the number of actors; by default the largest number up to one per core that divides E.
 
     Raises:
         InputError: the environments do not divide over them.
     """
-    count = spread(width.num_envs, width.num_workers) or 1
-    if width.num_workers is None:
-        return next(n for n in range(count, 0, -1) if width.num_envs % n == 0)
-    if width.num_envs % count:
-        raise InputError(f"num_envs {width.num_envs} does not divide over {count} Ray actors.")
+    count = spread(parallelism.num_envs, parallelism.num_workers) or 1
+    if parallelism.num_workers is None:
+        return next(n for n in range(count, 0, -1) if parallelism.num_envs % n == 0)
+    if parallelism.num_envs % count:
+        raise InputError(f"num_envs {parallelism.num_envs} does not divide over {count} Ray actors.")
     return count
 
 
 def connect(address: str | None, workers: int) -> None:
-    """Join the cluster at ``address`` (or at ``RAY_ADDRESS``), or start one of so many cores here.
+    """Join the cluster at ``address`` (or ``RAY_ADDRESS``), or start a local one with ``workers`` cores.
 
     Raises:
-        InputError: there is none.
+        InputError: the cluster cannot be reached or started.
     """
     ray = library()
     address = address or os.environ.get("RAY_ADDRESS")
     _check_there(address)
-    # Not nice: the actors do the work, and the learner waits for them.
+    # Niceness 0, since the learner waits for the actors.
     own = {"num_cpus": workers, "include_dashboard": False, "_system_config": {"worker_niceness": 0}}
     size = {} if address else own
-    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of several actors that raise, one is heard
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # if several actors raise, the first error is reported
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        with warnings.catch_warnings():  # Ray forks to start a program of its own at once, which is harmless
+        with warnings.catch_warnings():  # Ray forks only to execute another program
             warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
-            # "local", since without an address Ray would join whatever else it finds on this machine
+            # "local", since without an address Ray would join any cluster on this machine
             ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **size)
     except ConnectionError as error:
         raise InputError(f"Ray cannot reach a cluster at {address}: {_first_line(error)}.") from None
-    except Exception as error:  # Ray raises what its own parts do: no space, no port, a folder that cannot be written
+    except Exception as error:  # for example no space, no port, or a folder that cannot be written
         where = f"at {address}" if address else "on this machine"
         raise InputError(f"Ray cannot start {where}: {type(error).__name__}: {_first_line(error)}.") from error
-    finally:  # Ray's own would end the process, unsaved
+    finally:  # Ray's handler would end the process without saving
         if handler is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
 
 
 def _check_there(address: str | None) -> None:
-    """Ray itself would try for minutes."""
+    """Check the address first, since Ray would retry for minutes."""
     host, colon, port = (address or "").rpartition(":")
     if not colon or not port.isdigit() or "/" in host:
         return
@@ -85,7 +85,7 @@ def _first_line(error: Exception) -> str:
 
 
 def cause(error: Any) -> Exception:
-    """What was raised in an actor; with the actor's traceback, unless it is an error that says all there is to say."""
+    """The exception raised in an actor; with the actor's traceback unless it is one of Shoal's errors."""
     inner = getattr(error, "cause", None)
     if isinstance(inner, GameError | InputError):
         return inner

@@ -1,4 +1,4 @@
-"""Trajectories on the host, while they are made: where each half of the environments stands, and what it did."""
+"""Recording of trajectories in host arrays, and the state of each half of the environments."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,23 +11,23 @@ from shoal.game import HostEnvironment, HostTimestep, blank
 from shoal.types import EpisodeStats, PyTree, Step, Trajectory
 
 
-class Width(NamedTuple):
-    """How many environments, and how they are stepped."""
+class Parallelism(NamedTuple):
+    """Numbers of seeds, environments and workers of a host rollout."""
 
     seeds: int
     """S."""
     num_envs: int
     """E of each seed."""
     num_workers: int | None = None
-    """Processes; None for one per core, 0 to step in this one."""
+    """Worker processes; None for one per core, 0 to step in this process."""
     timeout: float = 60.0
-    """Seconds after which a silent worker is taken to hang."""
+    """Seconds without an answer after which a worker counts as hung."""
     halves: int | None = None
-    """Parts that take turns; None for two where E is even."""
+    """Number of parts that take turns; None for two if E is even, else one."""
 
 
 class Half:
-    """Environments that are decided on together: E / halves of every seed. Rows of arrays are [S · size]."""
+    """A batch of environments that act together: E / halves of every seed. The first axis of arrays is S · size."""
 
     def __init__(self, index: int, seeds: int, size: int, initial_carry: Callable[[int], PyTree]):
         self.index, self.seeds, self.size = index, seeds, size
@@ -38,55 +38,55 @@ class Half:
         self.returns = self.lengths = np.zeros(0)
 
     def begin(self, step: HostTimestep) -> None:
-        """All episodes start at ``step`` [S · size, ...]."""
+        """Start all episodes at ``step`` [S · size, ...]."""
         self.step, self.carry = step, self.initial
         self.returns, self.lengths = np.zeros_like(step.reward), np.zeros(len(step.reward), np.float32)
 
     def begin_again(self, ended: np.ndarray, fresh: HostTimestep) -> HostTimestep:
-        """Where the half stands once the episodes that ended are followed by new ones."""
+        """The half's timesteps with those of ``ended`` episodes replaced by ``fresh``; resets returns and lengths."""
         assert self.step is not None
         self.returns, self.lengths = np.where(ended[:, None], 0, self.returns), np.where(ended, 0, self.lengths)
         return HostTimestep._make(np.where(_wide(ended, b), a, b) for a, b in zip(fresh, self.step, strict=True))
 
-    def seen(self) -> Step:
-        """What the policy acts on; leaves [S, size, ...]."""
+    def shown(self) -> Step:
+        """The input of the policy; leaves [S, size, ...]."""
         assert self.step is not None
         return self.shaped(visible(self.step))
 
     def shaped(self, rows: Any) -> Any:
-        """[S · size, ...] as [S, size, ...]."""
+        """Reshape [S · size, ...] to [S, size, ...]."""
         return jax.tree.map(lambda x: x.reshape(self.seeds, self.size, *x.shape[1:]), rows)
 
 
 class Ended(NamedTuple):
-    """What one step of a half led to; arrays are [S · size, ...]."""
+    """The result of one step of a half; arrays are [S · size, ...]."""
 
     outcome: HostTimestep
     returns: np.ndarray
-    """Of the episode so far, with this step."""
+    """Undiscounted return of the episode so far, including this step."""
     lengths: np.ndarray
     lost: np.ndarray
-    """Cut off by the loss of a worker; not an episode that counts."""
+    """Episodes truncated by the loss of a worker, which are not counted."""
 
 
 class Recording:
-    """A trajectory that is being written; leaves [S, T, E, ...]."""
+    """Arrays of a trajectory in progress; leaves [S, T, E, ...]. ``decided`` gives the shapes of action and extras."""
 
-    def __init__(self, env: HostEnvironment, width: Width, length: int, noted: PyTree):
-        batch = (width.seeds, length, width.num_envs)
+    def __init__(self, env: HostEnvironment, parallelism: Parallelism, length: int, decided: PyTree):
+        batch = (parallelism.seeds, length, parallelism.num_envs)
         self.step, self.outcome = visible(blank(env.spec, *batch)), visible(blank(env.spec, *batch))
-        self.action, self.extras = jax.tree.map(lambda x: np.empty((*batch, *x.shape[2:]), x.dtype), noted)
-        self.episodes, self.lengths = np.zeros(width.seeds, np.float32), np.zeros(width.seeds, np.float32)
-        self.returns = np.zeros((width.seeds, env.spec.num_agents), np.float32)
+        self.action, self.extras = jax.tree.map(lambda x: np.empty((*batch, *x.shape[2:]), x.dtype), decided)
+        self.episodes, self.lengths = np.zeros(parallelism.seeds, np.float32), np.zeros(parallelism.seeds, np.float32)
+        self.returns = np.zeros((parallelism.seeds, env.spec.num_agents), np.float32)
         self._leaves = jax.tree.leaves((self.step, self.outcome, self.action, self.extras))
-        self.metrics = np.zeros((width.seeds, len(env.spec.metrics)), np.float32)
+        self.metrics = np.zeros((parallelism.seeds, len(env.spec.metrics)), np.float32)
         self.known = np.zeros_like(self.metrics)
 
-    def write(self, half: Half, t: int, noted: tuple[Step, Any, Any], ended: Ended) -> None:
-        """One timestep of one half: what was seen, the action and its extras, and what that led to."""
-        seen, *decided = noted
+    def write(self, half: Half, t: int, before: tuple[Step, Any, Any], ended: Ended) -> None:
+        """Write one timestep of one half: ``before`` is (step, action, extras), ``ended`` the result."""
+        step, *decided = before
         at = (slice(None), t, half.envs)
-        rows = jax.tree.leaves((seen, half.shaped(visible(ended.outcome)), decided))
+        rows = jax.tree.leaves((step, half.shaped(visible(ended.outcome)), decided))
         for there, here in zip(self._leaves, rows, strict=True):
             there[at] = here
         counted = ended.outcome.last & ~ended.lost
@@ -101,22 +101,22 @@ class Recording:
             self.known += known.sum(1)
 
     def trajectory(self, carry: PyTree) -> Trajectory:
-        """What was written, after the recurrent state it began with."""
+        """The recorded trajectory; ``carry`` is the recurrent state before its first step."""
         return Trajectory._make((self.step, self.action, self.extras, self.outcome, carry))
 
     def stats(self) -> EpisodeStats:
-        """Of the episodes that ended; leaves [S, ...]."""
+        """Sums over the episodes that ended; leaves [S, ...]."""
         measured = (self.metrics, self.known) if self.metrics.size else ((), ())
         return EpisodeStats._make((self.episodes, self.returns, self.lengths, *measured))
 
 
 def visible(timesteps: HostTimestep) -> Step:
-    """What algorithms are given of timesteps: all but the metrics of episodes."""
+    """Timesteps as algorithms receive them, without the metrics of episodes."""
     return Step._make(timesteps)._replace(metrics=())
 
 
 def copied(timesteps: HostTimestep, rows: slice) -> HostTimestep:
-    """Rows of arrays that others go on writing to."""
+    """Copy rows of arrays that workers continue to write to."""
     return HostTimestep._make(leaf[rows].copy() for leaf in timesteps)
 
 

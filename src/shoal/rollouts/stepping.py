@@ -1,4 +1,4 @@
-"""Games and the shared arrays they write into: what a worker process does, and a pool without processes too. No JAX."""
+"""Stepping of games that write into shared arrays, in a worker process or in this one. Does not import JAX."""
 
 import mmap
 import pickle
@@ -16,20 +16,20 @@ ALIGNMENT = 64
 
 
 class Board(NamedTuple):
-    """Arrays that the training process and the workers share; leaves [G, ...] for G games."""
+    """Arrays shared by the training process and the workers; leaves [G, ...] for G games."""
 
     outcome: HostTimestep
-    """What the last action led to."""
+    """Result of the last action."""
     fresh: HostTimestep
-    """Where an ended episode is followed by a new one: its first timestep."""
+    """First timestep of the episode that follows an ended one."""
     action: np.ndarray
-    """What to play next."""
+    """Next joint action."""
     seed: np.ndarray
-    """int32 [G]: what the next episode depends on."""
+    """int32 [G]: seed of the next episode."""
 
 
 def board(spec: EnvSpec, games: int, memory: mmap.mmap | None = None) -> Board:
-    """The arrays of ``games`` games, in ``memory`` where it is given (of :func:`board_bytes`), which holds zeros."""
+    """The arrays of ``games`` games, in ``memory`` (zeros, of size :func:`board_bytes`) if it is given."""
     shape, dtype = action_shape(spec)
     empty = Board(blank(spec, games), blank(spec, games), np.zeros((games, *shape), dtype), np.zeros(games, np.int32))
     if memory is None:
@@ -43,7 +43,7 @@ def board(spec: EnvSpec, games: int, memory: mmap.mmap | None = None) -> Board:
 
 
 def board_bytes(spec: EnvSpec, games: int) -> int:
-    """Memory that a board takes."""
+    """Size of a board in bytes."""
     one = board(spec, 1)
     leaves = (*one.outcome, *one.fresh, one.action, one.seed)
     return sum(-(-leaf.nbytes * games // ALIGNMENT) * ALIGNMENT for leaf in leaves)
@@ -53,7 +53,7 @@ class Fault(NamedTuple):
     """An exception in a game."""
 
     game: int
-    """Its index; -1 for no one's."""
+    """Index of the game; -1 if the fault belongs to none."""
     during: str
     """``make``, ``reset`` or ``step``."""
     error: str
@@ -63,18 +63,18 @@ class Fault(NamedTuple):
 
 
 class Stepper:
-    """Steps some of a board's games."""
+    """Steps a subset of a board's games."""
 
     def __init__(self, spec: EnvSpec, make: Callable[[], Game], shared: Board, indices: Iterable[int]):
         self.own = own_actions(spec)
         self.board = shared
         self.games = {i: make() for i in indices}
-        # Views are made once: slicing eight arrays for each game and step would take longer than a light game's step.
+        # Views are created once: slicing eight arrays per game and step would take longer than a fast game's step.
         self.outcome = {i: _timestep(shared.outcome, i) for i in self.games}
         self.fresh = {i: _timestep(shared.fresh, i) for i in self.games}
 
     def reset(self, indices: Iterable[int]) -> Fault | None:
-        """Start an episode in each game, written to ``fresh``."""
+        """Start an episode in each game; writes to ``fresh``."""
         for i in indices:
             try:
                 self._begin(i)
@@ -83,7 +83,7 @@ class Stepper:
         return None
 
     def step(self, indices: Iterable[int]) -> Fault | None:
-        """Play ``action`` in each game; one whose episode ended starts another."""
+        """Play ``action`` in each game; a game whose episode ends starts the next one."""
         for i in indices:
             out = self.outcome[i]
             refresh(out, self.own)
@@ -105,7 +105,7 @@ class Stepper:
         out.first[...] = True
 
     def close(self) -> None:
-        """Free the games."""
+        """Close the games."""
         for game in self.games.values():
             game.close()
         self.games = {}
@@ -116,21 +116,21 @@ def _timestep(timesteps: HostTimestep, i: int) -> HostTimestep:
 
 
 def fault_of(error: Exception, during: str, i: int = -1) -> Fault:
-    """What to say of an exception that is being handled."""
+    """The exception that is being handled as a :class:`Fault`."""
     return Fault(i, during, _one_line(error), traceback.format_exc())
 
 
 def _one_line(error: Exception) -> str:
     """Type and message."""
-    said = " ".join(str(error).split())
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def importable(make: Any) -> bytes | None:
-    """What another process reads as ``make``, which may be an environment as well; None where it is defined in a script
-    or a notebook, or is a closure."""
+    """``make`` (or an environment) pickled; None if another process cannot import it, as from a script, a notebook or a
+    closure."""
     try:
-        said = pickle.dumps(make)
+        pickled = pickle.dumps(make)
     except (pickle.PicklingError, AttributeError, TypeError):
         return None
-    return None if b"__main__" in said and "__main__" in sys.modules else said
+    return None if b"__main__" in pickled and "__main__" in sys.modules else pickled

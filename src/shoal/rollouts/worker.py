@@ -1,6 +1,7 @@
-"""A worker process: steps its games when told to, and ends when nobody is there to tell it. Never imports JAX.
+"""The program of a worker process, which steps games on order. Does not import JAX.
 
-Orders are two bytes, what to do and in which group; the answer to each is one byte, ``OK``, or ``FAULT`` and the fault.
+An order is two bytes, the operation and the group; its answer is the byte ``OK``, or ``FAULT`` and the fault. The
+process exits when the training process is gone.
 """
 
 import faulthandler
@@ -20,14 +21,16 @@ STEP, RESET, CLOSE = b"s", b"r", b"c"
 OK, FAULT = b"k", b"f"
 
 LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""One thread for each worker's numerics: there are as many workers as cores."""
+"""Environment variables that limit numerical libraries to one thread, since there is a worker per core."""
 
 
 def main(orders: int, answers: int, memory: int) -> None:
-    """Serve until told to close or until the training process is gone; the arguments are file descriptors."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a scheduler may send these to all; the training process decides
+    """Serve orders until ``CLOSE`` or until the training process is gone; the arguments are file descriptors."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # these may be sent to all processes; the training process handles them
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)  # not ignored, which programs that games start would inherit
+        signal.signal(number, lambda *_: None)  # not ignored, since child processes of games would inherit that
         signal.siginterrupt(number, False)
     threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     faulthandler.enable()
@@ -55,7 +58,7 @@ def main(orders: int, answers: int, memory: int) -> None:
 
 
 def answer(descriptor: int, fault: Fault | None) -> None:
-    """OK, or what went wrong."""
+    """Send ``OK``, or ``FAULT`` and the fault."""
     if fault is None:
         os.write(descriptor, OK)
     else:
@@ -64,15 +67,15 @@ def answer(descriptor: int, fault: Fault | None) -> None:
 
 
 def write_block(descriptor: int, value: Any) -> None:
-    """Send a value of any size."""
-    said = pickle.dumps(value)
-    left = memoryview(struct.pack("<q", len(said)) + said)
+    """Send a pickled value of any size."""
+    data = pickle.dumps(value)
+    left = memoryview(struct.pack("<q", len(data)) + data)
     while left:
         left = left[os.write(descriptor, left) :]
 
 
 def read_block(descriptor: int) -> Any:
-    """What :func:`write_block` sent; None where the other side is gone."""
+    """Receive a value from :func:`write_block`; None if the other side is closed."""
     head = _read(descriptor, 8)
     body = _read(descriptor, struct.unpack("<q", head)[0]) if head else b""
     return pickle.loads(body) if body else None
@@ -90,7 +93,7 @@ def _read(descriptor: int, count: int) -> bytes:
 
 
 def end_with(parent: int) -> None:
-    """End this process, and what its games started, when the one that started it is gone; also while a game hangs."""
+    """Kill this process group when the parent process is gone, even while a game hangs."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os.killpg(os.getpgrp(), signal.SIGKILL)

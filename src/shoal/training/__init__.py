@@ -1,1 +1,1 @@
-"""Training: the compiled program, the loop around it, evaluation, and where the work goes."""
+"""Training: the compiled program, the loop around it, evaluation, and the layout over devices."""

@@ -1,4 +1,4 @@
-"""Cross-play: policies that never met play on two sides of one environment, every run with every run."""
+"""Cross-play: separately trained policies play on two sides of one environment, every run with every run."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,24 +13,24 @@ from shoal.errors import InputError, unknown
 from shoal.records.intervals import interval
 from shoal.training import memory
 from shoal.training.evaluation import check_episodes, known_mean
-from shoal.training.meetings import meeting
+from shoal.training.matches import make_matches
 from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner
 
 
 class Player(NamedTuple):
-    """A trained run, as far as playing needs it."""
+    """The policies of a trained run."""
 
     name: str
-    """What the tables call it, for example its folder's name."""
+    """Name in the tables, for example the run folder's name."""
     kind: str
-    """Its algorithm's name."""
+    """Name of the algorithm."""
     algorithm: Algorithm
     learner: Learner
-    """Leaves [S, ...], one row per seed; nothing but policies."""
+    """Leaves [S, ...], one row per seed; only ``policy`` is filled."""
 
 
 class CrossPlay(NamedTuple):
-    """Undiscounted returns of R runs, each on either side of each. S_a is the number of seeds of run a.
+    """Undiscounted returns of all ordered pairs of R runs. S_a is the number of seeds of run a.
 
     Entry (a, b): run a controls side 1 and run b controls side 2, every seed of a with every seed of b.
     """
@@ -38,13 +38,13 @@ class CrossPlay(NamedTuple):
     names: tuple[str, ...]
     """R names, in the order of rows and columns."""
     algorithms: tuple[str, ...]
-    """R names of algorithms."""
+    """R names of algorithms, in the same order."""
     sides: tuple[tuple[str, ...], tuple[str, ...]]
     """The names of the agents of each side."""
     returns: tuple[tuple[np.ndarray, ...], ...]
-    """``returns[a][b]`` is [S_a, S_b, episodes, 2]: a side's return, the mean over its agents."""
+    """``returns[a][b]`` is [S_a, S_b, episodes, 2]: each side's return, the mean over its agents."""
     metrics: Mapping[str, tuple[tuple[np.ndarray, ...], ...]] = MappingProxyType({})
-    """Each of ``EnvSpec.metrics`` by name: ``metrics[name][a][b]`` is [S_a, S_b, episodes], NaN where not known."""
+    """``EnvSpec.metrics`` by name: ``metrics[name][a][b]`` is [S_a, S_b, episodes], NaN where unknown."""
 
     @property
     def mean(self) -> Float[np.ndarray, "R R 2"]:
@@ -53,27 +53,26 @@ class CrossPlay(NamedTuple):
 
     @property
     def low(self) -> Float[np.ndarray, "R R 2"]:
-        """Lower ends of the 95 % intervals of ``mean``; :func:`pairs_interval` says how."""
+        """Lower ends of the 95 % intervals of ``mean``; see :func:`pairs_interval`."""
         return self._entries()[..., 1]
 
     @property
     def high(self) -> Float[np.ndarray, "R R 2"]:
-        """Upper ends."""
+        """Upper ends of the 95 % intervals of ``mean``."""
         return self._entries()[..., 2]
 
     @property
     def together(self) -> Float[np.ndarray, "R 2 3"]:
-        """(mean, low, high) of each run with itself where both sides are of the same seed: they were trained together.
+        """(mean, low, high) of each run with itself, both sides from the same seed and so trained together.
 
-        The interval is over seeds, or over episodes where there is one seed.
+        The interval is over seeds; with one seed, over episodes.
         """
-
         rows = [[_own(self.returns[a][a][..., side]) for side in (0, 1)] for a in range(len(self.names))]
         return np.array(rows)
 
     def as_json(self) -> dict[str, Any]:
-        """Names, and every number of the tables; of pairs of seeds the means over episodes [S_a, S_b, 2]."""
-        said = {
+        """Names and all numbers of the tables, and the means over episodes of each pair of seeds [S_a, S_b, 2]."""
+        result = {
             "names": self.names,
             "algorithms": self.algorithms,
             "sides": self.sides,
@@ -84,16 +83,16 @@ class CrossPlay(NamedTuple):
             "pairs": [[pairs.mean(2) for pairs in row] for row in self.returns],
         }
         if not self.metrics:
-            return said
+            return result
         found = {name: _every_entry(rows) for name, rows in self.metrics.items()}
         ends = ("mean", "low", "high")
-        return said | {"metrics": {name: {x: e[..., i] for i, x in enumerate(ends)} for name, e in found.items()}}
+        return result | {"metrics": {name: {x: e[..., i] for i, x in enumerate(ends)} for name, e in found.items()}}
 
     def _entries(self) -> Float[np.ndarray, "R R 2 3"]:
         return np.stack([_every_entry([[p[..., side] for p in row] for row in self.returns]) for side in (0, 1)], 2)
 
     def __str__(self) -> str:
-        """A table for each side and each metric: rows play side 1, columns side 2; a letter stands for a run."""
+        """A table for each side and each metric: rows play side 1, columns side 2; runs are abbreviated to letters."""
         count = len(self.names)
         letters = [chr(ord("A") + i) if count <= 26 else str(i + 1) for i in range(count)]
         titles = [f"{x} {name} ({kind})" for x, name, kind in zip(letters, self.names, self.algorithms, strict=True)]
@@ -122,7 +121,7 @@ def _every_entry(rows: Sequence[Sequence[np.ndarray]]) -> Float[np.ndarray, "R R
 
 
 def _own(pairs: Float[np.ndarray, "S S episodes"]) -> tuple[float, float, float]:
-    """(mean, low, high) over the seeds that play with themselves; over episodes where there is one."""
+    """(mean, low, high) over the diagonal of pairs of seeds; with one seed, over episodes."""
     seeds = np.diagonal(pairs).T  # [S, episodes]
     values = known_mean(seeds, axis=-1) if len(seeds) > 1 else seeds[0]
     values = values[np.isfinite(values)]
@@ -132,17 +131,16 @@ def _own(pairs: Float[np.ndarray, "S S episodes"]) -> tuple[float, float, float]
 def pairs_interval(values: Float[np.ndarray, "A B episodes"], same: bool) -> tuple[float, float, float]:
     """(mean, low, high): 95 % interval of the mean over all pairs of A seeds and B other seeds.
 
-    A seed meets every seed of the other run, so pairs are not independent and A · B is not the sample size: what varies
-    is the seeds. With the row means r_i, the column means c_j and the mean m of all pairs, the mean of other seeds
-    would be, to first order in 1 / A and 1 / B (the projection of a two-sample U-statistic; Hoeffding 1948),
+    Every seed plays with every seed of the other run, so pairs are not independent and A · B is not the sample size.
+    With row means r_i, column means c_j and the mean m of all pairs, the mean over resampled seeds is, to first order
+    in 1 / A and 1 / B (the projection of a two-sample U-statistic; Hoeffding 1948),
 
-        mean of the r_i + mean of the c_j − m       different runs, whose seeds are resampled apart
+        mean of the r_i + mean of the c_j − m       different runs, whose seeds are resampled independently
         mean of the (r_i + c_i − m)                 a run with itself (``same``): seed i is row i and column i
 
-    of which :func:`shoal.records.intervals.interval` gives the interval, cut at the lowest and highest pair. A run of
-    one seed says nothing of its spread, so the interval is over the other's seeds then; with a single pair, over
-    episodes. Episodes that are NaN, in which a metric is not known, are left out; where a pair has no other there is no
-    interval.
+    :func:`shoal.records.intervals.interval` gives its interval, clipped to the lowest and highest pair. If one run has
+    a single seed, the interval is over the other's seeds; with a single pair, over episodes. NaN episodes, in which a
+    metric is unknown, are left out; if a pair has no others, the interval is NaN.
     """
     if values.shape[:2] == (1, 1):
         known = values[np.isfinite(values)]
@@ -159,13 +157,13 @@ _UNKNOWN = (math.nan, math.nan, math.nan)
 
 
 def first_side(spec: EnvSpec, chosen: Sequence[str | int] = ()) -> tuple[int, ...]:
-    """The agents of side 1; all others are side 2.
+    """Indices of the agents of side 1; all others are side 2.
 
-    ``chosen`` are names or indices. Without them side 1 is role 0 where there are several roles, and the first half of
-    the agents, rounded down, where there is one.
+    ``chosen`` are names or indices. By default side 1 is role 0 if there are several roles, otherwise the first half of
+    the agents, rounded down.
 
     Raises:
-        InputError: there is no such agent, or a side would be empty.
+        InputError: an agent is unknown, or a side would be empty.
     """
     n = spec.num_agents
     if n < 2:
@@ -179,7 +177,7 @@ def first_side(spec: EnvSpec, chosen: Sequence[str | int] = ()) -> tuple[int, ..
             raise unknown("agent", str(agent), spec.agents)
     found = tuple(sorted({known[str(agent)] for agent in chosen}))
     if len(found) == n:
-        raise InputError(f"Side 1 has all {n} agents, so that nobody is left for side 2.")
+        raise InputError(f"Side 1 has all {n} agents, so side 2 would be empty.")
     return found
 
 
@@ -192,23 +190,23 @@ def play(
     greedy: bool = True,
     num_workers: int | None = None,
 ) -> CrossPlay:
-    """Every player on either side of every player, ``episodes`` whole episodes for each pair of their seeds.
+    """Play ``episodes`` whole episodes for each ordered pair of players and each pair of their seeds.
 
-    ``side`` are the agents of side 1. All entries have the same random numbers for the same pair of seeds.
+    ``side`` holds the agents of side 1. The same pair of seeds has the same random numbers in all entries.
 
     Raises:
-        InputError: there is no episode to play.
+        InputError: ``episodes`` is below 1, or the episodes do not fit in memory.
     """
     check_episodes(episodes)
     if isinstance(env, Environment):
         seeds = max(len(jax.tree.leaves(player.learner)[0]) for player in players)
         memory.check_episodes(env.spec, seeds, episodes, env.spec.horizon, "episodes")
-    programs: dict[tuple[int, int], Callable] = {}  # players of the same algorithm, as an object, share a program
+    programs: dict[tuple[int, int], Callable] = {}  # players that share an Algorithm object share a compiled program
 
     def entry(one: Player, two: Player) -> tuple[np.ndarray, np.ndarray]:
         kinds = id(one.algorithm), id(two.algorithm)
         if kinds not in programs:
-            programs[kinds] = meeting(env, (one.algorithm, two.algorithm), side, episodes, greedy, num_workers)
+            programs[kinds] = make_matches(env, (one.algorithm, two.algorithm), side, episodes, greedy, num_workers)
         returns, metrics = programs[kinds](one.learner, two.learner, key)
         return np.asarray(returns, np.float64), np.asarray(metrics, np.float64)
 
@@ -224,12 +222,12 @@ def play(
 
 
 def _cell(mean: float, low: float, high: float) -> str:
-    said = f"{mean:.2f}" if np.isnan(low) else f"{mean:.2f} ({low:.2f} … {high:.2f})"
-    return said.replace("-", "−")
+    text = f"{mean:.2f}" if np.isnan(low) else f"{mean:.2f} ({low:.2f} … {high:.2f})"
+    return text.replace("-", "−")
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines with ``names`` to the left and right-aligned columns."""
+    """Lines of a table with ``names`` in the first column and right-aligned other columns."""
     first = max(map(len, names))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

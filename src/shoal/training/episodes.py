@@ -14,7 +14,7 @@ from shoal.game import HostEnvironment
 from shoal.records import animation, report
 from shoal.records.picture import Frame
 from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Width
+from shoal.rollouts.recording import Parallelism
 from shoal.training.evaluation import check_episodes
 from shoal.training.stopping import call
 from shoal.types import Algorithm, AnyEnvironment, Box, EnvSpec, Learner, PyTree, Step
@@ -52,7 +52,7 @@ def record(
     check_episodes(episodes)
     keys = jax.random.split(key, episodes)
     if isinstance(env, HostEnvironment):
-        with closing(HostRollout(env, algorithm.initial_carry, Width(1, 1, 0), 1, render=True)) as rollout:
+        with closing(HostRollout(env, algorithm.initial_carry, Parallelism(1, 1, 0), 1, render=True)) as rollout:
             return [_recorded(rollout, algorithm, learner, key, greedy) for key in keys]
     space = env.spec.action
 

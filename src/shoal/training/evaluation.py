@@ -1,4 +1,4 @@
-"""Judging policies: whole episodes, counted once each."""
+"""Evaluation of policies on whole episodes."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -16,26 +16,26 @@ from shoal.game import HostEnvironment
 from shoal.records.intervals import interval, interval_text
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Width
+from shoal.rollouts.recording import Parallelism
 from shoal.training import memory
 from shoal.training.stopping import call
 from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner, PyTree
 
 ENVS = 32
-"""Most environments side by side that worker processes play judged episodes in, for each seed."""
+"""Largest number of parallel host environments per seed in an evaluation."""
 
 
 class Evaluation(NamedTuple):
     """Undiscounted returns and metrics of finished episodes."""
 
     returns: np.ndarray
-    """[S, episodes, N] each agent's return."""
+    """[S, episodes, N] return of each agent."""
     lengths: np.ndarray
-    """[S, episodes] steps."""
+    """[S, episodes] number of steps."""
     scores: np.ndarray
-    """[S, episodes] the number people quote: the sum over agents, or one copy (``EnvSpec.score``)."""
+    """[S, episodes] sum or mean of the returns over agents, by ``EnvSpec.score``."""
     metrics: Mapping[str, np.ndarray] = MappingProxyType({})
-    """Each of ``EnvSpec.metrics`` by name: [S, episodes], NaN in episodes where it is not known."""
+    """``EnvSpec.metrics`` by name: [S, episodes], NaN in episodes where a metric is unknown."""
 
     @property
     def per_seed(self) -> np.ndarray:
@@ -49,61 +49,62 @@ class Evaluation(NamedTuple):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % interval of the mean over seeds; over episodes where there is one seed. See
-        :func:`shoal.records.intervals.interval`: with fewer than five values it is their range."""
-        _, low, high = interval(self._judged)
+        """95 % interval of the mean over seeds; with one seed, over episodes. With fewer than five values it is their
+        range; see :func:`shoal.records.intervals.interval`."""
+        _, low, high = interval(self._samples)
         return low, high
 
     @property
-    def _judged(self) -> np.ndarray:
-        """What the interval is over."""
+    def _samples(self) -> np.ndarray:
+        """The samples of the interval: scores of seeds, or of episodes if there is one seed."""
         return self.per_seed if len(self.scores) > 1 else self.scores[0]
 
     def metric(self, name: str) -> "MetricMean":
-        """The mean of one metric over the episodes in which it is known.
+        """Mean of one metric over the episodes in which it is known.
 
         Raises:
-            InputError: the environment has no such metric.
+            InputError: the environment has no metric of that name.
         """
         if name not in self.metrics:
             raise unknown("metric", name, self.metrics)
         return _mean(self.metrics[name])
 
     def as_json(self) -> dict[str, Any]:
-        """The numbers, as ``evaluation.json`` keeps them."""
+        """The numbers in ``evaluation.json``."""
         low, high = self.interval
-        said = {"mean": self.mean, "low": low, "high": high, "per_seed": self.per_seed.tolist()}
+        result = {"mean": self.mean, "low": low, "high": high, "per_seed": self.per_seed.tolist()}
         if not self.metrics:
-            return said
+            return result
         means = {name: self.metric(name) for name in self.metrics}
-        return said | {"metrics": {name: m._asdict() | {"per_seed": m.per_seed.tolist()} for name, m in means.items()}}
+        metrics = {name: m._asdict() | {"per_seed": m.per_seed.tolist()} for name, m in means.items()}
+        return result | {"metrics": metrics}
 
     def __str__(self) -> str:
         """The score, and one line for each metric."""
         seeds, episodes = self.scores.shape
         low, high = self.interval
         over = f"{seeds} seeds × {episodes} episodes" if seeds > 1 else f"{episodes} episodes"
-        lines = [f"{self.mean:.2f} ({interval_text(self._judged.size)} {low:.2f} … {high:.2f}, {over})"]
+        lines = [f"{self.mean:.2f} ({interval_text(self._samples.size)} {low:.2f} … {high:.2f}, {over})"]
         return "\n".join([*lines, *(_line(name, self.metric(name), self.scores.size) for name in self.metrics)])
 
 
 class MetricMean(NamedTuple):
-    """The mean of a metric, and its 95 % interval: over seeds, or over episodes where there is one seed."""
+    """The mean of a metric and its 95 % interval over seeds; with one seed, over episodes."""
 
     mean: float
-    """Of the seeds' means; NaN where the metric is known in no episode."""
+    """Mean of the seeds' means; NaN if the metric is known in no episode."""
     low: float
     high: float
     per_seed: np.ndarray
-    """[S] mean of each seed, NaN where it is known in none of its episodes."""
+    """[S] mean of each seed; NaN for a seed in which the metric is known in no episode."""
     episodes: int
-    """In how many episodes of all seeds it is known."""
+    """Number of episodes, over all seeds, in which the metric is known."""
     samples: int
-    """How many values the interval is over."""
+    """Number of samples of the interval."""
 
 
 def known_mean(values: np.ndarray, axis: int | tuple[int, ...], keepdims: bool = False) -> np.ndarray:
-    """The mean of the finite ones among ``values``; NaN where there are none."""
+    """Mean of the finite ``values``; NaN where there are none."""
     known = np.isfinite(values)
     with np.errstate(invalid="ignore"):
         total = np.where(known, values, 0.0).sum(axis, dtype=np.float64, keepdims=keepdims)
@@ -111,7 +112,7 @@ def known_mean(values: np.ndarray, axis: int | tuple[int, ...], keepdims: bool =
 
 
 def _mean(values: np.ndarray) -> MetricMean:
-    """Of a metric [S, episodes]."""
+    """Mean of a metric [S, episodes] with its interval."""
     per_seed = known_mean(values, axis=1)
     samples = per_seed if len(values) > 1 else values[0].astype(np.float64)
     samples = samples[np.isfinite(samples)]
@@ -120,7 +121,7 @@ def _mean(values: np.ndarray) -> MetricMean:
 
 
 def _line(name: str, found: MetricMean, episodes: int) -> str:
-    """One metric in words; ``won`` in per cent."""
+    """One metric as text; ``won`` in per cent."""
     if not found.episodes:
         return f"{name} is not known in any episode"
     scale, digits, unit = (100.0, 1, " %") if name == "won" else (1.0, 2, "")
@@ -141,25 +142,25 @@ def evaluate(
     """Play ``episodes`` whole episodes with every seed's policy; learner leaves are [S, ...].
 
     Raises:
-        InputError: there is no episode to play.
-        GameError: an environment broke down.
+        InputError: ``episodes`` is below 1, or the episodes do not fit in memory.
+        GameError: a host environment raised.
     """
     check_episodes(episodes)
     if isinstance(env, HostEnvironment):
         seeds = len(jax.tree.leaves(learner)[0])
-        width = Width(seeds, min(episodes, ENVS), num_workers)
-        with closing(HostRollout(env, algorithm.initial_carry, width, 1)) as rollout:
+        parallelism = Parallelism(seeds, min(episodes, ENVS), num_workers)
+        with closing(HostRollout(env, algorithm.initial_carry, parallelism, 1)) as rollout:
             played = rollout.play(algorithm.act, learner, jax.random.split(key, seeds), episodes, greedy)
-        return judged(env.spec, *played)
+        return evaluation_of(env.spec, *played)
     memory.check_episodes(env.spec, len(jax.tree.leaves(learner)[0]), episodes, env.spec.horizon, "episodes")
     one = first_episodes(env, algorithm.act, algorithm.initial_carry(episodes), episodes, greedy)
     seeds = len(jax.tree.leaves(learner)[0])
     run = jax.jit(jax.vmap(one, axis_name=fused.SEEDS))
-    return judged(env.spec, *map(np.asarray, call(run, learner, jax.random.split(key, seeds))))
+    return evaluation_of(env.spec, *map(np.asarray, call(run, learner, jax.random.split(key, seeds))))
 
 
-def judged(spec: EnvSpec, returns: np.ndarray, lengths: np.ndarray, metrics: np.ndarray) -> Evaluation:
-    """Returns [S, episodes, N], lengths [S, episodes] and metrics [S, episodes, M] with the scores that they make."""
+def evaluation_of(spec: EnvSpec, returns: np.ndarray, lengths: np.ndarray, metrics: np.ndarray) -> Evaluation:
+    """Evaluation from returns [S, episodes, N], lengths [S, episodes] and metrics [S, episodes, M]."""
     named = {name: metrics[..., i] for i, name in enumerate(spec.metrics)}
     return Evaluation(returns, lengths, spec.scores(returns), named)
 
@@ -169,8 +170,8 @@ def first_episodes(
 ) -> Callable[[PyTree, Array], tuple[Array, Array, Array]]:
     """(policy, key) -> returns [episodes, N], lengths [episodes] and metrics [episodes, M] of whole episodes.
 
-    One environment plays each of them, from recurrent state ``carry``; what comes after its first episode is not
-    counted, since environments whose episodes are short would otherwise count more often.
+    Each episode is the first one of its own environment, from recurrent state ``carry``. Later ones are not counted,
+    since short episodes would otherwise be over-represented.
     """
     rollout = fused.make(env, episodes, env.spec.horizon, greedy)
 
@@ -179,19 +180,19 @@ def first_episodes(
         _, made = rollout.play(act, policy, rollout.init(key_reset, carry), key_play)
         last = made.outcome.last
         counted = (jnp.cumsum(last, 0) - last) == 0  # the first episode of each environment, to its last step
-        told = jnp.zeros((*last.shape, 0)) if isinstance(made.metrics, tuple) else made.metrics
+        metrics = jnp.zeros((*last.shape, 0)) if isinstance(made.metrics, tuple) else made.metrics
         ended = (counted & last)[..., None]
-        metrics = jnp.where(ended.any(0), jnp.where(ended, told, 0.0).sum(0), jnp.nan)
+        metrics = jnp.where(ended.any(0), jnp.where(ended, metrics, 0.0).sum(0), jnp.nan)
         return (made.outcome.reward * counted[..., None]).sum(0), counted.sum(0), metrics
 
     return play
 
 
 def check_episodes(episodes: int) -> None:
-    """Refuse to play none.
+    """Check the number of episodes.
 
     Raises:
-        InputError: there is no episode to play.
+        InputError: it is below 1.
     """
     if episodes < 1:
         raise InputError(f"episodes must be at least 1, not {episodes}.")

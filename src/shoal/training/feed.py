@@ -1,8 +1,8 @@
-"""What an update learns from: the newest trajectory itself, or batches from a replay buffer that lives on the device.
+"""The input of an update: the newest trajectory, or batches from a replay buffer on the device.
 
 The buffer is flashbax's: a ring of timesteps per environment, part of the compiled program's state and of every
-checkpoint. Insertion and sampling touch what they insert and sample; nothing copies the buffer. This is the only file
-that knows flashbax, and it imports it late: on-policy runs need not wait for it.
+checkpoint. Inserting and sampling never copy the buffer. This is the only file that imports flashbax, and only when a
+buffer is made, so that on-policy runs start faster.
 """
 
 from collections.abc import Callable
@@ -18,18 +18,18 @@ from shoal.types import Experience, PyTree, Replay, Trajectory
 
 
 class Feed(NamedTuple):
-    """Between roll-out and update, for one seed's environments on one device."""
+    """Functions of the replay buffers of one seed's environments on one device; pass-through without buffers."""
 
     init: Callable[[], PyTree]
-    """An empty feed."""
+    """() -> empty buffers."""
     put: Callable[[PyTree, Trajectory], PyTree]
-    """(feed, trajectory) -> feed that holds it."""
+    """(buffers, trajectory) -> buffers with the trajectory inserted."""
     take: Callable[[PyTree, Trajectory, PRNGKeyArray], Trajectory | Experience]
-    """(feed, newest trajectory, key) -> what ``update`` gets; the key is the same on every device."""
+    """(buffers, newest trajectory, key) -> the argument of ``update``; the key is the same on every device."""
     ready: Callable[[PyTree], Bool[Array, ""]] | None
-    """Whether enough is stored to learn from; None where there is nothing to wait for."""
+    """Whether the buffers hold enough to learn from; None without buffers."""
     num_bytes: int
-    """What is stored when it is full."""
+    """Size of the buffers in bytes."""
 
 
 def make(replay: PyTree, trajectory: PyTree, num_envs: int, shards: int) -> Feed:
@@ -39,11 +39,10 @@ def make(replay: PyTree, trajectory: PyTree, num_envs: int, shards: int) -> Feed
         replay: a :class:`Replay`, or a tuple of them; an empty tuple for an on-policy algorithm.
         trajectory: shapes of a trajectory of T steps in ``num_envs`` environments.
         num_envs: E, on one device.
-        shards: devices over which the environments of a seed are cut.
+        shards: devices over which the environments of a seed are sharded.
 
     Raises:
-        InputError: a batch does not divide over the devices, or the buffer is too small for what shall be drawn from
-            it.
+        InputError: a batch does not divide over the devices, or the buffer is too small for its sequences.
     """
     structure, buffers = jax.tree.structure(replay, is_leaf=_is_replay), wanted(replay)
     if not buffers:
@@ -83,7 +82,7 @@ def make(replay: PyTree, trajectory: PyTree, num_envs: int, shards: int) -> Feed
 
 
 def several(one: Feed, count: int) -> Feed:
-    """``count`` buffers like ``one``, each with its share of every batch; they are filled from outside."""
+    """``count`` buffers like ``one``, each of which supplies a part of every batch; the caller fills them."""
 
     def take(feeds: list[PyTree], newest: Trajectory, key: PRNGKeyArray) -> Experience:
         keys = jax.random.split(key, count)
@@ -98,7 +97,7 @@ def several(one: Feed, count: int) -> Feed:
 
 
 def updates_before_learning(replay: PyTree, num_envs: int, length: int) -> int:
-    """How many rollouts of a run are stored without an update, because the buffers do not hold enough yet.
+    """Number of rollouts that are stored before the buffers hold enough for the first update.
 
     Args:
         replay: ``Algorithm.replay``.
@@ -109,12 +108,12 @@ def updates_before_learning(replay: PyTree, num_envs: int, length: int) -> int:
 
 
 def _least(one: Replay, num_envs: int) -> int:
-    """Steps of every environment that a buffer holds before it is drawn from."""
+    """Timesteps per environment that a buffer must hold before it is sampled."""
     return max(one.length, -(-one.warm_up // num_envs))
 
 
 def wanted(replay: PyTree) -> list[Replay]:
-    """The buffers that ``Algorithm.replay`` asks for."""
+    """The :class:`Replay` leaves of ``Algorithm.replay``."""
     return jax.tree.leaves(replay, is_leaf=_is_replay)
 
 
@@ -123,13 +122,13 @@ def _is_replay(node: Any) -> bool:
 
 
 def _timestep(one: Replay, trajectory: PyTree) -> PyTree:
-    """What is stored of one timestep of one environment, as zeros."""
+    """One stored timestep of one environment, filled with zeros."""
     kept = jax.eval_shape(one.keep, trajectory)
     return jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), kept)
 
 
 def _ring(one: Replay, num_envs: int, shards: int, length: int) -> Any:
-    """A flashbax buffer whose time axis holds whole roll-outs, so that sequences stay where episodes began."""
+    """A flashbax buffer whose time axis is a multiple of the rollout length, so that sequences stay aligned."""
     import flashbax
 
     if one.batch % shards:
@@ -139,13 +138,13 @@ def _ring(one: Replay, num_envs: int, shards: int, length: int) -> Any:
     if per_env < needed:
         least = -(-needed // length) * length * num_envs * shards
         raise InputError(
-            f"buffer_size {one.capacity} is too small for {num_envs * shards} environments with roll-outs of {length} "
+            f"buffer_size {one.capacity} is too small for {num_envs * shards} environments with rollouts of {length} "
             f"and sequences of {one.length} steps; it takes {least}."
         )
     warm_up = _least(one, num_envs * shards)
     if warm_up > per_env:
         raise InputError(
-            f"learning_starts {one.warm_up} exceeds what the replay buffer holds, {one.capacity} timesteps."
+            f"learning_starts {one.warm_up} exceeds the capacity of the replay buffer, {one.capacity} timesteps."
         )
     return flashbax.make_trajectory_buffer(
         add_batch_size=num_envs,

@@ -1,4 +1,4 @@
-"""The program of environments that worker processes step: a Python loop around the compiled update."""
+"""The training program of host environments: a Python loop around the compiled update."""
 
 import itertools
 from collections.abc import Callable
@@ -16,20 +16,20 @@ from shoal.game import HostEnvironment, blank
 from shoal.notices import Warn
 from shoal.rollouts.pool import sendable
 from shoal.rollouts.ray_library import actors, library
-from shoal.rollouts.recording import Width, visible
+from shoal.rollouts.recording import Parallelism, visible
 from shoal.training import feed as feeds
-from shoal.training import learning
+from shoal.training import updates
+from shoal.training.collectors import ProcessCollector, RayCollector
 from shoal.training.feed import Feed
-from shoal.training.learning import TrainState
 from shoal.training.program import Program
 from shoal.training.settings import Settings
 from shoal.training.sharding import SEED_SHARDS, Layout
-from shoal.training.sources import Cluster, Processes
 from shoal.training.stopping import call, ready, wait
+from shoal.training.updates import TrainState
 from shoal.types import Algorithm, Learner, PyTree, Step, Trajectory
 
 MOST = 65_536
-"""Environments of all seeds that may be Python objects."""
+"""Largest number of host environments, over all seeds."""
 
 
 def compile_program(
@@ -40,36 +40,36 @@ def compile_program(
     warn: Warn,
     remake: Callable[[], Algorithm],
 ) -> Program:
-    """A call is one update, so that what a fault interrupts is one roll-out.
+    """The program of host environments; each call makes one update, so that a fault loses at most one rollout.
 
-    Where environments stand in their episodes cannot be saved: a resumed run has all that was learned, and begins new
-    episodes. ``remake`` gives the algorithm anew, in the process of an actor.
+    The environments' states cannot be saved: a resumed run keeps the learner and buffers, and starts new episodes.
+    ``remake`` builds the algorithm again in the process of a Ray actor.
 
     Raises:
-        InputError: the environments cannot be stepped as asked.
+        InputError: there are too many environments, they cannot be sent to worker processes, or Ray is missing.
     """
     objects = settings.seeds * settings.num_envs
     if objects > MOST:
         raise InputError(f"{objects} environments would be Python objects, and there can be {MOST}; lower num_envs.")
     if settings.workers == "ray":
         library()
-        actors(Width(settings.seeds, settings.num_envs, settings.num_workers))
+        actors(Parallelism(settings.seeds, settings.num_envs, settings.num_workers))
     elif settings.num_workers != 0:
         sendable(env)
     feed, put = _feed(env, algorithm, layout, settings)
-    digest = learning.make(algorithm, feed, layout)
-    held: list[Processes | Cluster] = []
+    update_seeds = updates.make(algorithm, feed, layout)
+    collectors: list[ProcessCollector | RayCollector] = []
 
     def init_one(key: Array) -> TrainState:
         key_learner, key_rollout, key = jax.random.split(key, 3)
-        return learning.strong(TrainState(algorithm.init(key_learner), key_rollout, feed.init(), key))
+        return updates.strong(TrainState(algorithm.init(key_learner), key_rollout, feed.init(), key))
 
     def learn(state: TrainState, trajectory: Trajectory, key: Array, key_update: Array) -> tuple[TrainState, Any]:
-        learner, fed, metrics = digest(state.learner, state.feed, trajectory, key_update)
+        learner, fed, metrics = update_seeds(state.learner, state.feed, trajectory, key_update)
         return TrainState(learner, state.rollout, fed, key), metrics
 
     shard = partial(jax.shard_map, mesh=layout.mesh, check_vma=False)
-    state_spec = learning.state_specs(layout, jax.eval_shape(feed.init))._replace(rollout=layout.learner)
+    state_spec = updates.state_specs(layout, jax.eval_shape(feed.init))._replace(rollout=layout.learner)
     rows = P(SEED_SHARDS, None, DEVICES)
     trajectory_spec = Trajectory(rows, rows, rows, rows, layout.rollout)  # type: ignore[arg-type]
     init = shard(jax.vmap(init_one), in_specs=layout.learner, out_specs=state_spec)
@@ -84,10 +84,10 @@ def compile_program(
 
     def start(state: TrainState) -> Callable[[TrainState, np.int32], tuple[TrainState, Any]]:
         if settings.workers == "ray":
-            source: Processes | Cluster = Cluster(env, algorithm, settings, warn, remake)
+            collector: ProcessCollector | RayCollector = RayCollector(env, algorithm, settings, warn, remake)
         else:
-            source = Processes(env, algorithm, settings, warn)
-        held.append(source)
+            collector = ProcessCollector(env, algorithm, settings, warn)
+        collectors.append(collector)
         shapes = trajectory_shape(env, algorithm, settings.num_envs, settings, settings.seeds)
         key = _shape(layout.named(layout.learner), state.key)
         placed = jax.tree.map(
@@ -99,12 +99,12 @@ def compile_program(
         compiled = wait(jitted.lower(state, placed, key, key).compile)
         begun = int(np.asarray(state.learner.updates).max())
         first = jax.device_put(state.rollout, jax.devices()[0])
-        source.init(first if begun == 0 else jax.vmap(lambda key: jax.random.fold_in(key, begun))(first))
+        collector.init(first if begun == 0 else jax.vmap(lambda key: jax.random.fold_in(key, begun))(first))
         versions = itertools.count(begun)
 
         def advance(state: TrainState, n: np.int32) -> tuple[TrainState, Any]:
             key, key_rollout, key_update = split(state.key)
-            made = source.collect(state.learner, next(versions), jax.device_put(key_rollout, jax.devices()[0]))
+            made = collector.collect(state.learner, next(versions), jax.device_put(key_rollout, jax.devices()[0]))
             for slot, part in made.parts:
                 state.feed[slot] = put(state.feed[slot], part)
             keys = jax.device_put((key, key_update), layout.named(layout.learner))
@@ -114,13 +114,14 @@ def compile_program(
         return advance
 
     def play(learner: Learner, key: Array, episodes: int, greedy: bool) -> tuple[np.ndarray, ...] | None:
-        return held[0].play(learner, key, episodes, greedy) if held and isinstance(held[0], Processes) else None
+        first = collectors[0] if collectors else None
+        return first.play(learner, key, episodes, greedy) if isinstance(first, ProcessCollector) else None
 
     def template() -> TrainState:
         return jax.eval_shape(init, jax.random.split(jax.random.key(0), settings.seeds))
 
     def close() -> None:
-        for one in held:
+        for one in collectors:
             one.close()
 
     return Program(
@@ -137,15 +138,15 @@ def compile_program(
 def _feed(
     env: HostEnvironment, algorithm: Algorithm, layout: Layout, settings: Settings
 ) -> tuple[Feed, Callable[[Any, Trajectory], Any]]:
-    """The feed, and what puts one actor's chunk of every seed into that actor's own buffer.
+    """The feed, and a function that inserts one actor's chunk (all seeds) into that actor's buffer.
 
-    Actors that do not wait for each other each have a buffer, since sequences must not run from one's environments into
+    Asynchronous actors have one buffer each, since a sequence must not run from one actor's environments into
     another's.
     """
     if settings.workers != "ray" or not jax.tree.leaves(algorithm.replay):
         shape = trajectory_shape(env, algorithm, layout.num_envs, settings)
         return feeds.make(algorithm.replay, shape, layout.num_envs, layout.mesh.shape[DEVICES]), lambda fed, _: fed
-    parts = actors(Width(settings.seeds, settings.num_envs, settings.num_workers))
+    parts = actors(Parallelism(settings.seeds, settings.num_envs, settings.num_workers))
     size = settings.num_envs // parts
     one = feeds.make(algorithm.replay, trajectory_shape(env, algorithm, size, settings), size, parts)
     return feeds.several(one, parts), jax.jit(jax.vmap(one.put), donate_argnums=0)
@@ -163,7 +164,7 @@ def _put(trajectory: Trajectory, specs: Trajectory, layout: Layout) -> Trajector
 def trajectory_shape(
     env: HostEnvironment, algorithm: Algorithm, num_envs: int, settings: Settings, *seeds: int
 ) -> PyTree:
-    """The shapes of a roll-out; leaves [*seeds, T, E, ...]."""
+    """Shapes of a rollout; leaves [*seeds, T, E, ...]."""
 
     def acted(key: Array, step: Step) -> tuple[PyTree, Array, dict[str, Array]]:
         return algorithm.act(algorithm.init(key), algorithm.initial_carry(num_envs), step, key, False)

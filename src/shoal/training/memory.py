@@ -1,4 +1,4 @@
-"""What a run takes of memory and what there is: said, and refused, before anything is allocated."""
+"""Estimates of a run's memory, and checks against the free memory before anything is allocated."""
 
 import math
 from pathlib import Path
@@ -13,15 +13,15 @@ from shoal.errors import InputError
 from shoal.types import Box, EnvSpec, PyTree
 
 SHARE = 0.8
-"""Most of an accelerator's free memory that replay buffers may take: roll-outs and gradients need the rest."""
+"""Largest share of an accelerator's free memory for replay buffers; rollouts and gradients need the rest."""
 
 COPIES = 1
-"""How often the computer's own memory holds the buffers once more while a checkpoint is written or read: leaf by leaf,
-but the writer needs nearly twice the size of each, and the largest ones make up most of a buffer."""
+"""Copies of the buffers in host memory while a checkpoint is written or read. Leaves are written one by one, but the
+writer needs nearly twice the size of a leaf, and a few leaves make up most of a buffer."""
 
 
 def free(device: Any) -> int | None:
-    """Bytes that are free where ``device`` keeps its arrays; None where nobody says."""
+    """Free bytes of the memory of ``device``; None if unknown."""
     if device.platform == "cpu":
         try:
             lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
@@ -33,13 +33,13 @@ def free(device: Any) -> int | None:
 
 
 def num_bytes(tree: PyTree) -> int:
-    """Bytes of all arrays, given by their shapes; keys of random numbers are left out."""
+    """Bytes of all arrays, from their shapes; PRNG keys are left out."""
     leaves = [x for x in jax.tree.leaves(tree) if not jnp.issubdtype(x.dtype, jax.dtypes.extended)]
     return sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)
 
 
 def timestep_bytes(spec: EnvSpec) -> int:
-    """The least bytes of one environment's step in a trajectory: what was seen before and after, and the actions."""
+    """Lower bound on the bytes of one environment's timestep in a trajectory: step, outcome and actions."""
     n, a = spec.num_agents, spec.action.width
     step = 4 * (n * spec.obs_dim + spec.state_dim + 2 * n) + n * (a + 1)
     return 2 * step + 4 * n * (a if isinstance(spec.action, Box) else 1)
@@ -48,19 +48,19 @@ def timestep_bytes(spec: EnvSpec) -> int:
 def check_run(
     spec: EnvSpec, learner: PyTree, seeds: int, num_envs: int, length: int, drawn: int, devices: np.ndarray
 ) -> None:
-    """Refuse parameters, roll-outs, or samples from a replay buffer that cannot be held.
+    """Check that parameters, rollouts, and samples from a replay buffer each fit in memory.
 
     Args:
-        spec: the environment.
-        learner: the shapes of all seeds' learners; each device of a seed holds a copy.
+        spec: the environment's.
+        learner: shapes of all seeds' learners; each device of a seed holds a copy.
         seeds: S.
         num_envs: E of each seed, on all devices together.
         length: T.
-        drawn: timesteps that are drawn from the replay buffers for one update of one seed.
-        devices: [seed shards, environment shards] those that the run uses; CPU devices share one memory.
+        drawn: timesteps sampled from the replay buffers for one update of one seed.
+        devices: [seed shards, environment shards], the run's devices; CPU devices share one memory.
 
     Raises:
-        InputError: one of them takes more than all memory that is free.
+        InputError: one of them exceeds the free memory.
     """
     there = free(devices.flat[0])
     shared = devices.flat[0].platform == "cpu"
@@ -73,7 +73,7 @@ def check_run(
     )
     rolled = seeds * num_envs * length * timestep_bytes(spec) // (1 if shared else devices.size)
     _refuse(
-        f"Roll-outs of {text(seeds * num_envs)} environments over {text(length)} steps",
+        f"Rollouts of {text(seeds * num_envs)} environments over {text(length)} steps",
         rolled,
         there,
         "num_envs, rollout_length or seeds",
@@ -83,17 +83,17 @@ def check_run(
 
 
 def check_episodes(spec: EnvSpec, seeds: int, episodes: int, length: int, name: str) -> None:
-    """Refuse to play more episodes side by side than can be held.
+    """Check that episodes played in parallel fit in memory.
 
     Args:
-        spec: the environment.
+        spec: the environment's.
         seeds: S.
-        episodes: of each seed.
-        length: steps of the longest.
-        name: the option that gives their number.
+        episodes: episodes per seed.
+        length: steps of the longest episode.
+        name: the option that sets their number, for the message.
 
     Raises:
-        InputError: they take more than all memory that is free.
+        InputError: they exceed the free memory.
     """
     what = f"{text(seeds * episodes)} episodes of up to {text(length)} steps"
     _refuse(what, seeds * episodes * length * timestep_bytes(spec), free(jax.devices()[0]), name)
@@ -105,17 +105,17 @@ def _refuse(what: str, needed: int, there: int | None, lower: str) -> None:
 
 
 def check(per_device: int, devices: np.ndarray, timesteps: int, seeds: int) -> str:
-    """One sentence on the memory that replay takes.
+    """Check that the replay buffers fit in memory; returns one sentence on their size.
 
     Args:
         per_device: bytes on each device.
-        devices: those that the run uses, an array of any shape; CPU devices share one memory.
+        devices: the run's devices, an array of any shape; CPU devices share one memory.
         timesteps: capacity of one seed's buffer.
-        seeds: how many buffers there are.
+        seeds: number of buffers.
 
     Raises:
-        InputError: it is more than :data:`SHARE` of what is free on an accelerator, or the computer's own memory
-            cannot hold the buffers that lie there and :data:`COPIES` more of each, which a checkpoint needs.
+        InputError: the buffers exceed :data:`SHARE` of an accelerator's free memory, or host memory cannot hold its
+            buffers and the :data:`COPIES` of all buffers that a checkpoint needs.
     """
     shared, total = devices.flat[0].platform == "cpu", per_device * devices.size
     needed, there = total if shared else per_device, free(devices.flat[0])
@@ -132,12 +132,12 @@ def check(per_device: int, devices: np.ndarray, timesteps: int, seeds: int) -> s
             f"{of} of {timesteps:,} timesteps would take {_size(needed)}{where}, and a checkpoint {_size(saving)} of "
             f"the computer's memory while it is written, of which {_size(host)} are free; lower buffer_size or seeds."
         )
-    said = "" if there is None else f" of {_size(there)} free"
-    return f"{of} of {timesteps:,} timesteps {'take' if seeds > 1 else 'takes'} {_size(needed)}{said}{where}."
+    free_text = "" if there is None else f" of {_size(there)} free"
+    return f"{of} of {timesteps:,} timesteps {'take' if seeds > 1 else 'takes'} {_size(needed)}{free_text}{where}."
 
 
 def _size(count: int) -> str:
-    """Bytes as a reader takes them in."""
+    """Bytes with a decimal unit, for example ``1.5 GB``."""
     for unit, size in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""Experience before training: for algorithms that decide something by it before their parameters have a shape."""
+"""Experience collected before training, for algorithms that choose the structure of their networks from it."""
 
 from contextlib import closing
 from types import ModuleType
@@ -12,26 +12,26 @@ from shoal.composing.preparation import Decision
 from shoal.game import HostEnvironment
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Width
+from shoal.rollouts.recording import Parallelism
 from shoal.training.stopping import call
 from shoal.types import Algorithm, AnyEnvironment, Learner, Scale, Trajectory
 
 ENVS = 64
-"""Environments side by side: many short roll-outs say more of the starts than few long ones."""
+"""Parallel environments; many short rollouts cover more initial states than a few long ones."""
 STAGE = 0x5E95
-"""Folded into the run's first seed, so that training draws other numbers than preparation."""
+"""Folded into the run's first seed, so that preparation and training use different random numbers."""
 
 
 def decide(
     module: ModuleType, env: AnyEnvironment, config: Any, scale: Scale, seed: int, num_workers: int | None = None
 ) -> Decision | None:
-    """Let an algorithm decide what it leaves open until it has seen the environment; None where it leaves nothing open.
+    """Run an algorithm's preparation on experience of initial policies; None if it has none.
 
-    The experience is that of initial policies, drawn from ``seed`` alone: all seeds of a run share the decision, since
-    they are trained in one program, and it does not depend on the devices.
+    The experience depends only on ``seed``, not on the devices. All seeds of a run share the decision, since they are
+    trained in one program.
 
     Raises:
-        InputError: an option is out of range, before anything compiles.
+        InputError: an option is out of range; raised before compilation.
     """
     prepare = getattr(module, "prepare", None)
     preparation = prepare(env.spec, config, scale) if prepare else None
@@ -45,10 +45,10 @@ def decide(
 def collect(
     env: AnyEnvironment, algorithm: Algorithm, length: int, key: Array, num_workers: int | None = None
 ) -> Trajectory:
-    """``length`` steps of freshly initialised policies in each of :data:`ENVS` environments."""
+    """A trajectory of ``length`` steps of newly initialised policies in :data:`ENVS` environments."""
     if isinstance(env, HostEnvironment):
         learner, key_reset, key_play = _stages(algorithm, key)
-        with closing(HostRollout(env, algorithm.initial_carry, Width(1, ENVS, num_workers), length)) as hosted:
+        with closing(HostRollout(env, algorithm.initial_carry, Parallelism(1, ENVS, num_workers), length)) as hosted:
             hosted.init(key_reset[None])
             many = jax.tree.map(lambda x: x[None], learner)
             return jax.tree.map(lambda x: jnp.asarray(x[0]), hosted.collect(algorithm.act, many, key_play[None])[0])

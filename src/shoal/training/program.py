@@ -1,4 +1,4 @@
-"""The compiled program: many updates of many seeds on many devices, one call."""
+"""The compiled training program: one call makes many updates of all seeds on all devices."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,46 +12,46 @@ from jaxtyping import Array, Key
 from shoal.equations.reduce import DEVICES, total
 from shoal.rollouts import fused
 from shoal.training import feed as feeds
-from shoal.training import learning
-from shoal.training.learning import TrainState
+from shoal.training import updates
 from shoal.training.sharding import Layout
 from shoal.training.stopping import call, wait
+from shoal.training.updates import TrainState
 from shoal.types import Algorithm, Environment, EpisodeStats, PyTree, Trajectory
 
 
 class Program(NamedTuple):
-    """What training calls."""
+    """The functions that the trainer calls."""
 
     init: Callable[[Key[Array, " S"]], TrainState]
     start: Callable[[TrainState], Callable[[TrainState, np.int32], tuple[TrainState, Any]]]
-    """Compile, and begin from this state: gives (state, n) -> (state after n updates, rows), where row i < n of a leaf
-    [capacity, S, ...] is update i's."""
+    """Compile for this state: returns (state, n) -> (state after n updates, rows), where row i < n of a leaf
+    [capacity, S, ...] holds the metrics of update i."""
     template: Callable[[], TrainState]
-    """The state's shapes, without computing it."""
+    """Shapes of the state, without computing it."""
     capacity: int
     """The largest n."""
     replay_bytes: int
-    """What the replay buffers of all seeds hold on one device when they are full."""
+    """Bytes of the replay buffers of all seeds on one device."""
     play: Any = None
-    """(learner, key, episodes, greedy) -> returns, lengths and metrics of whole episodes, where rollouts hold worker
-    processes; None, or a result of None, where they do not."""
+    """(learner, key, episodes, greedy) -> returns, lengths and metrics of whole episodes in the worker processes of
+    training; None, or a result of None, without such processes."""
     close: Callable[[], None] = lambda: None
-    """End what it holds."""
+    """Stop worker processes and actors."""
 
 
 def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, length: int, capacity: int) -> Program:
-    """Fuse environment, policy and update; ``length`` is T, and a call's number of updates is chosen at run time."""
+    """Compile environment, policy and update together; ``length`` is T, and n is a run-time argument."""
     rollout = fused.make(env, layout.num_envs, length)
     shards = layout.mesh.shape[DEVICES]
     feed = feeds.make(algorithm.replay, trajectory_shape(algorithm, rollout, layout.num_envs), layout.num_envs, shards)
-    digest = learning.make(algorithm, feed, layout)
+    update_seeds = updates.make(algorithm, feed, layout)
 
     def init_one(key: Array) -> TrainState:
         key_learner, key_rollout, key = jax.random.split(key, 3)
         key_rollout = jax.random.fold_in(key_rollout, jax.lax.axis_index(DEVICES))
         carry = algorithm.initial_carry(layout.num_envs)
         state = TrainState(algorithm.init(key_learner), rollout.init(key_rollout, carry), feed.init(), key)
-        return learning.strong(state)
+        return updates.strong(state)
 
     def collect(state: TrainState) -> tuple[TrainState, Trajectory, EpisodeStats, Array]:
         key, key_rollout, key_update = jax.random.split(state.key, 3)
@@ -61,7 +61,7 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
 
     def every_seed(state: TrainState) -> tuple[TrainState, Any]:
         state, trajectory, stats, keys = jax.vmap(collect, axis_name=fused.SEEDS)(state)
-        learner, fed, metrics = digest(state.learner, state.feed, trajectory, keys)
+        learner, fed, metrics = update_seeds(state.learner, state.feed, trajectory, keys)
         return state._replace(learner=learner, feed=fed), (metrics, total(stats))
 
     def advance(state: TrainState, n: Array) -> tuple[TrainState, Any]:
@@ -75,9 +75,9 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
 
         return jax.lax.fori_loop(0, n, body, (state, rows))
 
-    # check_vma off: what is equal on all shards is known to us (see equations/reduce.py), not provable to JAX.
+    # check_vma is off: JAX cannot prove which values are equal on all shards (see equations/reduce.py).
     shard = partial(jax.shard_map, mesh=layout.mesh, check_vma=False)
-    state_spec = learning.state_specs(layout, jax.eval_shape(feed.init))
+    state_spec = updates.state_specs(layout, jax.eval_shape(feed.init))
     init = shard(jax.vmap(init_one), in_specs=layout.learner, out_specs=state_spec)
     many = shard(advance, in_specs=(state_spec, jax.P()), out_specs=(state_spec, layout.rows))
 
@@ -85,7 +85,7 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
         seeds = layout.mesh.shape["seed_shards"] * layout.seeds
         return jax.eval_shape(init, jax.random.split(jax.random.key(0), seeds))
 
-    # Named, since arrays without elements would otherwise leave the program with another sharding than they came with.
+    # Explicit output shardings, since empty arrays would otherwise leave with another sharding than they entered with.
     named = jax.tree.map(layout.named, state_spec), layout.named(layout.rows)
     jitted = jax.jit(many, donate_argnums=0, out_shardings=named)
     return Program(
@@ -98,7 +98,7 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
 
 
 def trajectory_shape(algorithm: Algorithm, rollout: fused.Rollout, num_envs: int) -> PyTree:
-    """The shapes of a roll-out; an empty tuple for an on-policy algorithm, whose feed needs none."""
+    """Shapes of a rollout; an empty tuple for an on-policy algorithm, whose feed needs none."""
 
     def roll(key: Array) -> Trajectory:
         state = rollout.init(key, algorithm.initial_carry(num_envs))

@@ -1,4 +1,4 @@
-"""What a run tells the user on standard error: the live line, notes, and warnings."""
+"""Progress of a run on standard error: the progress line, notes, and warnings."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ def clock(seconds: Seconds | int) -> str:
 class Progress:
     """Rewrites one line on a terminal; elsewhere prints a line every ``quiet`` seconds.
 
-    Where it is not shown (``--no-progress``), the live line and notes are hidden; warnings are printed in any case.
+    With ``shown`` False (``--no-progress``), the progress line and notes are hidden; warnings are always printed.
     """
 
     def __init__(self, total_steps: int, seeds: int, shown: bool, quiet: Seconds = 15.0):
@@ -40,8 +40,8 @@ class Progress:
     def update(
         self, step: int, score: float | None, speed: float, metrics: Mapping[str, float] = MappingProxyType({})
     ) -> None:
-        """Show ``step`` env steps per seed done, the mean score of late, ``won`` or else the first of the episodes'
-        ``metrics``, and ``speed`` env steps/s over all seeds."""
+        """Show ``step`` (environment steps per seed so far), the latest mean score, ``won`` or else the first of
+        ``metrics``, and ``speed`` (environment steps per second over all seeds)."""
         now = time.monotonic()
         self.score = self.score if score is None else score
         self.metrics.update(metrics)
@@ -49,34 +49,34 @@ class Progress:
             return
         self.printed = now
         left = (self.total - step) * self.seeds / max(speed, 1e-9)
-        told = "–" if self.score is None else f"{self.score:.2f}"
+        score_text = "–" if self.score is None else f"{self.score:.2f}"
         name = "won" if "won" in self.metrics else next(iter(self.metrics), "")
         metric = f" · {metric_text(name, self.metrics[name])}" if name else ""
         per_seed = f" × {self.seeds} seeds" if self.seeds > 1 else ""
         line = (
             f"{readable(step)}/{readable(self.total)} steps{per_seed} · {readable(speed)} steps/s · "
-            f"return {told}{metric} · {clock(left)} left"
+            f"return {score_text}{metric} · {clock(left)} left"
         )
         end = "" if self.terminal else "\n"
         notices.write(f"\r\033[K{line}{end}" if self.terminal else line + end)
 
     def say(self, sentence: str) -> None:
-        """Print a note above the line: something that an undisturbed run says as well."""
+        """Print a note above the progress line; hidden where progress is hidden."""
         if self.shown:
             self.warn(sentence)
 
     def warn(self, sentence: str) -> None:
-        """Print a warning above the line, also where progress is hidden."""
+        """Print a warning above the progress line, also where progress is hidden."""
         notices.warn(("\r\033[K" if self.shown and self.terminal else "") + sentence)
 
     def tell(self, notes: Sequence[str], warnings: Sequence[str]) -> None:
-        """Print what there is to say before a run begins."""
+        """Print the notes and warnings of a run that starts."""
         for sentence in notes:
             self.say(sentence)
         for sentence in warnings:
             self.warn(sentence)
 
     def close(self) -> None:
-        """End the line."""
+        """End the progress line."""
         if self.shown and self.terminal:
             notices.write("\n")

@@ -1,4 +1,4 @@
-"""The size of a run: everything the user chooses that no algorithm may know."""
+"""The settings of a run that do not belong to an algorithm."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -14,68 +14,68 @@ CHANGEABLE = frozenset(
     {"steps", "devices", "checkpoint_seconds", "keep", "eval_episodes", "tensorboard"}
     | {"workers", "num_workers", "worker_timeout", "address"}
 )
-"""Settings that may change when a run is resumed; anything else would make it another run."""
+"""Settings that may change when a run is resumed."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How long, how wide and how often; each field is a flag of ``shoal train``."""
+    """Settings of a run; each field is a flag of ``shoal train``."""
 
     steps: Annotated[float, Bounds(least=1, most=1e15)] = STEPS
-    """Environment steps per seed; rounded up to whole updates."""
+    """Environment steps per seed, rounded up to whole updates."""
     seeds: Annotated[int, Bounds(least=1, most=65_536)] = 1
-    """Independent runs trained at once in one program."""
+    """Independent runs trained in parallel in one program."""
     seed: Annotated[int, Bounds(least=0, most=LARGEST_INT)] = 0
     """The first seed; the others follow."""
     num_envs: Annotated[int, Bounds(least=1, most=10_000_000)] = 16
-    """Environments per seed that are stepped side by side (E)."""
+    """Parallel environments per seed (E)."""
     rollout_length: Count = 128
     """Steps of each environment between two updates (T)."""
     devices: Annotated[int, Bounds(least=1, most=65_536)] | None = None
     """Local devices to use; None for all. Seeds are spread over them first, then environments."""
     workers: Literal["processes", "ray"] = "processes"
-    """What steps environments that are Python objects: processes of this machine, or actors of a Ray cluster."""
+    """What steps host environments: processes of this machine, or actors of a Ray cluster."""
     num_workers: Annotated[int, Bounds(least=0, most=1024)] | None = None
-    """How many of them; None for one per core. 0 steps in the training process, which is slower and easier to debug."""
+    """Number of workers; None for one per core. 0 steps in the training process: slower, but easier to debug."""
     worker_timeout: Positive = 60.0
-    """Seconds of silence after which a worker is taken to hang, and is started again."""
+    """Seconds without an answer after which a worker counts as hung and is restarted."""
     address: str | None = None
-    """The Ray cluster's address; None for a local one, which starts by itself."""
+    """Address of the Ray cluster; None starts a local one."""
     normalise_rewards: bool = False
     """Learn from rewards divided by the running standard deviation of the discounted return (Engstrom et al. 2020);
     reported returns stay as they are."""
     reward_clip: Positive = 10.0
-    """Largest size of a normalised reward. Engstrom et al. 2020: 10."""
+    """Normalised rewards are clipped to ± this value. Engstrom et al. 2020: 10."""
     wrapping: Wrapping = field(default_factory=Wrapping)
-    """What is changed of the environment."""
+    """Wrappers of the environment."""
     rows: Count = 500
-    """Rows of metrics that a whole run writes; each is a mean over the updates since the last."""
+    """Rows of metrics that a run logs; each is a mean over the updates since the previous row."""
     checkpoint_seconds: Annotated[float, Bounds(least=0, most=1e9)] = 30.0
     """Wall time between checkpoints; the first and the last state are always saved."""
     keep: Count = 3
-    """Newest checkpoints that stay on the disk."""
+    """Number of checkpoints to keep, the newest ones."""
     eval_episodes: Annotated[int, Bounds(least=0, most=1_000_000)] | None = None
-    """Greedy episodes per seed that judge the finished run; 0 for none, None for 256 on the device and 32 elsewhere."""
+    """Greedy episodes per seed of the final evaluation; 0 for none, None for 256 on the device and 32 on the host."""
     tensorboard: bool = True
-    """Write TensorBoard events beside metrics.jsonl."""
+    """Also write TensorBoard events."""
 
     def check(self) -> None:
-        """Refuse sizes out of their bounds.
+        """Check the bounds of all fields.
 
         Raises:
             InputError: a field is out of range.
         """
         check(self)
         if self.seed + self.seeds - 1 > LARGEST_INT:
-            raise InputError(f"{self.seeds} seeds from {self.seed} on pass the largest seed, {LARGEST_INT}.")
+            raise InputError(f"{self.seeds} seeds from {self.seed} on exceed the largest seed, {LARGEST_INT}.")
         if self.num_updates > LARGEST_INT:
             raise InputError(
                 f"{text(self.steps)} steps would be {self.num_updates} updates, and there can be {LARGEST_INT}; lower "
                 f"steps, or raise num_envs or rollout_length."
             )
 
-    def judged_by(self, env: AnyEnvironment) -> int:
-        """Episodes per seed that judge a run in ``env``."""
+    def evaluation_episodes(self, env: AnyEnvironment) -> int:
+        """Episodes per seed of the final evaluation in ``env``."""
         if self.eval_episodes is not None:
             return self.eval_episodes
         return 32 if isinstance(env, HostEnvironment) else 256

@@ -1,4 +1,4 @@
-"""Where the work goes: seeds over devices first, since they never talk; then environments over what is left."""
+"""Layout over devices: first seeds, which need no communication, then the environments of each seed."""
 
 import math
 import os
@@ -16,7 +16,7 @@ SEED_SHARDS = "seed_shards"
 
 @dataclass(frozen=True)
 class Layout:
-    """A mesh of seed shards × environment shards, and how arrays lie on it."""
+    """A mesh of seed shards × environment shards, and the sharding of arrays on it."""
 
     mesh: Mesh
     seeds: int
@@ -40,11 +40,11 @@ class Layout:
         return P(None, SEED_SHARDS)
 
     def named(self, spec: P) -> NamedSharding:
-        """The sharding that puts a whole array in its place."""
+        """``spec`` as a sharding on this mesh."""
         return NamedSharding(self.mesh, spec)
 
     def check_same(self, shards: dict[str, int]) -> None:
-        """Refuse to go on with a run that was laid over another mesh, of this shape.
+        """Check that a run was trained on a mesh of the same shape, given as ``shards``.
 
         Raises:
             InputError: the shapes differ.
@@ -60,9 +60,9 @@ class Layout:
 
 
 def one_device_per_core() -> None:
-    """On a CPU, give XLA one device per core: two cores halve E faster than XLA's threads share one small product.
+    """On a CPU, give XLA one device per core: sharding environments is faster than threads within small products.
 
-    Does nothing once JAX has started its devices, or where the user has set their number.
+    Does nothing if JAX has started its devices, or if the user has set their number.
     """
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
@@ -71,15 +71,15 @@ def one_device_per_core() -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         jax.config.update("jax_num_cpu_devices", cores)
-    except RuntimeError:  # already started: use what there is
+    except RuntimeError:  # already started
         return
 
 
 def plan(seeds: int, num_envs: int, devices: int | None) -> Layout:
-    """Lay a run over the local devices.
+    """The layout of a run over the local devices.
 
     Raises:
-        InputError: there are fewer devices than asked for, or E does not divide over them.
+        InputError: there are fewer devices than requested, or E does not divide over them.
     """
     local = jax.local_devices()
     if devices is not None and devices > len(local):
@@ -87,7 +87,7 @@ def plan(seeds: int, num_envs: int, devices: int | None) -> Layout:
     count = devices or len(local)
     seed_shards = math.gcd(seeds, count)
     env_shards = count // seed_shards
-    if devices is None:  # an odd E uses fewer devices rather than none
+    if devices is None:  # use fewer devices if E does not divide over them
         env_shards = math.gcd(env_shards, num_envs)
     if num_envs % env_shards:
         raise InputError(f"num_envs {num_envs} does not divide over {env_shards} devices.")

@@ -1,4 +1,4 @@
-"""What asks a run to end: Ctrl-C, SIGTERM and SIGHUP, also while compiled code is computing or compiling."""
+"""Stop a run on Ctrl-C, SIGTERM and SIGHUP, also while JAX computes or compiles."""
 
 import queue
 import signal
@@ -15,15 +15,15 @@ from shoal.types import PyTree
 T = TypeVar("T")
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-"""The last one is sent when the terminal is closed; under ``nohup`` it is ignored, and stays so."""
+"""SIGHUP is sent when the terminal is closed; where it is ignored (``nohup``) it stays ignored."""
 
 
 class Stopped(KeyboardInterrupt):
-    """The run was asked to end where all that it has learned is saved already."""
+    """The run was asked to stop at a point where everything is saved."""
 
 
 class Stop:
-    """Listens for signals. The first one asks the run to end; Ctrl-C after that ends it at once."""
+    """Handles signals: the first one asks the run to stop; a Ctrl-C after it raises KeyboardInterrupt."""
 
     def __init__(self, warn: Warn):
         self.warn = warn
@@ -32,7 +32,7 @@ class Stop:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Handle signals. Outside of the main thread, which alone can do so, nothing changes."""
+        """Handle signals inside the block. Has no effect outside the main thread, which alone can handle signals."""
         global _listening
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -49,9 +49,9 @@ class Stop:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Here nothing can be lost: what :func:`wait` waits for is left to itself, and :class:`Stopped` is raised.
+        """Inside the block nothing unsaved can be lost: :func:`wait` stops waiting and raises :class:`Stopped`.
 
-        A handler could raise it anywhere, but there it might be swallowed or break what is being imported.
+        The signal handler does not raise it itself, since that could interrupt an import or be swallowed.
         """
         self._at_once = True
         try:
@@ -61,14 +61,14 @@ class Stop:
             self._at_once = False
 
     def leave(self) -> None:
-        """Raise :class:`Stopped` where the run is asked to end and nothing can be lost."""
+        """Raise :class:`Stopped` if the run is asked to stop inside :meth:`at_once`."""
         if self.asked and self._at_once:
             raise Stopped
 
     def _ask(self, number: int, frame: object) -> None:
         if self.asked and number == signal.SIGINT:
             raise KeyboardInterrupt
-        if self.asked:  # a closed terminal and a scheduler may both send several
+        if self.asked:  # terminals and schedulers may send several signals
             return
         self.asked = True
         when = "before training goes on" if self._at_once else "after this call"
@@ -78,8 +78,8 @@ class Stop:
 
 _listening: Stop | None = None
 _woken: queue.SimpleQueue[None] = queue.SimpleQueue()
-"""Receives something where :func:`wait` has to look what happened. An event would not do: a signal handler that sets it
-waits for ever where it interrupts the thread that holds the event's lock."""
+"""Wakes :func:`wait`. Not a ``threading.Event``: a signal handler that sets it deadlocks if it interrupts the thread
+that holds the event's lock."""
 _busy: set[threading.Thread] = set()
 
 
@@ -89,16 +89,16 @@ def _leave() -> None:
 
 
 def busy() -> bool:
-    """Whether something that :func:`wait` did not wait for any more is still going on."""
+    """Whether work that :func:`wait` abandoned is still running."""
     return bool(_busy)
 
 
 def wait(work: Callable[[], T]) -> T:
-    """Do ``work`` in another thread, since signals are only handled where the main thread runs Python code.
+    """Run ``work`` in another thread, since signals are handled only while the main thread executes Python code.
 
     Raises:
-        Stopped: the run was asked to end where nothing can be lost. The work goes on, since nothing can interrupt
-            compiled code, and its result is dropped.
+        Stopped: the run was asked to stop inside :meth:`Stop.at_once`. The work continues, since compiled code cannot
+            be interrupted, and its result is dropped.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
@@ -118,7 +118,7 @@ def wait(work: Callable[[], T]) -> T:
     thread = threading.Thread(target=do, name="compiled code")
     _busy.add(thread)
     thread.start()
-    while not (result or raised):  # not thread.join(), which takes a thread for ended when a handler raises in it
+    while not (result or raised):  # not thread.join(), which marks the thread as ended if a signal handler raises in it
         _woken.get()
         _leave()
     if raised:
@@ -127,17 +127,17 @@ def wait(work: Callable[[], T]) -> T:
 
 
 def ready(tree: PyTree) -> PyTree:
-    """``tree`` when all of it is computed."""
-    leaves = [leaf for leaf in jax.tree.leaves(tree) if hasattr(leaf, "is_ready")]  # random keys have no such method
+    """Wait until all arrays of ``tree`` are computed; returns it."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if hasattr(leaf, "is_ready")]  # PRNG keys have no such method
     if not all(leaf.is_ready() for leaf in leaves):
         wait(lambda: jax.block_until_ready(leaves))
     return tree
 
 
 def call(function: Callable, *arguments: object) -> Any:
-    """What a function made by ``jax.jit`` gives, compiled and computed while signals are handled.
+    """Call a ``jax.jit`` function; signals are handled while it compiles and computes.
 
-    It is traced in the calling thread, whose settings of JAX (``with jax.default_matmul_precision`` …) hold for it.
+    It is traced in the calling thread, so JAX's context managers (``jax.default_matmul_precision`` …) apply.
     """
     compiled = wait(function.lower(*arguments).compile)  # type: ignore[attr-defined]
     return ready(compiled(*arguments))

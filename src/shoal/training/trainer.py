@@ -1,4 +1,4 @@
-"""The only loop: call the compiled program, write what it says, keep what it learned."""
+"""The training loop: call the compiled program, log its metrics, and save checkpoints."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,31 +12,31 @@ from shoal.errors import CheckpointError, GameError, InputError
 from shoal.game import HostEnvironment
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.log import FILE, Log, read
-from shoal.training import feed, hosted, memory, rows
-from shoal.training.learning import TrainState, place
+from shoal.training import feed, hosted, memory, metric_sums
 from shoal.training.program import Program, compile_program
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
 from shoal.training.sharding import Layout
 from shoal.training.stopping import Stop, Stopped, ready
+from shoal.training.updates import TrainState, place
 from shoal.types import Algorithm, AnyEnvironment
 
 CALL_SECONDS = 1.0
-"""Aim of one call's length: long enough to hide its cost, short enough for a live line and a prompt Ctrl-C."""
+"""Target duration of one call: long enough to hide its overhead, short enough for progress and Ctrl-C."""
 
 SAVING = 20.0
-"""Between two checkpoints lies at least so many times what one takes."""
+"""Time between two checkpoints is at least this multiple of the time that writing one takes."""
 
 CAPACITY = 256
-"""Most updates in one call."""
+"""Largest number of updates in one call."""
 
 
 class NonFiniteError(RuntimeError):
-    """A metric is not a number any more. The message names it and the checkpoint that was kept."""
+    """A metric or parameter is NaN or infinite. The message names it and the last good checkpoint."""
 
 
 class Trainer:
-    """Trains one algorithm in one environment, in a run folder; resumes from whatever that folder holds."""
+    """Trains one algorithm in one environment, and writes to a run folder."""
 
     def __init__(
         self,
@@ -50,18 +50,21 @@ class Trainer:
         run: Mapping[str, Any] | None = None,
         guard: Callable[[], None] = lambda: None,
     ):
-        """Compile nothing yet, and write nothing.
+        """Prepare a run; nothing is compiled or written yet.
 
         Args:
-            env: what to train in.
-            algorithm: what trains.
-            settings: the size of the run.
-            layout: how the work lies on the devices.
-            folder: of the run.
+            env: the environment.
+            algorithm: the algorithm.
+            settings: the run's settings.
+            layout: the layout over devices.
+            folder: the run's folder.
             shown: whether progress is shown.
-            remake: gives the algorithm anew, in the process of an actor.
+            remake: builds the algorithm again in the process of a Ray actor.
             run: the run's configuration, which checkpoints record.
-            guard: called before anything is written; raises where the folder is not the run's any more.
+            guard: called before every write; raises if the folder is no longer the run's.
+
+        Raises:
+            InputError: the run does not fit in memory, or the environments cannot be stepped.
         """
         self.env, self.algorithm, self.settings, self.layout, self.guard = env, algorithm, settings, layout, guard
         self.per_row = max(1, settings.num_updates // settings.rows)
@@ -69,7 +72,7 @@ class Trainer:
         self.program: Program = self._program(remake or (lambda: algorithm))
         self.notes: list[str] = []
         self.warnings: list[str] = []
-        """What the user is told before the run starts."""
+        """Printed when the run starts."""
         if what := algorithm.unequal_rewards:
             self.warnings.append(f"Agents of {env.spec.name} may earn different rewards; the team learns from {what}.")
         learner = self.program.template().learner
@@ -101,22 +104,23 @@ class Trainer:
         return compile_program(self.env, self.algorithm, self.layout, self.settings.rollout_length, capacity)
 
     def close(self) -> None:
-        """End what roll-outs hold: worker processes, if any."""
+        """Stop worker processes and actors, if any."""
         self.program.close()
 
     def restore(self) -> None:
-        """Continue from the newest sound checkpoint, dropping the log rows written after it.
+        """Restore the newest intact checkpoint and drop the log rows written after it.
 
-        A run that was killed before its first checkpoint begins at the beginning.
+        A run that was killed before its first checkpoint starts from the beginning.
 
         Raises:
-            CheckpointError: none is sound although the run has begun, or it fits another environment or configuration.
-            InputError: the run began on other devices, or is longer already than it shall be.
+            CheckpointError: no checkpoint is intact although the run has log rows, or it belongs to another
+                environment or configuration.
+            InputError: the run was trained on a different mesh of devices, or has already passed ``steps``.
         """
         if self.checkpoints.latest() is None:
             if read(self.log.folder):
-                raise CheckpointError(f"{self.log.folder} has rows of metrics, but no checkpoint to go on from.")
-            self.progress.warn("There is no checkpoint yet: the run begins at the beginning.")
+                raise CheckpointError(f"{self.log.folder} has rows of metrics, but no checkpoint to resume from.")
+            self.progress.warn("There is no checkpoint yet: the run starts from the beginning.")
             return
         state, meta, update = self.checkpoints.restore(self.program.template(), warn=self.progress.warn)
         self.layout.check_same(meta["shards"])
@@ -132,15 +136,15 @@ class Trainer:
         self._save_policy()  # a crash may have come between the checkpoint and its policy
 
     def run(self) -> bool:
-        """Train to the end; False when Ctrl-C ended it first, saved.
+        """Train to the end; returns False if a signal stopped the run before, in which case it is saved.
 
         Raises:
-            NonFiniteError: a metric became NaN or infinite; the last good checkpoint stands.
-            GameError: an environment broke down; what was learned is saved.
+            NonFiniteError: a metric became NaN or infinite; the last good checkpoint is kept.
+            GameError: a host environment raised; the run is saved.
         """
         settings, size = self.settings, 4
         if self.state is not None and self.update >= settings.num_updates:
-            return True  # restored at the end: nothing is left to compile for
+            return True  # restored after the last update
         try:
             with self.log, self.stop.listening():
                 with self.stop.at_once():
@@ -149,10 +153,10 @@ class Trainer:
                 while self.update < settings.num_updates and not self.stop.asked:
                     n = min(size, settings.num_updates - self.update, self.program.capacity)
                     began = time.monotonic()
-                    self.state, told = advance(self.state, np.int32(n))
-                    told = jax.tree.map(lambda x, n=n: np.asarray(x, np.float64)[:n], ready(told))
+                    self.state, results = advance(self.state, np.int32(n))
+                    results = jax.tree.map(lambda x, n=n: np.asarray(x, np.float64)[:n], ready(results))
                     spent = time.monotonic() - began
-                    self._take(told, n, spent)
+                    self._take(results, n, spent)
                     size = max(1, min(self.program.capacity, int(n * CALL_SECONDS / max(spent, 1e-6))))
                     if time.monotonic() - saved_at >= pause:
                         began = time.monotonic()
@@ -171,7 +175,7 @@ class Trainer:
         return self.update >= settings.num_updates
 
     def _begin(self) -> Callable:
-        """Initialise what is to be learned, where nothing was restored, and compile; gives what advances the state."""
+        """Initialise the state unless one was restored, and compile; returns the function that advances the state."""
         if self.state is None:
             keys = jax.vmap(jax.random.key)(self.settings.seed + jax.numpy.arange(self.settings.seeds))
             self.state = self.program.init(jax.device_put(keys, self.layout.named(self.layout.learner)))
@@ -191,7 +195,7 @@ class Trainer:
         """Save a checkpoint and the policy, unless this update is saved already.
 
         Raises:
-            NonFiniteError: the last gradient step broke a parameter, which no metric has shown yet; nothing is kept.
+            NonFiniteError: a parameter is NaN or infinite; nothing is saved.
             FolderError: the run's folder is gone.
             CheckpointError: the disk is full.
         """
@@ -212,22 +216,22 @@ class Trainer:
         assert self.state is not None
         self.policies.save(self.update, self.state.learner.policy, {"env": self.env.spec.name})
 
-    def _take(self, told: Any, n: int, spent: float) -> None:
-        """Add n updates' metrics to the row under way; write it when it is full."""
-        metrics, stats = told
+    def _take(self, results: Any, n: int, spent: float) -> None:
+        """Add the metrics of n updates to the current row; write the row when it is complete."""
+        metrics, stats = results
         broken = [(*where, name) for name, values in metrics.items() for where in np.argwhere(~np.isfinite(values))]
         if broken:
-            i, seed, name = min(broken, key=lambda found: found[0])  # the update in which it began
+            i, seed, name = min(broken, key=lambda found: found[0])  # the first such update
             self._refuse(name, int(seed), metrics[name][i, seed], int(self.update + i + 1))
-        columns, start, written = {**metrics, **rows.sums_of(stats)}, 0, {}
+        columns, start, written = {**metrics, **metric_sums.sums_of(stats)}, 0, {}
         while start < n:  # a call may fill several rows, or a part of one
             stop = min(n, start + max(1, self.per_row - self._row.get("count", 0)))
             share = spent * (stop - start) / n
-            self._row = rows.add(self._row, columns, start, stop, share)
+            self._row = metric_sums.add(self._row, columns, start, stop, share)
             self.update += stop - start
             self.elapsed += share
             start = stop
-            written = rows.summary(self._row, self.env.spec, self.settings, self.update, self.elapsed)
+            written = metric_sums.summary(self._row, self.env.spec, self.settings, self.update, self.elapsed)
             if self._row["count"] >= self.per_row or self.update == self.settings.num_updates:
                 self.log.write(written)
                 self._row = {}
@@ -244,6 +248,6 @@ class Trainer:
 
 
 def _mean(seeds: list[float | None]) -> float | None:
-    """Over the seeds that have a value."""
+    """Mean over the seeds that have a value."""
     values = [x for x in seeds if x is not None]
     return sum(values) / len(values) if values else None

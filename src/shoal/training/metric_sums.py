@@ -1,4 +1,4 @@
-"""Rows of metrics: sums over updates while a row is being filled, and what is written when it is full."""
+"""Sums of metrics over the updates of one log row, and their means when the row is complete."""
 
 import math
 from typing import Any
@@ -9,31 +9,31 @@ from shoal.spec import EnvSpec
 from shoal.training.settings import Settings
 from shoal.types import EpisodeStats
 
-Row = dict[str, Any]
-"""Sums over the updates so far, as JSON holds them; ``count`` of updates and seconds ``spent``."""
+Sums = dict[str, Any]
+"""Sums over the updates of the current row, as JSON values; with the ``count`` of updates and the seconds ``spent``."""
 
 _EPISODES = ("episodes", "returns", "lengths", "metrics", "known")
 _NO_METRICS = (*_EPISODES, "count", "spent")
 
 
 def sums_of(stats: EpisodeStats) -> dict[str, np.ndarray]:
-    """The columns of a row that are sums over episodes; leaves [n, S, ...]."""
+    """The columns that are sums over episodes; leaves [n, S, ...]."""
     return {name: value for name, value in stats._asdict().items() if not isinstance(value, tuple)}
 
 
-def add(row: Row, columns: dict[str, np.ndarray], start: int, stop: int, spent: float) -> Row:
-    """``row`` with updates ``start`` to ``stop`` of ``columns`` [n, S, ...]."""
-    sums: Row = {name: _add(row.get(name), values[start:stop]) for name, values in columns.items()}
+def add(row: Sums, columns: dict[str, np.ndarray], start: int, stop: int, spent: float) -> Sums:
+    """``row`` plus updates ``start`` to ``stop`` of ``columns`` [n, S, ...]."""
+    sums: Sums = {name: _add(row.get(name), values[start:stop]) for name, values in columns.items()}
     return sums | {"count": row.get("count", 0) + stop - start, "spent": row.get("spent", 0.0) + spent}
 
 
-def summary(row: Row, spec: EnvSpec, settings: Settings, update: int, elapsed: float) -> dict[str, Any]:
-    """The row as means; None for a seed in which no episode ended, or none in which a metric is known.
+def summary(row: Sums, spec: EnvSpec, settings: Settings, update: int, elapsed: float) -> dict[str, Any]:
+    """The log row with means; None for a seed in which no episode ended, or in which a metric is unknown.
 
     Args:
         row: the sums.
-        spec: names the agents and says how the score is made.
-        settings: sizes.
+        spec: the environment's.
+        settings: the run's.
         update: updates so far.
         elapsed: seconds of training so far.
     """
@@ -58,12 +58,12 @@ def summary(row: Row, spec: EnvSpec, settings: Settings, update: int, elapsed: f
 
 
 def _column(name: str, spec: EnvSpec) -> str:
-    """What an update's metric is called in the log: the environment's metrics keep their names."""
+    """The log's column of an update's metric; a name that the environment's metrics also have gets a prefix."""
     return f"update/{name}" if name in spec.metrics else name
 
 
 def _add(before: list | None, values: np.ndarray) -> list:
-    """``before`` plus all of ``values`` [n, ...], one after the other: the sum is the same however calls cut a row."""
+    """``before`` plus ``values`` [n, ...] in order, so that the sum does not depend on how calls divide a row."""
     parts = values if before is None else np.concatenate([np.asarray(before)[None], values])
     return np.add.accumulate(parts)[-1].tolist()
 

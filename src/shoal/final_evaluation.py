@@ -13,7 +13,7 @@ from shoal.records.checkpoint import Checkpoints
 from shoal.records.files import dumps, from_json, write_text
 from shoal.records.log import FILE as ROWS
 from shoal.records.log import Log
-from shoal.training.evaluation import Evaluation, judged
+from shoal.training.evaluation import Evaluation, evaluation_of
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
 from shoal.types import Learner
@@ -63,7 +63,7 @@ def by_workers(trainer: Trainer, learner: Callable[[], Learner], episodes: int) 
         return None
     trainer.progress.say(f"Judging by {episodes} greedy episodes of each seed.")
     played = play(learner(), jax.random.key(0), episodes, True)
-    return None if played is None else judged(trainer.env.spec, *played)
+    return None if played is None else evaluation_of(trainer.env.spec, *played)
 
 
 def write(folder: Path, found: Evaluation, episodes: int, step: int) -> None:

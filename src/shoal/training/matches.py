@@ -1,4 +1,4 @@
-"""Two algorithms in one environment, each heard for its own side: every seed of one with every seed of the other."""
+"""Episodes of two trained algorithms, each of which controls one side: every seed of one with every of the other."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -12,28 +12,28 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from shoal.game import HostEnvironment
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Width
+from shoal.rollouts.recording import Parallelism
 from shoal.training.evaluation import ENVS, first_episodes
 from shoal.training.stopping import call
 from shoal.types import Algorithm, AnyEnvironment, Environment, Learner, PyTree, Step
 
-Meeting = Callable[
+Matches = Callable[
     [Learner, Learner, Array],
     tuple[Float[Array | np.ndarray, "A B episodes 2"], Float[Array | np.ndarray, "A B episodes M"]],
 ]
-"""(learners of one [A, ...], of the other [B, ...], key) -> both sides' returns, the means of their agents', and the
-episodes' metrics."""
+"""(learners [A, ...] of one, learners [B, ...] of the other, key) -> (each side's returns, means over its agents; the
+episodes' metrics)."""
 
 
-def meeting(
+def make_matches(
     env: AnyEnvironment,
     teams: tuple[Algorithm, Algorithm],
     side: tuple[int, ...],
     episodes: int,
     greedy: bool,
     num_workers: int | None,
-) -> Meeting:
-    """What plays ``episodes`` whole episodes of every pair; ``side`` are the agents of the first."""
+) -> Matches:
+    """A function that plays ``episodes`` whole episodes per pair; ``side`` holds the agents of the first algorithm."""
     mine = np.isin(np.arange(env.spec.num_agents), side)
     act = _both(teams, mine)
 
@@ -46,7 +46,7 @@ def meeting(
 
 
 def _both(teams: tuple[Algorithm, Algorithm], mine: np.ndarray) -> fused.Act:
-    """Both teams decide for everybody, and each is heard for its own side."""
+    """Both algorithms act for all agents; each agent's action is taken from the algorithm of its side."""
     one, two = teams
 
     def act(
@@ -55,15 +55,15 @@ def _both(teams: tuple[Algorithm, Algorithm], mine: np.ndarray) -> fused.Act:
         keys = jax.random.split(key)
         first, ours, _ = one.act(learners[0], carry[0], step, keys[0], greedy)
         second, theirs, _ = two.act(learners[1], carry[1], step, keys[1], greedy)
-        heard = mine.reshape(-1, *(1,) * (ours.ndim - 2))
-        return (first, second), jnp.where(heard, ours, theirs), {}
+        ours_acts = mine.reshape(-1, *(1,) * (ours.ndim - 2))
+        return (first, second), jnp.where(ours_acts, ours, theirs), {}
 
     return act
 
 
 def _on_device(
     env: Environment, act: fused.Act, carry: PyTree, mine: np.ndarray, episodes: int, greedy: bool
-) -> Meeting:
+) -> Matches:
     games = first_episodes(env, act, carry, episodes, greedy)
 
     def pair(ours: Learner, theirs: Learner, key: Array) -> tuple[Array, Array]:
@@ -90,15 +90,15 @@ def _on_host(
     episodes: int,
     greedy: bool,
     num_workers: int | None,
-) -> Meeting:
+) -> Matches:
     def every_pair(ours: Learner, theirs: Learner, key: Array) -> tuple[np.ndarray, np.ndarray]:
         rows, columns = (len(jax.tree.leaves(learner)[0]) for learner in (ours, theirs))
         pairs = (
             jax.tree.map(lambda x: jnp.repeat(x, columns, axis=0), ours),
             jax.tree.map(lambda x: jnp.concatenate([x] * rows), theirs),
         )
-        width = Width(rows * columns, min(episodes, ENVS), num_workers)
-        with closing(HostRollout(env, carry, width, 1)) as rollout:
+        parallelism = Parallelism(rows * columns, min(episodes, ENVS), num_workers)
+        with closing(HostRollout(env, carry, parallelism, 1)) as rollout:
             returns, _, metrics = rollout.play(act, pairs, jax.random.split(key, rows * columns), episodes, greedy)
         both = np.stack([returns[..., mine].mean(-1), returns[..., ~mine].mean(-1)], -1)
         return both.reshape(rows, columns, episodes, 2), metrics.reshape(rows, columns, episodes, -1)

@@ -1,8 +1,8 @@
-"""The rows of ``metrics.jsonl``: read whatever became of the file, and mended from what a checkpoint keeps of them.
+"""The rows of ``metrics.jsonl``: tolerant reading of a damaged file, and repair from a checkpoint's copy.
 
-A row is one JSON object on a line, with ``step``, and steps ascend. A line that is not one is left out, and so are rows
-that are out of order. Every checkpoint holds a copy of the newest rows at its time (all of them, unless they exceed
-:data:`~shoal.records.log.KEPT`), which its checksum protects: where that copy and the file differ, the copy is right.
+A row is one JSON object per line with an ascending ``step``. Other lines and rows out of order are left out. Every
+checkpoint holds a copy of the newest rows (all of them, unless they exceed :data:`~shoal.records.log.KEPT`) under its
+checksum; where the copy and the file differ, the copy is right.
 """
 
 import bisect
@@ -14,28 +14,28 @@ from typing import Any, NamedTuple
 from shoal.records.files import from_json
 
 LONGEST = 2**26
-"""Bytes of the longest line that is read; the row of a thousand seeds has about a million."""
+"""Largest length of a line in bytes; the row of a thousand seeds has about 10⁶."""
 
 
-class Row(NamedTuple):
-    """A row and its line, which is kept to the byte."""
+class LogRow(NamedTuple):
+    """A row with its original line."""
 
     step: int
     line: bytes
     values: dict[str, Any]
 
 
-class Rows(NamedTuple):
-    """What a log says."""
+class LogRows(NamedTuple):
+    """The rows of a log and its damage."""
 
-    rows: list[Row]
+    rows: list[LogRow]
     mended: int = 0
-    """How many of them come from a checkpoint, since the file lacks them or has something else in their place."""
+    """Number of rows taken from a checkpoint because the file lacks them or differs."""
     dropped: int = 0
-    """Lines of the file that were left out."""
+    """Number of lines of the file that were left out."""
 
     def damage(self, name: str) -> str:
-        """One sentence on what was wrong with the log called ``name``; empty where nothing was."""
+        """One sentence on the damage of the log ``name``; empty if there is none."""
         parts = []
         if self.mended:
             parts.append(f"{_count(self.mended, 'row')} {'is' if self.mended == 1 else 'are'} mended")
@@ -44,21 +44,21 @@ class Rows(NamedTuple):
         return f"{name} is damaged: {' and '.join(parts)}." if parts else ""
 
 
-def read(path: Path) -> Rows:
-    """The rows in a file; none where there is no such file.
+def read(path: Path) -> LogRows:
+    """The rows of a file; empty if it does not exist.
 
-    A last line without its line break is still being written, or never was finished, and is not counted as dropped.
+    A last line without a line break is incomplete and not counted as dropped.
     """
     return parse(_lines(path))
 
 
-def unpack(data: bytes) -> list[Row]:
-    """The rows of a text that is known to be sound."""
+def unpack(data: bytes) -> list[LogRow]:
+    """The rows of intact text."""
     return parse([line + b"\n" for line in data.split(b"\n")[:-1]]).rows
 
 
-def parse(lines: Iterable[bytes]) -> Rows:
-    """The rows that lines hold; lines that end without a line break are left out."""
+def parse(lines: Iterable[bytes]) -> LogRows:
+    """The rows of lines; lines without a line break are left out."""
     found, damaged = [], 0
     for line in lines:
         row = _row(line) if line.endswith(b"\n") else None
@@ -67,23 +67,23 @@ def parse(lines: Iterable[bytes]) -> Rows:
         elif line.endswith(b"\n"):
             damaged += 1
     kept = _ascending(found)
-    return Rows(kept, dropped=damaged + len(found) - len(kept))
+    return LogRows(kept, dropped=damaged + len(found) - len(kept))
 
 
-def merge(found: Rows, kept: Sequence[Row]) -> Rows:
-    """``found`` with the rows that a checkpoint keeps in their place."""
+def merge(found: LogRows, kept: Sequence[LogRow]) -> LogRows:
+    """``found`` with the rows of a checkpoint, ``kept``, in place of the rows in their range of steps."""
     if not kept:
         return found
     first, last, known = kept[0].step, kept[-1].step, {row.line for row in kept}
     there = [row.line for row in found.rows if first <= row.step <= last]
     rows = [row for row in found.rows if row.step < first] + [*kept] + [row for row in found.rows if row.step > last]
     same = len(known.intersection(there))
-    return Rows(rows, len(kept) - same, found.dropped + len(there) - same)
+    return LogRows(rows, len(kept) - same, found.dropped + len(there) - same)
 
 
-def _ascending(rows: list[Row]) -> list[Row]:
-    """The longest part of ``rows`` whose steps ascend, so that one wrong step does not take those after it along."""
-    ends: list[int] = []  # the smallest step at which an ascending part of each length can end
+def _ascending(rows: list[LogRow]) -> list[LogRow]:
+    """The longest subsequence of ``rows`` with ascending steps, so that one wrong step does not drop later rows."""
+    ends: list[int] = []  # the smallest last step of an ascending subsequence of each length
     at: list[int] = []
     for row in rows:
         at.append(bisect.bisect_left(ends, row.step))
@@ -96,7 +96,7 @@ def _ascending(rows: list[Row]) -> list[Row]:
     return chosen[::-1]
 
 
-def _row(line: bytes) -> Row | None:
+def _row(line: bytes) -> LogRow | None:
     if len(line) > LONGEST:
         return None
     try:
@@ -104,11 +104,11 @@ def _row(line: bytes) -> Row | None:
     except (ValueError, RecursionError):
         return None
     step = values.get("step") if isinstance(values, dict) else None
-    return Row(step, line, values) if type(step) is int and step >= 0 else None
+    return LogRow(step, line, values) if type(step) is int and step >= 0 else None
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file, one of more than :data:`LONGEST` bytes cut; nothing of what is not a file."""
+    """The lines of a file, truncated after :data:`LONGEST` bytes; empty if it is not a regular file."""
     if not path.is_file():
         return
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""What every roll-out's trajectories are put to: one update of each seed, wherever they were made."""
+"""The training state, and one update of every seed from a rollout."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,24 +15,23 @@ from shoal.types import Algorithm, Learner, PyTree, Trajectory
 
 
 class TrainState(NamedTuple):
-    """All of a run that changes; saving it is saving the run. Every leaf starts with the axis of seeds."""
+    """The state of a run; a checkpoint holds all of it. Every leaf starts with the seed axis."""
 
     learner: Learner
     rollout: PyTree
-    """Where environments on the device stand; empty where worker processes step them."""
+    """State of the device environments; for host environments, the keys of their first episodes."""
     feed: PyTree
-    """The replay buffer; empty for an on-policy algorithm."""
+    """The replay buffers; empty for an on-policy algorithm."""
     key: Key[Array, " S"]
 
 
-Digest = Callable[[Learner, PyTree, Trajectory, Array], tuple[Learner, PyTree, PyTree]]
-"""(learner, feed, newest trajectory, key) -> (learner, feed, metrics), of every seed on one device; metrics are [S]."""
+UpdateSeeds = Callable[[Learner, PyTree, Trajectory, Array], tuple[Learner, PyTree, PyTree]]
+"""(learner, feed, newest trajectory, key) -> (learner, feed, metrics) for all seeds on one device; metrics are [S]."""
 
 
-def make(algorithm: Algorithm, feed: Feed, layout: Layout) -> Digest:
-    """One update of each seed, the same for every algorithm."""
-    # Acting is many small steps, and seeds side by side share the cost of each. An update is a few large products: on a
-    # CPU one seed's after another's, since a batch of them is slower there and falls out of the cache.
+def make(algorithm: Algorithm, feed: Feed, layout: Layout) -> UpdateSeeds:
+    """A function that inserts a rollout into the feed and updates every seed."""
+    # On a CPU the seeds are updated one after another: their batched matrix products are slower and overflow the cache.
     together = partial(jax.vmap, axis_name=fused.SEEDS)
     on_cpu = layout.mesh.devices.flat[0].platform == "cpu"
     update = (
@@ -46,23 +45,25 @@ def make(algorithm: Algorithm, feed: Feed, layout: Layout) -> Digest:
         fed = feed.put(fed, trajectory)
         return fed, feed.take(fed, trajectory, key_take), key_update
 
-    def digest(learner: Learner, fed: PyTree, trajectory: Trajectory, keys: Array) -> tuple[Learner, PyTree, PyTree]:
+    def update_seeds(
+        learner: Learner, fed: PyTree, trajectory: Trajectory, keys: Array
+    ) -> tuple[Learner, PyTree, PyTree]:
         if feed.ready is None:
             learner, metrics = update(learner, trajectory, keys)
             return learner, fed, metrics
         fed, batch, keys = together(through_feed)(fed, trajectory, keys)
-        # All seeds are ready at once, so one answer keeps this a branch; metrics are 0 until then.
+        # All seeds become ready in the same rollout, so a scalar keeps lax.cond a branch; metrics are 0 until then.
         ready = feed.ready(jax.tree.map(lambda x: x[0], fed))
         shapes = jax.eval_shape(update, learner, batch, keys)[1]
-        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        learner, metrics = jax.lax.cond(ready, update, lambda learner, *_: (learner, nothing), learner, batch, keys)
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        learner, metrics = jax.lax.cond(ready, update, lambda learner, *_: (learner, zeros), learner, batch, keys)
         return learner, fed, metrics
 
-    return digest
+    return update_seeds
 
 
 def strong(tree: PyTree) -> PyTree:
-    """Without weak types, which a restored state does not know: so a resumed run finds the program the first cached."""
+    """Remove weak types: a restored state has none, and a resumed run then finds the cached compiled program."""
     return jax.tree.map(_strong, tree)
 
 
@@ -71,15 +72,15 @@ def _strong(x: Array) -> Array:
 
 
 def state_specs(layout: Layout, feed: PyTree) -> TrainState:
-    """How the state lies on the devices. Of a buffer, what has environments is cut as they are."""
+    """Partition specs of the state; buffer leaves with an environment axis are sharded over environments."""
     cut = jax.tree.map(lambda x: layout.rollout if x.ndim else layout.learner, feed)
     return TrainState(layout.learner, layout.rollout, cut, layout.learner)  # type: ignore[arg-type]
 
 
 def place(state: TrainState, layout: Layout) -> TrainState:
-    """Put a restored state on the devices as training left it there."""
+    """Put a restored state on the devices with the sharding of training."""
     specs = state_specs(layout, jax.eval_shape(lambda feed: jax.tree.map(lambda x: x[0], feed), state.feed))
-    # Donated, so that a replay buffer is not there twice.
-    if all(leaf.ndim < 2 for leaf in jax.tree.leaves(state.rollout)):  # keys of episodes to come, no environments
+    if all(leaf.ndim < 2 for leaf in jax.tree.leaves(state.rollout)):  # the keys of host environments
         specs = specs._replace(rollout=layout.learner)
+    # Donated, so that there are never two copies of a replay buffer.
     return jax.device_put(state, jax.tree.map(layout.named, specs, is_leaf=lambda x: isinstance(x, jax.P)), donate=True)
