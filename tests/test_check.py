@@ -80,7 +80,7 @@ FOUND: dict[str, tuple[str, str, str]] = {
     "nobody": ("error", "alive", "no agent is alive on being reset"),
     "endless": ("error", "horizon", "is not over after spec.horizon = 10 steps"),
     "half": ("warning", "discount", "red's discount is 0.5 at step 3"),
-    "goes on": ("error", "last", "everybody's discount is 0 at step 4"),
+    "goes on": ("error", "last", "every agent's discount is 0 at step 4"),
     "clock ends": (
         "warning",
         "time limit",

@@ -65,7 +65,7 @@ def plain(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", DAMAGE)
 def test_readers_go_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that the checkpoint keeps are all there, and those after it as far as they survived."""
-    monkeypatch.setattr(rows, "LONGEST", 3000)
+    monkeypatch.setattr(log_rows, "LONGEST", 3000)
     checkpoint(tmp_path)
     lines = DAMAGE[name](LINES)
     (tmp_path / FILE).write_bytes(b"".join(lines))
@@ -81,7 +81,7 @@ def test_readers_go_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_resumed_run_mends_the_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "LONGEST", 3000)
+    monkeypatch.setattr(log_rows, "LONGEST", 3000)
     (tmp_path / FILE).write_bytes(b"".join(DAMAGE[name](LINES)))
     said: list[str] = []
     with Log(tmp_path, tensorboard=False, warn=said.append) as log:
@@ -118,7 +118,7 @@ def test_rows_after_the_checkpoint_go_without_a_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", DAMAGE)
 def test_without_a_checkpoint_what_is_sound_remains(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with one that was written before checkpoints kept rows."""
-    monkeypatch.setattr(rows, "LONGEST", 3000)
+    monkeypatch.setattr(log_rows, "LONGEST", 3000)
     lines = DAMAGE[name](LINES)
     (tmp_path / FILE).write_bytes(b"".join(lines))
     found = read(tmp_path, warn=lambda sentence: None)

@@ -1,4 +1,4 @@
-"""Plays random legal actions in an environment and says, in words a user can act on, what is wrong with it."""
+"""``shoal check``: plays random legal actions in an environment and reports what is wrong with it."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ __all__ = ["Finding", "Report", "check"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for: the process that plays a host environment needs no JAX."""
+    """Import public names lazily: the process that plays a host environment does without JAX."""
     if name == "check":
         from shoal.checking.inspection import check
 

@@ -1,4 +1,4 @@
-"""A device environment, played one compiled step at a time."""
+"""Step a device environment one compiled call at a time."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from shoal.types import Environment
 
 
 class DeviceInstance:
-    """A device environment, one compiled call for each step."""
+    """An instance of a device environment; each reset and step is one compiled call."""
 
     def __init__(self, env: Environment):
         self._reset, self._step = jax.jit(env.reset), jax.jit(env.step)
@@ -25,13 +25,13 @@ class DeviceInstance:
         """Start an episode."""
         self._key, self._t = jax.random.key(seed), 0
         self._state, step = self._reset(self._key)
-        return HostTimestep(*map(np.asarray, step._replace(metrics=self._unknown)))  # reset may leave them out
+        return HostTimestep(*map(np.asarray, step._replace(metrics=self._unknown)))  # reset may omit them
 
     def step(self, action: np.ndarray) -> HostTimestep:
-        """Play."""
+        """Play ``action``."""
         self._t += 1
         self._state, step = self._step(jax.random.fold_in(self._key, self._t), self._state, action)
         return HostTimestep(*map(np.asarray, step))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources."""

@@ -1,4 +1,4 @@
-"""What an environment did instead of returning: it raised, ended its process, or did not answer. No JAX."""
+"""Faults of an environment: it raised, ended its process, or did not return. Does not import JAX."""
 
 import sys
 import traceback
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 class PlayError(Exception):
-    """An environment did not return.
+    """A call of an environment did not return normally.
 
-    ``what`` continues a sentence, for example ``raised ValueError: …``; ``trace`` is the environment's own traceback;
-    ``gone`` says whether the process that it was played in has ended.
+    ``what`` is the predicate of a sentence, for example ``raised ValueError: …``; ``trace`` is the environment's own
+    traceback; ``gone`` is True if its process has ended.
     """
 
     def __init__(self, what: str, trace: str = "", gone: bool = False):
@@ -18,20 +18,20 @@ class PlayError(Exception):
 
 
 def fault_of(error: BaseException) -> PlayError:
-    """What to say of an exception."""
+    """An exception as a :class:`PlayError`."""
     what = " ".join(traceback.format_exception_only(error)[-1].split()).rstrip(".")
     return PlayError(f"raised {what}", own_traceback(error))
 
 
 def own_traceback(error: BaseException) -> str:
-    """The frames of an exception that are neither of the check nor of JAX, as Python prints them."""
+    """The traceback of an exception without the frames of the check and of JAX."""
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not is_ours(frame.filename)]
-    return "".join(traceback.format_list(theirs or list(frames)[-1:])).rstrip()
+    own = [frame for frame in frames if not is_ours(frame.filename)]
+    return "".join(traceback.format_list(own or list(frames)[-1:])).rstrip()
 
 
 def is_ours(file: str) -> bool:
-    """Whether a file is the check's, the registry's or JAX's, or none at all."""
+    """Whether a file belongs to the check, the registry or JAX, or is not a file."""
     jax = sys.modules.get("jax")
     home = Path(__file__).parents[1]
     ours = [str(home / "checking"), str(home / "environments" / "registry.py")]

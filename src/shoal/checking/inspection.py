@@ -1,4 +1,4 @@
-"""``check``: build an environment, play it, repeat what was played, time it, and gather what the rules say."""
+"""``check``: build an environment, play it, repeat an episode, time it, and collect the findings of all rules."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -19,13 +19,13 @@ from shoal.game import HostTimestep
 from shoal.spec import EnvSpec
 
 REPEATED = 1000
-"""Steps of the first episode that are played again, to see whether they go alike."""
+"""Number of steps of the first episode that are repeated to test determinism."""
 BUILDING = 300.0
-"""Seconds that building an environment, or compiling it, may take."""
+"""Time-out in seconds for building or compiling an environment."""
 LONGEST = 1e6
-"""Seconds that ``timeout`` may be."""
+"""Largest ``timeout`` in seconds."""
 SLOW = 2.0
-"""Seconds that closing may take."""
+"""Closing for longer than this many seconds gives a warning."""
 
 
 def check(
@@ -38,22 +38,22 @@ def check(
     timeout: float = 60.0,
     isolate: bool = True,
 ) -> Report:
-    """Play random legal actions in an environment and say what is wrong with it, and how fast it is.
+    """Play random legal actions in an environment and report what is wrong with it, and its speed.
 
     Args:
         environment: a name, ``package.module:factory``, a factory, or an environment, as for :func:`shoal.train`.
         env: options of the environment's factory.
-        episodes: episodes to play, each from a seed of its own.
-        steps: steps to play in all at the most.
-        seed: the seed of the first episode, and of the actions.
+        episodes: number of episodes, each with its own seed.
+        steps: largest total number of steps.
+        seed: seed of the first episode and of the actions.
         timeout: seconds after which a reset or a step counts as a hang; building and compiling may take
             :data:`BUILDING` seconds.
-        isolate: play in a process of its own, so that a crash, an exit or a hang is reported with the action that led
-            to it. An environment that no other process can import, a device environment given as an object for
-            example, is played in this one.
+        isolate: play in a separate process, so that a crash, an exit or a hang is reported with the action that caused
+            it. An environment that another process cannot import, for example a device environment given as an object,
+            is played in this process.
 
     Raises:
-        InputError: there is no such environment, its library is missing, or an argument is out of range.
+        InputError: the environment is unknown, its library is missing, or an argument is out of range.
     """
     for name, value in (("episodes", episodes), ("steps", steps)):
         if value < 1:
@@ -75,17 +75,17 @@ def check(
 
 
 class Checked(NamedTuple):
-    """The environment under check."""
+    """The environment under check, with the time-out of its calls."""
 
     subject: process.Process | Here
     timeout: float
 
     def copy(self, number: int) -> Copy:
-        """One of its copies."""
+        """Copy ``number`` of the environment."""
         return Copy(self.subject.call, number, self.timeout)
 
     def slowly(self, method: str, *arguments: Any) -> Any:
-        """Call what builds or compiles something."""
+        """Call a method that builds or compiles, with a time-out of at least :data:`BUILDING` seconds."""
         return self.subject.call(method, *arguments, limit=max(self.timeout, BUILDING))
 
 
@@ -99,7 +99,7 @@ def _inspect(
     steps: int,
     seed: int,
 ) -> None:
-    """Everything there is to see in an environment."""
+    """Run all checks; adds to ``findings`` and ``facts``."""
     try:
         built: Built = checked.slowly("build", environment, options)
     except PlayError as fault:
@@ -117,8 +117,8 @@ def _inspect(
     findings += [_fault(e) for e in broken]
     total, seconds = sum(e.steps for e in played.episodes), sum(e.seconds for e in played.episodes)
     where = "" if checked.subject.own else ", in this process"
-    said = f"{len(played.episodes)} episodes, {total} steps, random legal actions{where}{metrics.means(played)}"
-    facts.append(("played", said))
+    summary = f"{len(played.episodes)} episodes, {total} steps, random legal actions{where}{metrics.means(played)}"
+    facts.append(("played", summary))
     gone = any(e.error is not None and e.error.gone for e in broken)
     if not broken:
         again = _repeated(checked, player, built, played.episodes[0])
@@ -152,8 +152,10 @@ def _played(player: Copy, spec: EnvSpec, episodes: int, steps: int, seed: int) -
 
 
 def _repeated(checked: Checked, player: Copy, built: Built, episode: Episode) -> tuple[Finding, bool] | None:
-    """Whether the first episode goes alike in another copy, and in the same one after others: what is wrong, and
-    whether the process has ended by it."""
+    """Repeat the first episode in another copy, and in the same copy after the others.
+
+    Returns (finding, whether the process has ended), or None if the repetitions are equal.
+    """
     spec = built.spec
     try:
         if not built.device:
@@ -162,7 +164,7 @@ def _repeated(checked: Checked, player: Copy, built: Built, episode: Episode) ->
             try:
                 other.close()
             except PlayError as fault:
-                if fault.gone:  # else it is said when the first one is closed
+                if fault.gone:  # otherwise closing the first copy reports it
                     return _raised("closing the environment", fault), True
             if difference:
                 text = f"two copies given the same seed and the same actions differ: {difference}. {_RANDOM}"
@@ -186,7 +188,7 @@ _LEFT = "Let reset begin everything anew, random numbers too."
 
 
 def _difference(spec: Any, episode: Episode, again: HostTimestep) -> str:
-    """The first difference between an episode and its repetition, in words; empty where there is none."""
+    """The first difference between an episode and its repetition, as text; empty if there is none."""
     for t in range(len(again.last)):
         for name in ("obs", "state", "reward", "discount", "legal", "alive", "last", "metrics"):
             was, now = getattr(episode.timesteps, name)[t], getattr(again, name)[t]
@@ -220,7 +222,7 @@ def _fault(episode: Episode) -> Finding:
     if episode.tried is None:
         return _raised(f"being reset (episode {episode.number}, seed {episode.seed})", episode.error)
     at = f"step {episode.steps + 1} of episode {episode.number} (seed {episode.seed})"
-    return _raised(f"{at}, given the joint action {rules.said(episode.tried)},", episode.error)
+    return _raised(f"{at}, given the joint action {rules.action_text(episode.tried)},", episode.error)
 
 
 def _raised(doing: str, fault: PlayError) -> Finding:
@@ -228,6 +230,6 @@ def _raised(doing: str, fault: PlayError) -> Finding:
 
 
 def _rounded(rate: float) -> str:
-    """Three figures, 12,300."""
+    """A rate rounded to three significant digits, for example 12,300."""
     digits = max(0, len(str(int(rate))) - 3)
     return f"{round(rate, -digits):,.0f}"

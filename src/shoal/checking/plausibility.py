@@ -1,4 +1,4 @@
-"""What keeps every promise and yet is probably not meant: rules about rewards, deaths, time limits and what is seen."""
+"""Plausibility checks: valid but suspicious rewards, deaths, time limits and observations."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from shoal.environments.adapters.limits import DEFAULT_LIMIT
 
 
 def rewards(played: Played) -> Iterator[Finding]:
-    """Somebody earns something, and the team earns together where it says so."""
+    """Rewards are not all zero, and equal for all agents if and only if the spec says so."""
     spec = played.spec
     steps = sum(e.steps for e in played.episodes)
     if not steps:
@@ -26,7 +26,7 @@ def rewards(played: Played) -> Iterator[Finding]:
         )
         return
     for episode, r in zip(played.episodes, earned, strict=True):
-        acted = episode.timesteps.alive[:-1]  # a dead agent's reward may have ended with it
+        acted = episode.timesteps.alive[:-1]  # a dead agent's rewards may have ended
         first = r[np.arange(len(r)), acted.argmax(-1)]
         unlike = acted & (r != first[:, None])
         if not unlike.any():
@@ -51,7 +51,7 @@ def rewards(played: Played) -> Iterator[Finding]:
 
 
 def time_limits(played: Played) -> Iterator[Finding]:
-    """A time limit is no termination, and a termination no time limit."""
+    """Time limits are not reported as terminations, nor terminations as time limits."""
     spec = played.spec
     if spec.horizon == DEFAULT_LIMIT:
         yield Finding(
@@ -91,7 +91,7 @@ def time_limits(played: Played) -> Iterator[Finding]:
 
 
 def deaths(played: Played) -> Iterator[Finding]:
-    """Agents that vanish: when, for how long, and what becomes of their reward."""
+    """Agents that die: when, for how long, and how their rewards and discounts continue."""
     spec = played.spec
     for i, agent in enumerate(spec.agents):
         died = [(e, t) for e in played.episodes for t in _deaths(e, i)]
@@ -121,7 +121,7 @@ def deaths(played: Played) -> Iterator[Finding]:
     for e in played.episodes:
         timesteps = e.timesteps
         still = (timesteps.discount[:-1] == 0) & timesteps.alive[:-1] & timesteps.alive[1:] & ~timesteps.last[:-1, None]
-        still[:1] = False  # said elsewhere
+        still[:1] = False  # reported by another rule
         if still.any() and not (timesteps.discount[1:] == 0).all(-1)[~timesteps.last[1:]].any():
             t, i = map(int, np.argwhere(still)[0])
             yield Finding(
@@ -134,7 +134,7 @@ def deaths(played: Played) -> Iterator[Finding]:
 
 
 def _deaths(episode: Episode, i: int) -> list[int]:
-    """The timesteps, the last apart, at which an agent that was alive is not any more."""
+    """The timesteps, except the last, at which agent ``i`` dies."""
     alive, last = episode.timesteps.alive[:, i], episode.timesteps.last
     return [int(t) + 1 for t in np.flatnonzero(alive[:-1] & ~alive[1:] & ~last[1:])]
 
@@ -145,8 +145,8 @@ def _absence(episode: Episode, i: int, t: int) -> int:
 
 
 def _fate(died: list[tuple[Episode, int]], i: int) -> tuple[Level, str]:
-    """How serious it is, and what becomes of the reward of who is gone."""
-    # Its own reward may end at the timestep when it is gone, or at the timestep before.
+    """Level and text on how rewards and discount of a dead agent continue."""
+    # Its discount may be 0 at the timestep at which it is gone, or at the one before.
     over = [(e.timesteps.discount[t - 1 : t + 1, i] == 0).any() for e, t in died]
     after = [np.nan_to_num(e.timesteps.reward[t + 1 :]) for e, t in died]
     goes_on = [bool(r[:, i].any()) for r in after]
@@ -166,18 +166,18 @@ def _fate(died: list[tuple[Episode, int]], i: int) -> tuple[Level, str]:
         )
     return (
         "note",
-        "Its discount stays 1, as it should where the team's reward goes on; nobody earned anything after it.",
+        "Its discount stays 1, as it should if the team's reward goes on; no agent earned anything after it.",
     )
 
 
 def sights(played: Played) -> Iterator[Finding]:
-    """What is seen changes, and differs from one episode to another."""
+    """Observations and state change, and differ between episodes."""
     spec = played.spec
     whole = [e for e in played.episodes if e.steps]
     if not whole:
         return
     steps = sum(e.steps for e in whole)
-    # One-shot games may have nothing to show.
+    # Games of one step may have constant observations.
     level: Level = "note" if all(e.steps == 1 for e in whole) else "warning"
     blind = [
         agent

@@ -1,4 +1,4 @@
-"""Random legal play, step by step and kept whole, alike on the device and on the host. No JAX."""
+"""Play of random legal actions that records every timestep, for device and host environments. Does not import JAX."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ from shoal.game import Game, HostTimestep, action_shape, blank, own_actions, ref
 from shoal.spec import Box, EnvSpec
 
 UNWRITTEN = np.float32(-1.234567e33)
-"""Stands wherever a game has to write before every call, so that what it leaves out shows."""
+"""Written before every call wherever a game has to write, to detect what it leaves out."""
 
 
 class HostInstance:
-    """A game."""
+    """An instance of a host environment."""
 
     def __init__(self, game: Game, spec: EnvSpec):
         self.game, self._out, self._own = game, blank(spec), own_actions(spec)
@@ -36,7 +36,7 @@ class HostInstance:
         return self._copy()
 
     def close(self) -> None:
-        """Free what the game holds."""
+        """Free the game's resources."""
         self.game.close()
 
     def _prepare(self) -> None:
@@ -49,7 +49,7 @@ class HostInstance:
 
 
 class Instance(Protocol):
-    """One environment, whatever it is made of and wherever it is. The timesteps it returns are the caller's."""
+    """One instance of an environment. The arrays that it returns are not written to again."""
 
     def reset(self, seed: int) -> HostTimestep:
         """Start an episode."""
@@ -60,17 +60,17 @@ class Instance(Protocol):
         ...
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Free its resources."""
         ...
 
 
 class Copy:
-    """A copy of a subject's environment, wherever that is played; ``limit`` is in seconds, for each call."""
+    """A proxy of one instance of a subject's environment; ``limit`` is the time-out of each call in seconds."""
 
     def __init__(self, call: Callable[..., Any], number: int, limit: float):
         self._call, self._number, self._limit = call, number, limit
         self.seconds = 0.0
-        """Spent in the environment by ``reset`` and ``step``."""
+        """Time spent in ``reset`` and ``step``."""
 
     def reset(self, seed: int) -> HostTimestep:
         """Start an episode."""
@@ -81,7 +81,7 @@ class Copy:
         return self._timed("step", action)
 
     def close(self) -> float:
-        """Free what it holds: seconds that it took."""
+        """Free its resources; returns the seconds that it took."""
         return self._call("close", self._number, limit=self._limit)
 
     def _timed(self, method: str, argument: Any) -> HostTimestep:
@@ -92,23 +92,23 @@ class Copy:
 
 @dataclass
 class Episode:
-    """An episode, or its beginning."""
+    """An episode, or the start of one."""
 
     number: int
-    """From 1."""
+    """Counted from 1."""
     seed: int
     timesteps: HostTimestep
     """Leaves [T + 1, ...]."""
     actions: np.ndarray
     """[T, N] or [T, N, A]."""
     unwritten: dict[str, np.ndarray] = field(default_factory=dict)
-    """Where ``obs`` and ``state`` were left as they were: rows of indices. They hold 0 there."""
+    """Indices at which the game did not write ``obs`` and ``state``, which are 0 there."""
     error: PlayError | None = None
-    """What the environment did instead of returning, on being reset or on ``tried``."""
+    """The fault that ended the episode, in reset or in the step ``tried``."""
     tried: np.ndarray | None = None
-    """The action that it did not return from."""
+    """The action of the step that did not return; None for reset."""
     seconds: float = 0.0
-    """Spent in the environment."""
+    """Time spent in the environment."""
 
     @property
     def steps(self) -> int:
@@ -117,12 +117,12 @@ class Episode:
 
     @property
     def ended(self) -> bool:
-        """Whether it was played to its end."""
+        """Whether the episode ended."""
         return bool(self.timesteps.last[-1:].any())
 
 
 def random_action(spec: EnvSpec, timestep: HostTimestep, rng: np.random.Generator) -> np.ndarray:
-    """Each agent's legal actions are equally probable; without any it plays 0."""
+    """A joint action, uniform over each agent's legal actions; 0 for an agent without any."""
     if not isinstance(spec.action, Box):
         return (rng.random(timestep.legal.shape) * timestep.legal).argmax(-1).astype(np.int32)
     low, high = spec.action.low, spec.action.high
@@ -133,7 +133,7 @@ def random_action(spec: EnvSpec, timestep: HostTimestep, rng: np.random.Generato
 
 
 def play(player: Copy, spec: EnvSpec, number: int, seed: int, rng: np.random.Generator, limit: int) -> Episode:
-    """One episode, of ``limit`` steps at the most; a fault is kept, not raised."""
+    """Play one episode of at most ``limit`` steps; a fault is recorded, not raised."""
     seen: list[HostTimestep] = []
     actions: list[np.ndarray] = []
     error, tried, before = None, None, player.seconds
@@ -161,7 +161,7 @@ def play(player: Copy, spec: EnvSpec, number: int, seed: int, rng: np.random.Gen
 
 
 def repeat(player: Copy, spec: EnvSpec, episode: Episode, limit: int) -> HostTimestep:
-    """The timesteps of an episode's first ``limit`` actions played once more."""
+    """Repeat an episode's first ``limit`` actions from its seed; returns the timesteps."""
     seen = [player.reset(episode.seed)]
     seen += [player.step(action) for action in episode.actions[:limit]]
     timesteps = _stacked(spec, seen)

@@ -1,4 +1,4 @@
-"""A process that an environment is checked in, so that a crash or a hang is seen from outside. No JAX."""
+"""A separate process for the environment under check, so that crashes and hangs are detected. Does not import JAX."""
 
 import contextlib
 import faulthandler
@@ -26,15 +26,15 @@ _PROGRAM = (
     "process.main(*map(int, sys.argv[1:]))"
 )
 _ASK = getattr(signal, "SIGUSR1", None)
-"""Makes the process write where it is."""
+"""Signal on which the process writes its stack."""
 _LOOK = 0.5
-"""Seconds between two looks at whether the process is still there."""
+"""Seconds between two checks that the process is alive."""
 _WRITING = 1.0
-"""Seconds that it has for that."""
+"""Seconds to wait for the stack."""
 
 
 class Process:
-    """A subject in a process of its own."""
+    """A subject in a separate process."""
 
     own = True
 
@@ -54,27 +54,27 @@ class Process:
             stdin=subprocess.DEVNULL,
             pass_fds=(orders, answers, self._trace.fileno()),
             env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ,
-            start_new_session=True,  # so that it can be ended with all that the environment has started
+            start_new_session=True,  # so that it can be killed with the processes of the environment
         )
         os.close(orders)
         os.close(answers)
         self._ended = False
 
     def call(self, method: str, *arguments: Any, limit: float) -> Any:
-        """Call a method of the subject and wait for at most ``limit`` seconds.
+        """Call a method of the subject with a time-out of ``limit`` seconds.
 
         Raises:
-            PlayError: the environment raised, ended its process, or did not answer.
+            PlayError: the environment raised, ended its process, or did not return.
             InputError: it cannot be built.
         """
         if self._ended:
             raise PlayError("was not tried, since its process has ended", gone=True)
-        with contextlib.suppress(BrokenPipeError):  # the process has ended, as its answer will say
+        with contextlib.suppress(BrokenPipeError):  # the process has ended; reading the answer reports it
             write_block(self._orders, (method, arguments))
-        said = read_block(self._answers) if self._answered(limit) else None
-        if said is None:
+        answer = read_block(self._answers) if self._answered(limit) else None
+        if answer is None:
             raise self._lost(f"ended its process, with {self._how()}")
-        kind, value = said
+        kind, value = answer
         if kind == "refused":
             raise InputError(value)
         if kind == "raised":
@@ -82,10 +82,10 @@ class Process:
         return value
 
     def _answered(self, limit: float) -> bool:
-        """Wait for an answer; False where the process has ended without one, though what it started may keep the pipe.
+        """Wait for an answer; False if the process has ended without one (its children may keep the pipe open).
 
         Raises:
-            PlayError: there is none after ``limit`` seconds.
+            PlayError: there is no answer after ``limit`` seconds.
         """
         poll = select.poll()
         poll.register(self._answers, select.POLLIN)
@@ -115,12 +115,12 @@ class Process:
         return PlayError(what, _stack(text), gone=True)
 
     def end(self) -> None:
-        """End the process and all that the environment started; harmless twice."""
+        """Kill the process and its children; idempotent."""
         if self._ended:
             return
         self._ended = True
         os.close(self._orders)
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # nothing is left; macOS says so otherwise
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # no process is left; macOS raises the second
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         os.close(self._answers)
@@ -128,7 +128,7 @@ class Process:
 
 
 def start(environment: Any, options: dict[str, Any], isolate: bool) -> Process | Here:
-    """A process of its own where there can be one: ``environment`` has a name, or can be imported and pickled."""
+    """A separate process if ``environment`` has a name or can be pickled and imported; otherwise this process."""
     if not isolate or os.name != "posix":
         return Here()
     sendable = isinstance(environment, str) or importable(environment) is not None
@@ -139,7 +139,7 @@ def start(environment: Any, options: dict[str, Any], isolate: bool) -> Process |
 
 
 def _stack(text: str) -> str:
-    """The environment's own frames of what :mod:`faulthandler` wrote last, the innermost last as in a traceback."""
+    """The environment's own frames of the last stack written by :mod:`faulthandler`, innermost last."""
     current = text[text.rfind("(most recent call first)") :]
     frames = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', current, re.MULTILINE)
     lines = [f'  File "{file}", line {line}, in {name}' for file, line, name in frames if not is_ours(file)]
@@ -147,25 +147,25 @@ def _stack(text: str) -> str:
 
 
 def main(orders: int, answers: int, trace: int) -> None:
-    """Serve until the orders end; the arguments are file descriptors."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what started this process decides
+    """Serve calls until the pipe is closed; the arguments are file descriptors."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles it
     threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     faulthandler.enable(trace, all_threads=False)
     if _ASK is not None:
         faulthandler.register(_ASK, trace, all_threads=False)
-    # What the environment prints belongs to the user, but not among what the check prints.
+    # The environment's output goes to stderr, apart from the report of the check.
     os.dup2(2, 1)
     here = Here()
     while (order := read_block(orders)) is not None:
         method, arguments = order
         try:
-            said = ("done", here.call(method, *arguments))
+            answer = ("done", here.call(method, *arguments))
         except InputError as error:
-            said = ("refused", str(error))
+            answer = ("refused", str(error))
         except PlayError as fault:
-            said = ("raised", (fault.what, fault.trace))
+            answer = ("raised", (fault.what, fault.trace))
         try:
-            write_block(answers, said)
+            write_block(answers, answer)
         except BrokenPipeError:
             return
 

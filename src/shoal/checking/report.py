@@ -1,4 +1,4 @@
-"""What a check found, as text."""
+"""The findings of a check, and their text."""
 
 import textwrap
 from dataclasses import dataclass
@@ -13,31 +13,31 @@ _LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a user should know."""
+    """One finding of a check."""
 
     level: Level
-    """``error``: training would be wrong or break down; ``warning``: probably not what was meant; ``note``."""
+    """``error``: training would be wrong or fail; ``warning``: probably a mistake; ``note``: information."""
     subject: str
-    """What it is about, for example ``reward``."""
+    """Topic, for example ``reward``."""
     sentence: str
     detail: str = ""
-    """More lines, for example the environment's own traceback."""
+    """Further lines, for example the environment's traceback."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that a check found; ``str()`` gives the text that ``shoal check`` prints."""
+    """All findings of a check; ``str()`` gives the text that ``shoal check`` prints."""
 
     name: str
-    """How the environment is called."""
+    """Name of the environment."""
     findings: tuple[Finding, ...]
     """Errors first, then warnings, then notes."""
     facts: tuple[tuple[str, str], ...] = ()
-    """Rows of the table: the spec, what was played, how fast."""
+    """Rows (title, text) of the table: the spec, the episodes played, the speed."""
     train: str = ""
-    """What to type next where there is no error."""
+    """Command to train in the environment."""
     again: str = ""
-    """What to type next where there is one."""
+    """Command to repeat the check."""
 
     @property
     def ok(self) -> bool:
@@ -45,16 +45,16 @@ class Report:
         return not self.count("error")
 
     def count(self, level: Level) -> int:
-        """How many findings are of a level."""
+        """Number of findings of a level."""
         return sum(finding.level == level for finding in self.findings)
 
     @property
     def verdict(self) -> str:
-        """One line: whether it can be trained in, and what to type next."""
+        """One line: whether the environment is ready for training, and the next command."""
         counts = {level: self.count(level) for level in _LEVELS}
-        said = [f"{n} {level}{'s' * (n != 1)}" for level, n in counts.items() if n]
+        parts = [f"{n} {level}{'s' * (n != 1)}" for level, n in counts.items() if n]
         found = (
-            " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+            " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
             or "no fault that random play can find"
         )
         if not self.ok:
@@ -68,22 +68,22 @@ class Report:
         lines += [f"{title:<{width}}  {text}" for title, text in self.facts]
         for level in _LEVELS:
             for finding in (f for f in self.findings if f.level == level):
-                said = textwrap.fill(f"{finding.subject}: {finding.sentence}", 108, break_on_hyphens=False)
-                lines += ["", *textwrap.indent(said, " " * 9).splitlines()]
-                lines[-said.count("\n") - 1] = f"{level.upper():<7}  {said.splitlines()[0]}"
+                text = textwrap.fill(f"{finding.subject}: {finding.sentence}", 108, break_on_hyphens=False)
+                lines += ["", *textwrap.indent(text, " " * 9).splitlines()]
+                lines[-text.count("\n") - 1] = f"{level.upper():<7}  {text.splitlines()[0]}"
                 lines += [f"         {line}".rstrip() for line in finding.detail.splitlines()]
         return "\n".join([*lines, "", self.verdict])
 
 
 def ordered(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Errors first. A warning or a note about what an error is about too would only repeat it, and is left out."""
+    """Findings with errors first; warnings and notes with the same subject as an error are left out."""
     wrong = {finding.subject for finding in findings if finding.level == "error"}
     kept = [finding for finding in findings if finding.level == "error" or finding.subject not in wrong]
     return tuple(sorted(kept, key=lambda finding: _LEVELS.index(finding.level)))
 
 
 def describe(spec: EnvSpec) -> list[tuple[str, str]]:
-    """The rows that say what a spec says."""
+    """Rows of the table that describe a spec."""
     kind = "a box" if isinstance(spec.action, Box) else "discrete"
     bounds = f" in [{spec.action.low:g}, {spec.action.high:g}]" if isinstance(spec.action, Box) else ""
     unit = "dimensions" if isinstance(spec.action, Box) else "choices"
@@ -110,7 +110,7 @@ def _listed(words: tuple[str, ...], most: int = 8) -> str:
 
 
 def _roles(spec: EnvSpec) -> str:
-    """Who is interchangeable."""
+    """The groups of agents by role, as text."""
     groups = [[a for a, r in zip(spec.agents, spec.roles, strict=True) if r == k] for k in range(max(spec.roles) + 1)]
     if len(groups) == spec.num_agents > 1:
         return f"{len(groups)}: every agent its own"
@@ -118,7 +118,7 @@ def _roles(spec: EnvSpec) -> str:
 
 
 def _runs(values: tuple[int, ...]) -> str:
-    """One number where all agents have the same, else each agent's."""
+    """One number if it is the same for all agents, else each agent's."""
     if len(set(values)) == 1:
         return str(values[0]) if len(values) == 1 else f"{values[0]} each"
     return _listed(tuple(map(str, values)), 16)

@@ -1,6 +1,6 @@
-"""What an environment promises, and what to say where its play breaks the promise.
+"""Rules that an environment must obey.
 
-Each rule takes what was played and yields findings: one for each thing to mend, with the first place where it shows.
+Each rule takes the episodes played and yields a finding for each violation, with the first place where it occurs.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from shoal.spec import Box, Discrete, EnvSpec
 
 
 class Played(NamedTuple):
-    """Episodes of one environment."""
+    """Episodes played in one environment."""
 
     spec: EnvSpec
     episodes: list[Episode]
@@ -27,7 +27,7 @@ _FIELDS = {"obs": "observation", "state": "state", "reward": "reward", "discount
 
 
 def written(played: Played) -> Iterator[Finding]:
-    """Observations and state are written whole at every timestep."""
+    """Observations and state are written completely at every timestep."""
     for name in ("obs", "state"):
         for episode in played.episodes:
             if name in episode.unwritten:
@@ -43,7 +43,7 @@ def written(played: Played) -> Iterator[Finding]:
 
 
 def finite(played: Played) -> Iterator[Finding]:
-    """Nothing is NaN or infinite."""
+    """Observations, states, rewards and discounts are finite."""
     for name, title in _FIELDS.items():
         for episode in played.episodes:
             values = getattr(episode.timesteps, name)
@@ -57,7 +57,7 @@ def finite(played: Played) -> Iterator[Finding]:
 
 
 def choices(played: Played) -> Iterator[Finding]:
-    """Each agent has a legal action at every timestep but the last, and none that is not its own."""
+    """Each agent has a legal action at every timestep but the last, and only its own actions are legal."""
     spec = played.spec
     own = own_actions(spec)
     what = "action" if isinstance(spec.action, Discrete) else "action dimension"
@@ -100,7 +100,7 @@ def choices(played: Played) -> Iterator[Finding]:
 
 
 def padding(played: Played) -> Iterator[Finding]:
-    """Beyond an agent's own observation stand zeros."""
+    """Padding beyond an agent's own observation is zero."""
     spec = played.spec
     outside = np.arange(spec.obs_dim) >= np.array(spec.obs_dims)[:, None]
     for episode in played.episodes:
@@ -118,19 +118,19 @@ def padding(played: Played) -> Iterator[Finding]:
 
 
 def beginnings(played: Played) -> Iterator[Finding]:
-    """An episode starts with everybody, with nothing earned, and is not over."""
-    spec, said = played.spec, set()
+    """At the start of an episode an agent is alive, rewards are 0, discounts 1, ``first`` True and ``last`` False."""
+    spec, reported = played.spec, set()
     for episode in (e for e in played.episodes if len(e.timesteps.last)):
         timesteps, at = episode.timesteps, f"on being reset (episode {episode.number}, seed {episode.seed})"
         found: list[tuple[str, str]] = []
         if timesteps.last[0]:
-            found.append(("last", f"the episode is over {at}, before anybody has acted; last must be False there."))
+            found.append(("last", f"the episode is over {at}, before any agent has acted; last must be False there."))
         if np.any(earned := np.nan_to_num(timesteps.reward[0]) != 0):
             i = int(np.argmax(earned))
             paid = f"{spec.agents[i]} has a reward of {timesteps.reward[0, i]:g} {at}"
-            found.append(("reward", f"{paid}, which no action earned and nobody learns from; it must be 0 there."))
+            found.append(("reward", f"{paid}, before any action, and no agent learns from it; it must be 0 there."))
         if not timesteps.alive[0].any():
-            found.append(("alive", f"no agent is alive {at}, so nobody acts."))
+            found.append(("alive", f"no agent is alive {at}, so no agent acts."))
         if np.any(timesteps.discount[0] == 0):
             i = int(np.argmax(timesteps.discount[0] == 0))
             found.append(
@@ -142,13 +142,13 @@ def beginnings(played: Played) -> Iterator[Finding]:
             t = int(np.argmax(timesteps.first[1:])) + 1
             found.append(("first", f"first is True {when(episode, t)}; it is True on being reset alone."))
         for subject, sentence in found:
-            if subject not in said:
-                said.add(subject)
+            if subject not in reported:
+                reported.add(subject)
                 yield Finding("error", subject, sentence)
 
 
 def discounts(played: Played) -> Iterator[Finding]:
-    """Discounts are 0 where something truly ended, and 1 elsewhere."""
+    """Discounts are 0 at true terminations, and 1 elsewhere."""
     spec = played.spec
     for episode in played.episodes:
         given = episode.timesteps.discount
@@ -170,7 +170,7 @@ def discounts(played: Played) -> Iterator[Finding]:
             yield Finding(
                 "error",
                 "last",
-                f"everybody's discount is 0 {when(episode, t)}, which says that all is over, but last is False and the "
+                f"every agent's discount is 0 {when(episode, t)}, which means termination, but last is False and the "
                 f"episode goes on; set last as well, or keep discount 1.",
             )
             return
@@ -199,21 +199,21 @@ def endings(played: Played) -> Iterator[Finding]:
 
 
 def when(episode: Episode, t: int) -> str:
-    """Where in an episode a timestep stands, and what led to it."""
+    """The position of a timestep in an episode, and the action before it, as text."""
     if t == 0:
         return f"on being reset (episode {episode.number}, seed {episode.seed})"
-    after = said(episode.actions[t - 1])
+    after = action_text(episode.actions[t - 1])
     return f"at step {t} of episode {episode.number} (seed {episode.seed}), after the joint action {after}"
 
 
-def said(action: np.ndarray) -> str:
-    """A joint action, short."""
+def action_text(action: np.ndarray) -> str:
+    """A joint action as one short line."""
     shown = np.array2string(action, precision=3, separator=", ", threshold=24, edgeitems=4, max_line_width=10**6)
     return " ".join(shown.split())
 
 
 def _of(spec: EnvSpec, name: str, index: list[Any]) -> str:
-    """``agent_1's observation, feature 3,``, for an index without its time."""
+    """The entry of a field at an index (without time), for example ``feature 3 of agent_1's observation``."""
     if name == "state":
         return f"feature {index[0]} of the state"
     if name == "obs":
@@ -222,7 +222,7 @@ def _of(spec: EnvSpec, name: str, index: list[Any]) -> str:
 
 
 def _more(count: int) -> str:
-    """How often something shows beyond the first time."""
+    """The number of further occurrences, as text."""
     return f" (and {count - 1} more time{'s' * (count > 2)} in this episode)" if count > 1 else ""
 
 

@@ -1,4 +1,4 @@
-"""The sizes of a run that a check suggests: those by which training begins, and steps that suit a slow environment."""
+"""The sizes of a run that a check suggests: training's defaults, and fewer steps for a slow environment."""
 
 import math
 
@@ -8,16 +8,16 @@ from shoal.rollouts.pool import spread
 from shoal.spec import EnvSpec
 
 PATIENCE = 600.0
-"""Seconds of stepping that are suggested for a first run."""
+"""Duration of a suggested first run in seconds of stepping."""
 
 
 def suggested(name: str, spec: EnvSpec, rate: float) -> list[tuple[str, str]]:
     """Rows of the table.
 
     Args:
-        name: how the environment is called.
-        spec: its description.
-        rate: steps per second of one process; 0 where the environment is compiled.
+        name: the environment's.
+        spec: the environment's.
+        rate: steps per second of one process; 0 for a device environment.
     """
     sizes = sizes_for(spec.horizon) | preset("mappo", name)
     envs, length = sizes["num_envs"], sizes["rollout_length"]
@@ -30,16 +30,14 @@ def suggested(name: str, spec: EnvSpec, rate: float) -> list[tuple[str, str]]:
     steps, usual = _floor(rate * spread(envs, None) * PATIENCE), preset("mappo", name).get("steps", STEPS)
     if rate and steps < usual:
         updates = steps / (envs * length)
-        said = (
-            f"--steps {steps:g}".replace("e+0", "e")
-            + f": {updates:,.0f} updates, about {PATIENCE / 60:.0f} minutes of stepping at this speed"
-        )
-        rows.append(("", said))
+        flag = f"--steps {steps:g}".replace("e+0", "e")
+        duration = f"{updates:,.0f} updates, about {PATIENCE / 60:.0f} minutes of stepping at this speed"
+        rows.append(("", f"{flag}: {duration}"))
     return rows
 
 
 def _floor(x: float) -> float:
-    """One figure, rounded down, and at least 1."""
+    """``x`` rounded down to one significant digit, at least 1."""
     if x < 1:
         return 1.0
     unit = 10.0 ** math.floor(math.log10(x))

@@ -1,4 +1,4 @@
-"""How fast a device environment is when many copies of it are stepped by one compiled program."""
+"""Speed of a device environment in a compiled rollout of many copies."""
 
 import time
 from typing import Any
@@ -13,7 +13,7 @@ from shoal.spec import Box
 from shoal.types import Environment, Step
 
 ENVS, LENGTH = 256, 32
-"""How many copies are stepped at once, and for how many steps."""
+"""Number of copies and of steps of the rollout."""
 
 
 def vmapped_rate(env: Environment) -> tuple[float, float]:
@@ -30,7 +30,7 @@ def vmapped_rate(env: Environment) -> tuple[float, float]:
     rollout = fused.make(env, ENVS, LENGTH)
     before = time.perf_counter()
     state = jax.jit(lambda key: rollout.init(key, ()))(jax.random.key(0))
-    # The trajectory is summed up, so that nothing of it is left out as unused.
+    # The trajectory is summed, so that the compiler does not remove parts of it as unused.
     collect = jax.jit(lambda state, key: _summed(rollout.collect(act, (), state, key)))
     state, _ = jax.block_until_ready(collect(state, jax.random.key(0)))
     started = time.perf_counter()

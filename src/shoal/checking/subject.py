@@ -1,7 +1,7 @@
-"""The environment that is checked, built and played where it lives: in a process of its own, or in this one.
+"""The environment under check, in the process that builds and plays it.
 
-Methods of :class:`Subject` are called by name, their arguments and what they return are pickled, and they name the
-environment's copies by numbers. No JAX unless the environment needs it.
+Methods of :class:`Subject` are called by name with pickled arguments and results, and refer to instances of the
+environment by number. Imports JAX only if the environment needs it.
 """
 
 import pickle
@@ -19,29 +19,29 @@ from shoal.spec import EnvSpec
 
 
 class Built(NamedTuple):
-    """What came of building an environment."""
+    """Result of building an environment."""
 
     spec: EnvSpec
     device: bool
     findings: tuple[Finding, ...]
     described: bool
-    """Whether its description is sound."""
+    """Whether its spec is valid."""
     playable: bool
-    """Whether copy 0 can be played."""
+    """Whether instance 0 can be played."""
 
 
 class Subject:
-    """An environment and its copies."""
+    """An environment and its instances."""
 
     def __init__(self) -> None:
         self.env: Any = None
         self.instances: list[Instance] = []
 
     def build(self, given: Any, options: dict[str, Any]) -> Built:
-        """Build it and its first copy. ``given`` is an environment, or what the registry builds one of.
+        """Build the environment and its first instance. ``given`` is an environment, or the registry's argument.
 
         Raises:
-            InputError: there is no such environment, or its library is missing.
+            InputError: the environment is unknown, or its library is missing.
         """
         if isinstance(given, HostEnvironment) and not options:
             self.env = given
@@ -75,7 +75,7 @@ class Subject:
             check_spec(self.env.spec)
 
     def _first(self, device: bool, findings: list[Finding]) -> None:
-        """Make copy 0, as a worker process would."""
+        """Make instance 0, as a worker process would."""
         if device:
             from shoal.checking.device import DeviceInstance
 
@@ -94,35 +94,34 @@ class Subject:
         game, spec = maker(), self.env.spec
         if game.spec != spec:
             differs = [name for name, value in vars(spec).items() if getattr(game.spec, name, None) != value]
-            said = ", ".join(differs)
-            text = f"the game that is made describes itself differently from the environment: {said} differ."
+            text = f"the game that is made has another spec than the environment: {', '.join(differs)} differ."
             findings.append(Finding("error", "spec", text))
             return
         self.instances.append(HostInstance(game, spec))
 
     def another(self) -> int:
-        """Make another copy on the host; its number."""
+        """Make another instance of a host environment; returns its number."""
         self.instances.append(HostInstance(self.env.make(), self.env.spec))
         return len(self.instances) - 1
 
     def reset(self, copy: int, seed: int) -> tuple[HostTimestep, float]:
-        """Start an episode: (its first timestep, seconds that it took)."""
+        """Start an episode; returns (first timestep, seconds)."""
         before = time.perf_counter()
         return self.instances[copy].reset(seed), time.perf_counter() - before
 
     def step(self, copy: int, action: np.ndarray) -> tuple[HostTimestep, float]:
-        """Play: (what came of it, seconds that it took)."""
+        """Play ``action``; returns (timestep, seconds)."""
         before = time.perf_counter()
         return self.instances[copy].step(action), time.perf_counter() - before
 
     def close(self, copy: int) -> float:
-        """Free what a copy holds: seconds that it took."""
+        """Close an instance; returns the seconds that it took."""
         before = time.perf_counter()
         self.instances[copy].close()
         return time.perf_counter() - before
 
     def rate(self) -> tuple[float, float]:
-        """Steps per second of many copies compiled together, and seconds to compile."""
+        """Steps per second of many compiled copies, and the compile time in seconds."""
         from shoal.checking.speed import vmapped_rate
 
         return vmapped_rate(self.env)
@@ -137,7 +136,7 @@ class Here:
         self.subject = Subject()
 
     def call(self, method: str, *arguments: Any, limit: float = 0.0) -> Any:
-        """Call a method of the subject; ``limit`` has no effect here.
+        """Call a method of the subject; ``limit`` is ignored.
 
         Raises:
             PlayError: the environment raised.
@@ -151,7 +150,7 @@ class Here:
             raise fault_of(error) from None
 
     def end(self) -> None:
-        """Nothing is left."""
+        """Do nothing: there is no process to end."""
 
 
 __all__ = ["Built", "Here", "PlayError", "Subject"]
