@@ -50,7 +50,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for: a worker process that steps environments never needs JAX."""
+    """Import public names lazily: worker processes that step environments do without JAX."""
     for home, names in _HOMES.items():
         if name in names:
             return getattr(importlib.import_module(home), name)

@@ -1,4 +1,4 @@
-"""The public face: train, resume, open and compare runs."""
+"""The public functions: train, resume, open and compare runs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -41,27 +41,27 @@ def train(
 
     Args:
         algorithm: a name from ``shoal list algorithms``, or one for each side of the environment, as ``mappo+ippo``. In
-            an environment of one agent ``ppo``, ``dqn``, ``a2c``, ``ddpg`` and ``td3`` are names too
+            an environment of one agent, ``ppo``, ``dqn``, ``a2c``, ``ddpg`` and ``td3`` are accepted too
             (:data:`shoal.algorithms.ALONE`).
-        environment: a name from ``shoal list environments``, ``package.module:factory`` of your own, that factory
-            itself (a PettingZoo class, for example), or an :class:`Environment`, on the device or the host. What is not
-            a name, :func:`resume` and :func:`open_run` need again.
+        environment: a name from ``shoal list environments``, ``package.module:factory``, that factory itself (for
+            example a PettingZoo class), or an :class:`Environment` or :class:`HostEnvironment`. If it is not a name,
+            :func:`resume` and :func:`open_run` need it again.
         env: options of the environment's factory, for example ``{"num_agents": 5}``.
-        folder: where the run is kept; by default a new folder under ``runs/``.
-        progress: show the live line.
-        flags: any field of :class:`~shoal.training.settings.Settings` (``steps=3e6, seeds=4``) or of the algorithm's
-            ``Config`` (``learning_rate=1e-3``, ``hidden=(128, 128)``); others come from the preset, then from defaults.
-            Without a preset, ``num_envs`` and ``rollout_length`` follow from the length of an episode
-            (:func:`shoal.presets.sizes.sizes_for`).
-            Of several sides, ``learning_rate`` is for all and ``side1_learning_rate`` for one.
+        folder: the run's folder; by default a new folder under ``runs/``.
+        progress: show the progress line.
+        flags: fields of :class:`~shoal.training.settings.Settings` (``steps=3e6, seeds=4``) or of the algorithm's
+            ``Config`` (``learning_rate=1e-3``, ``hidden=(128, 128)``). Other fields come from the preset, then from
+            defaults; without a preset, ``num_envs`` and ``rollout_length`` are derived from the length of an episode
+            (:func:`shoal.presets.sizes.sizes_for`). With several sides, ``learning_rate`` applies to all and
+            ``side1_learning_rate`` to one.
 
     Raises:
-        InputError: something cannot work as asked; raised before anything compiles. Later, where the disk is full or
-            the folder is deleted (:class:`WriteError`, :class:`CheckpointError`, :class:`FolderError`).
-        NonFiniteError: a metric became NaN or infinite; the last good checkpoint stands.
+        InputError: an argument is invalid; raised before anything compiles. Later, if the disk is full or the folder is
+            deleted (:class:`WriteError`, :class:`CheckpointError`, :class:`FolderError`).
+        NonFiniteError: a metric became NaN or infinite; the last good checkpoint is kept.
     """
-    name, said = registry.called(environment), algorithm
-    algorithm = algorithms.canonical(said)
+    name, given = registry.called(environment), algorithm
+    algorithm = algorithms.canonical(given)
     module = algorithms.get(algorithm)
     settings, config = Settings(), module.Config()
     check_names(flags, settings, config)
@@ -71,13 +71,13 @@ def train(
     def start(where: Path) -> Run:
         if where.exists() and not where.is_dir():
             raise InputError(f"{where} is a file, not a folder for a run.")
-        with hold(where) as lock:  # a folder that is made here is removed again where bad input is raised
+        with hold(where) as lock:  # a folder that was created here is removed again on bad input
             check_free(where)
             made = registry.make(environment, **(env or {}))
             sizes = sizes_for(min(made.spec.horizon, settings.wrapping.time_limit or made.spec.horizon))
             sized = override(settings, {size: x for size, x in sizes.items() if size not in {**tuned, **flags}})
             run = Run(where, algorithm, name, env or {}, sized, config, made)
-            algorithms.check_alone(said, run.spec)
+            algorithms.check_alone(given, run.spec)
             run.by_name = isinstance(environment, str) or registry.can_be_named(environment)
             trainer = run.trainer(progress, lock.check)
             lock.check()
@@ -90,26 +90,26 @@ def train(
 def resume(
     folder: str | Path, *, environment: Any = None, trust: bool = False, progress: bool = True, **flags: Any
 ) -> Run:
-    """Continue the run in ``folder`` from its newest sound checkpoint, bit for bit as if it had never stopped.
+    """Continue the run in ``folder`` from its newest intact checkpoint, bit for bit as if it had never stopped.
 
-    A run that ended before its first checkpoint begins at the beginning. One that has finished is not trained, nor
-    compiled, and :attr:`Run.untouched` says so.
+    A run without a checkpoint starts from the beginning. A finished run is neither compiled nor trained, and its
+    :attr:`Run.untouched` is True.
 
     Args:
         folder: a run folder.
-        environment: what a run was trained in that was not trained in a name.
+        environment: the environment, if the run was not trained in a name.
         trust: see :func:`open_run`.
-        progress: show the live line.
-        flags: ``steps`` to train longer (schedules stretch to the new length), ``devices`` on another machine, or how
-            often to save and how to judge, or where environments are stepped; anything else would make it another run.
+        progress: show the progress line.
+        flags: the settings in :data:`~shoal.training.settings.CHANGEABLE`, for example ``steps`` to train longer
+            (schedules stretch to the new length).
 
     Raises:
-        InputError: the folder holds no run, another process trains in it, a flag would change what is being trained,
-            or there are fewer devices.
-        CheckpointError: no checkpoint is sound.
+        InputError: the folder holds no run, another process trains in it, a flag cannot change, or there are fewer
+            devices than before.
+        CheckpointError: no checkpoint is intact.
     """
     where = path_of(folder)
-    manifest.read(where)  # before a lock is made in what is not the folder of a run
+    manifest.read(where)  # before a lock file is created in a folder that holds no run
     with hold(where) as lock:
         return _resume(where, environment, trust, progress, flags, lock.check)
 
@@ -125,11 +125,11 @@ def _resume(
     run.settings = override(run.settings, flags)
     run.settings.check()
     if environment is not None:
-        _ = run.env  # raises where it is not what the run was trained in, also of one that has finished
+        _ = run.env  # raises if it is another environment, also for a finished run
     if run.conclude(guard):
         if flags:
             guard()
-            keep_resumed(run, permitted=False)  # nothing had to be built
+            keep_resumed(run, permitted=False)  # the environment was not built
         return run
     trainer = run.trainer(progress, guard)
     trainer.restore()
@@ -141,7 +141,7 @@ def _resume(
 def compare(
     runs: Sequence[Run | str | Path], path: str | Path = "compare.png", metrics: Sequence[str] = ("return",)
 ) -> Path:
-    """Draw the learning curves of several runs in one picture."""
+    """Draw the learning curves of several runs in one figure; returns its path."""
     path = written_to(path, Path("compare.png"))
     return curves.plot([run.folder if isinstance(run, Run) else Path(run) for run in runs], path, metrics)
 
@@ -156,32 +156,32 @@ def crossplay(
     environment: Any = None,
     trust: bool = False,
 ) -> CrossPlay:
-    """Let the policies of several runs play against each other, or with each other where they earn together.
+    """Cross-play: let the policies of several runs play on two sides of their environment.
 
-    Each run plays side 1 against each run on side 2, every seed of one against every seed of the other.
+    Each run plays side 1 with each run on side 2, every seed of one with every seed of the other.
 
     Args:
         runs: runs or their folders, all trained in the same environment.
-        side: the agents of side 1, by name or index; all others are side 2. By default role 0 against all other roles,
-            and where there is one role the first half of the agents (rounded down) with the rest.
+        side: the agents of side 1, by name or index; all others are side 2. By default side 1 is role 0, or the first
+            half of the agents (rounded down) if there is only one role.
         episodes: whole episodes for each pair of seeds.
-        greedy: act by the mode rather than by sampling.
-        seed: draws the starts of the episodes, the same for every entry of the matrix.
-        environment: what the runs of folders were trained in, if not in a name.
+        greedy: act by the mode of the policy rather than by sampling.
+        seed: seed of the episodes, the same for every entry of the matrix.
+        environment: the environment, if the runs were not trained in a name.
         trust: see :func:`open_run`.
 
     Raises:
         InputError: a folder holds no run, environments differ, or a side would be empty.
-        CheckpointError: no saved policy of a run is sound.
+        CheckpointError: a run has no intact policy.
     """
     if not runs:
         raise InputError("Cross-play needs at least one run.")
     opened = [run if isinstance(run, Run) else open_run(run, environment, trust=trust) for run in runs]
-    env = opened[0].env  # before anything else is asked of it: it is not imported for the folder of somebody else
+    env = opened[0].env  # first, since it refuses to import the environment of an untrusted folder
     for run in opened[1:]:
         _check_same_environment(opened[0], run)
     chosen = playing.first_side(opened[0].spec, side)
-    made: dict[Any, Algorithm] = {}  # equal configurations act by one program
+    made: dict[Any, Algorithm] = {}  # equal configurations share a compiled program
     players = []
     for run in opened:
         algorithm = made.setdefault((run.algorithm, run.config, run.settings.rollout_length), run._acting())
@@ -191,13 +191,13 @@ def crossplay(
 
 
 def _check_same_environment(one: Run, other: Run) -> None:
-    """Refuse two runs whose returns mean different things. Builds no environment.
+    """Check that two runs have the same environment, without building it.
 
-    What a state holds (``EnvSpec.novel``) matters to each run's own critic, metrics are only reported, and
-    the interface is for deployed policies: all three may differ.
+    ``EnvSpec.novel`` (read by a run's own critic), metrics (only reported) and the interface (for deployed policies)
+    may differ.
     """
     named = one.by_name and other.by_name
-    said = [
+    descriptions = [
         ({"environment": run.environment} if named else {})
         | spec_to_json(replace(run.spec, novel=None, metrics=(), interface=""))
         for run in (one, other)
@@ -205,13 +205,13 @@ def _check_same_environment(one: Run, other: Run) -> None:
     if named and one.environment == other.environment:
         known = registry.options_of(one.environment)
         defaults = {name: option.default for name, option in known.items() if option.default is not option.empty}
-        said = [
+        descriptions = [
             spec | defaults | options_from_json(run.env_options, known)
-            for spec, run in zip(said, (one, other), strict=True)
+            for spec, run in zip(descriptions, (one, other), strict=True)
         ]
-    for name in said[0] | said[1]:
-        here, there = (x.get(name, "missing") for x in said)
-        if here != there and name != "metrics":  # which change nothing of what is played
+    for name in descriptions[0] | descriptions[1]:
+        here, there = (x.get(name, "missing") for x in descriptions)
+        if here != there and name != "metrics":  # the option metrics does not change the game
             raise InputError(
                 f"{other.folder} and {one.folder} were trained in different environments: {name} is {there!r} in the "
                 f"one and {here!r} in the other."

@@ -1,10 +1,9 @@
-"""Bounds of numbers, written beside the field that they are for, and the one function that checks them. No JAX.
+"""Bounds of numeric configuration fields, as annotations, and their check. Does not import JAX.
 
     learning_rate: Annotated[float, Bounds(above=0.0, most=10.0)] = 7e-4
 
-A bound is a limit of sense, wide enough for every setting that could be meant: beyond it a number cannot be allocated,
-overflows single precision or a 32-bit integer, or makes training meaningless. Names such as :data:`Count` are for the
-kinds of field that occur often.
+Bounds are wide: beyond them an array cannot be allocated, a value overflows single precision or a 32-bit integer, or
+training is meaningless. Names such as :data:`Count` are for frequent kinds of fields.
 """
 
 import dataclasses
@@ -20,24 +19,24 @@ from typing import Annotated, Any
 from shoal.errors import InputError
 
 LARGEST_INT = 2**31 - 1
-"""The largest integer of 32 bits, which is what compiled programs count with."""
+"""The largest 32-bit integer; compiled programs count with 32 bits."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """An interval of numbers; what is None is unbounded on that side. NaN lies in none."""
+    """An interval of numbers, unbounded where fields are None. NaN lies in no interval."""
 
     least: int | float | None = None
     """The smallest value."""
     most: int | float | None = None
     """The largest value."""
     above: int | float | None = None
-    """In place of ``least``: every value exceeds this."""
+    """Exclusive lower bound, instead of ``least``."""
     below: int | float | None = None
-    """In place of ``most``: every value is smaller than this."""
+    """Exclusive upper bound, instead of ``most``."""
 
     def holds(self, value: Any) -> bool:
-        """Whether ``value`` lies within."""
+        """Whether ``value`` lies within the bounds."""
         return (
             value == value  # NaN does not equal itself
             and (self.least is None or value >= self.least)
@@ -61,40 +60,40 @@ class Bounds:
 
 
 Count = Annotated[int, Bounds(least=1, most=1_000_000)]
-"""How often something is done."""
+"""Number of repetitions."""
 Width = Annotated[int, Bounds(least=1, most=65_536)]
 """Units of one layer of a network."""
 Depth = Annotated[int, Bounds(least=1, most=64)]
 """Layers, blocks or heads of a network."""
 Index = Annotated[int, Bounds(least=0, most=65_535)]
-"""An agent, a role or a policy, numbered from 0."""
+"""Index of an agent, a role or a policy, from 0."""
 Size = Annotated[int, Bounds(least=1, most=LARGEST_INT)]
-"""How many of something are stored."""
+"""Number of stored items."""
 Fraction = Annotated[float, Bounds(least=0.0, most=1.0)]
-"""A share of a whole, or a probability."""
+"""A fraction or a probability."""
 Positive = Annotated[float, Bounds(above=0.0, most=1e6)]
 """A width, a limit or a temperature."""
 Weight = Annotated[float, Bounds(least=0.0, most=1e6)]
-"""A term's weight in a loss, or a standard deviation; 0 leaves it out."""
+"""Weight of a loss term, or a standard deviation; 0 disables it."""
 Gain = Annotated[float, Bounds(least=0.0, most=1000.0)]
-"""A factor of initial weights."""
+"""Scale of initial weights."""
 Decay = Annotated[float, Bounds(least=0.0, most=0.999999)]
-"""What an exponential average keeps of itself at each update; nearer to 1 it would stand still in single precision."""
+"""Decay of an exponential average; closer to 1 it would not change in single precision."""
 Draws = Annotated[int, Bounds(least=1, most=1024)]
-"""Copies of every row that lie side by side in memory."""
+"""Number of samples per row, all of which are in memory."""
 Rate = Annotated[float, Bounds(above=0.0, most=10.0)]
 """An optimiser's step size."""
 Tiny = Annotated[float, Bounds(least=1e-30, most=1.0)]
-"""What keeps a denominator above 0, also in single precision."""
+"""A constant that keeps a denominator positive in single precision."""
 
 
 def check(config: Any, prefix: str = "") -> None:
-    """Refuse a number outside its field's bounds, in a dataclass or in those inside it.
+    """Check the bounds of all fields of a dataclass and of dataclasses inside it.
 
-    Values that are not numbers of Python or NumPy, such as arrays that are being traced, are left alone, as is None.
+    Values other than Python and NumPy numbers, such as traced arrays and None, are not checked.
 
     Raises:
-        InputError: naming the field, its bounds and the value.
+        InputError: a value is out of bounds; the message names the field, its bounds and the value.
     """
     known = bounds_of(type(config))
     for field in dataclasses.fields(config):
@@ -106,10 +105,10 @@ def check(config: Any, prefix: str = "") -> None:
 
 
 def check_value(name: str, value: Any, bounds: Bounds) -> None:
-    """Refuse a number, or a tuple of numbers, out of bounds.
+    """Check a number, or each item of a tuple of numbers.
 
     Raises:
-        InputError: naming ``name``, the bounds and the value.
+        InputError: it is out of bounds; the message has ``name``, the bounds and the value.
     """
     for one in value if isinstance(value, tuple | list) else (value,):
         if isinstance(one, numbers.Real) and not isinstance(one, bool) and not bounds.holds(one):
@@ -119,14 +118,14 @@ def check_value(name: str, value: Any, bounds: Bounds) -> None:
 
 @functools.cache
 def bounds_of(kind: type) -> dict[str, Bounds]:
-    """The bounds of a dataclass's own fields, by name; also of the items of a tuple."""
+    """The bounds of a dataclass's own fields by name; for a tuple, those of its items."""
     hints = typing.get_type_hints(kind, include_extras=True)
     found = {field.name: next(_bounds(hints[field.name]), None) for field in dataclasses.fields(kind)}
     return {name: bounds for name, bounds in found.items() if bounds is not None}
 
 
 def _bounds(hint: Any) -> Iterator[Bounds]:
-    """Those in an annotation, also inside unions and tuples."""
+    """The bounds in an annotation, also inside unions and tuples."""
     if typing.get_origin(hint) is Annotated:
         yield from (mark for mark in hint.__metadata__ if isinstance(mark, Bounds))
         yield from _bounds(hint.__origin__)
@@ -136,7 +135,7 @@ def _bounds(hint: Any) -> Iterator[Bounds]:
 
 
 def text(number: Any) -> str:
-    """A number as one would type it: 65536, 0.5, 1e15."""
+    """A number as short text: 65536, 0.5, 1e15."""
     if isinstance(number, numbers.Integral):
         plain = str(int(number)) if abs(int(number)) < 10**10 else ""
         if plain and not plain.endswith("00000"):

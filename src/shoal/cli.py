@@ -1,4 +1,4 @@
-"""The command line: ``shoal train mappo mpe/simple_spread``. The only file that knows the library which parses it."""
+"""The command line, for example ``shoal train mappo mpe/simple_spread``. The only file that imports tyro."""
 
 import contextlib
 import dataclasses
@@ -25,7 +25,7 @@ from shoal.training.stopping import busy
 from shoal.training.trainer import NonFiniteError
 
 BROKEN, REFUSED, INTERRUPTED = 1, 2, 130
-"""Exit codes; the last is what shells use for Ctrl-C, 128 + SIGINT."""
+"""Exit codes; the last is the shells' code for Ctrl-C, 128 + SIGINT."""
 _FULL = (
     "There is not enough memory; lower seeds, num_envs, rollout_length, the networks' widths, or what is drawn at once "
     "(batch_size, block)."
@@ -33,26 +33,26 @@ _FULL = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the command line says and return its exit code.
+    """Run a command and return its exit code.
 
-    0: done. 1: training broke down: a metric became NaN or infinite, or the environment raised. 2: the request cannot
-    be carried out, as one sentence on stderr says. 130: stopped by Ctrl-C.
+    0: success. 1: training failed, since a metric became NaN or infinite or the environment raised. 2: invalid request,
+    explained in one sentence on stderr. 130: stopped by Ctrl-C.
     """
     fill_closed_streams()
     code = _main(list(sys.argv[1:] if argv is None else argv))
-    if argv is None and busy():  # Ctrl-C came while something compiled, which nothing can interrupt
+    if argv is None and busy():  # stopped during a compilation, which cannot be interrupted
         leave(code)
     return code
 
 
 def _main(args: list[str]) -> int:
-    # Environments named package.module:factory stand where one works.
+    # package.module:factory is looked for in the working directory.
     with lenient_errors(), own_modules.found_in(str(Path.cwd())):
         return _guarded(args)
 
 
 def _guarded(args: list[str]) -> int:
-    """Do what the command line says; whatever can be foreseen to go wrong becomes one sentence and an exit code."""
+    """Run a command; every expected error becomes one sentence on stderr and an exit code."""
     try:
         code = _dispatch(args)
         sys.stdout.flush()
@@ -65,7 +65,7 @@ def _guarded(args: list[str]) -> int:
         if error.trace:
             notices.warn(error.trace)
         return _say(str(error), BROKEN)
-    except BrokenPipeError:  # the reader, `head` for example, has seen enough
+    except BrokenPipeError:  # the reader, for example `head`, has closed the pipe
         abandon_output()
         return BROKEN
     except OSError as error:
@@ -102,10 +102,10 @@ def _dispatch(args: list[str]) -> int:
 
 
 def parse(command: Command, args: Sequence[str]) -> Values:
-    """The value of every flag, by group. Where ``args`` ask for help, prints it and exits.
+    """The values of all flags by group. If ``args`` request help, prints it and exits.
 
     Raises:
-        InputError: something in ``args`` is not a flag, or a value does not fit its flag.
+        InputError: ``args`` hold an unknown flag, or a value of the wrong type.
     """
     prog, groups = command.prog, command.groups
     flags = [flag for group in groups.values() for flag in group]
@@ -140,7 +140,7 @@ def parse(command: Command, args: Sequence[str]) -> Values:
 
 
 def _arranged(command: Command) -> dict[str, list[tuple[str, Flag]]]:
-    """The flags as help shows them, each with the group that it is of: ``command.first``, then the others by group."""
+    """The flags in the order of the help text, each with its group: ``command.first``, then the others by group."""
     every = [(title, flag) for title, flags in command.groups.items() for flag in flags]
     named = {flag.name: (title, flag) for title, flag in every if not flag.prefix}
     first = [named[name] for name in command.first if name in named]
@@ -152,19 +152,21 @@ def _arranged(command: Command) -> dict[str, list[tuple[str, Flag]]]:
 
 
 def _wrapped(text: str) -> str:
-    """A paragraph in lines as wide as the terminal; the library joins lines that are not indented."""
+    """A paragraph wrapped to the terminal's width; the parser joins lines that are not indented."""
     return textwrap.fill(text, shutil.get_terminal_size().columns, subsequent_indent="  ")
 
 
 def _booleans(flags: Sequence[Flag], args: Sequence[str]) -> list[str]:
-    """The words with every true-or-false flag as the library takes it, whether ``--x``, ``--no-x``, ``--x True`` or
-    ``--x=False`` was said. A flag that may also be None takes a value there; any other takes none."""
-    said = {spelt: (flag, spelt == flag.spelt) for flag in flags for spelt in flag.booleans}
+    """``args`` with every boolean flag in the parser's form, from ``--x``, ``--no-x``, ``--x True`` or ``--x=False``.
+
+    In that form a flag that may be None takes a value; other boolean flags take none.
+    """
+    spellings = {spelt: (flag, spelt == flag.spelt) for flag in flags for spelt in flag.booleans}
     words, left = [], list(args)
     while left:
         word = left.pop(0)
         name, equals, value = word.partition("=")
-        flag, yes = said.get(name.replace("_", "-"), (None, True))
+        flag, yes = spellings.get(name.replace("_", "-"), (None, True))
         if flag is None:
             words.append(word)
             continue
@@ -181,17 +183,17 @@ def _booleans(flags: Sequence[Flag], args: Sequence[str]) -> list[str]:
 
 
 def _field(flag: Flag) -> tuple[str, Any, Any]:
-    said: dict[str, Any] = {"help": flag.help, "name": flag.prefix + flag.name}
+    options: dict[str, Any] = {"help": flag.help, "name": flag.prefix + flag.name}
     if flag.hint is not bool:
-        said["metavar"] = flag.spelt if flag.positional else flag.takes
+        options["metavar"] = flag.spelt if flag.positional else flag.takes
     if flag.default is not REQUIRED:
-        said["help_behavior_hint"] = f"(default: {flag.default_text}{flag.within})"
-    marks = [tyro.conf.arg(**said)] + [tyro.conf.Positional] * flag.positional
+        options["help_behavior_hint"] = f"(default: {flag.default_text}{flag.within})"
+    marks = [tyro.conf.arg(**options)] + [tyro.conf.Positional] * flag.positional
     return flag.name, Annotated[(flag.hint, *marks)], dataclasses.field(default=flag.default, kw_only=True)
 
 
 def _whole_number(text: str) -> int:
-    """``100``, and also ``1e2``."""
+    """An integer from text such as ``100`` or ``1e2``."""
     try:
         return int(text)
     except ValueError:

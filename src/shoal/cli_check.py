@@ -8,16 +8,16 @@ from shoal.cli_flags import Command, Flag, Values, of_environment
 from shoal.errors import InputError
 
 _FLAGS = [
-    Flag("episodes", int, 5, "Episodes to play, each from a seed of its own."),
-    Flag("steps", int, 5000, "Steps to play in all at the most."),
-    Flag("seed", int, 0, "Seed of the first episode, and of the actions."),
+    Flag("episodes", int, 5, "Number of episodes, each with its own seed."),
+    Flag("steps", int, 5000, "Largest total number of steps."),
+    Flag("seed", int, 0, "Seed of the first episode and of the actions."),
     Flag("timeout", float, 60.0, "Seconds after which a reset or a step counts as a hang."),
-    Flag("isolate", bool, True, "Play in a process of its own, so that a crash or a hang is reported, not suffered."),
+    Flag("isolate", bool, True, "Play in a separate process, so that a crash or a hang is detected and reported."),
 ]
 
 
 def check(args: Sequence[str]) -> tuple[Command, list[str]]:
-    """``shoal check ENVIRONMENT [flags]``; exit code 1 where there is an error.
+    """``shoal check ENVIRONMENT [flags]``; the exit code is 1 if there is an error.
 
     Raises:
         InputError: the environment is missing or unknown.
@@ -39,8 +39,8 @@ def check(args: Sequence[str]) -> tuple[Command, list[str]]:
         return 0 if report.ok else 1
 
     about = (
-        "Play random legal actions in an environment and say what is wrong with it: values that are not finite, masks "
-        "without a legal action, agents that vanish, time limits taken for ends, chance that no seed decides; and how "
-        "fast it is. Ends with 1 where there is an error."
+        "Play random legal actions in an environment and report its speed and what is wrong with it: values that are "
+        "not finite, masks without a legal action, agents that vanish, time limits reported as terminations, "
+        "randomness that does not depend on the seed. The exit code is 1 if there is an error."
     )
     return Command(" ".join(["shoal check", *words]), about, groups, do), rest

@@ -1,4 +1,4 @@
-"""The commands of ``shoal``, each with its flags; :mod:`shoal.cli_train` has the longest."""
+"""The commands of ``shoal`` with their flags; ``train`` and ``check`` are in modules of their own."""
 
 import ast
 import contextlib
@@ -35,7 +35,7 @@ class Evaluate:
     sampled: bool = False
     """Sample actions instead of taking the most probable."""
     draw: Seed = 0
-    """Seed of the starts of the episodes."""
+    """Seed of the episodes."""
     trust: bool = False
     """Import the environment that the folder names even if it is neither Shoal's nor an extra's and the folder is not
     of your own training (docs/security.md)."""
@@ -61,7 +61,7 @@ class Video:
     episodes: Episodes = 2
     """How many episodes to show."""
     seed: Seed | None = None
-    """Which of the run's seeds to show; None for the best."""
+    """The run's seed to show; None for the best."""
     sampled: bool = False
     """Sample actions instead of taking the most probable."""
     trust: bool = False
@@ -104,16 +104,16 @@ class Crossplay:
     runs: tuple[Path, ...]
     """The runs' folders, all trained in the same environment."""
     side: tuple[str, ...] = ()
-    """The agents of side 1, by name or index; all others are side 2. By default role 0 against the other roles (in
-    mpe/simple_tag predators against prey), and with a single role the first half of the agents with the rest."""
+    """The agents of side 1, by name or index; all others are side 2. By default role 0 (in mpe/simple_tag the
+    predators), or the first half of the agents if there is a single role."""
     episodes: Episodes = 128
     """Episodes for each pair of a seed of one run and a seed of another."""
     sampled: bool = False
     """Sample actions instead of taking the most probable."""
     draw: Seed = 0
-    """Seed of the starts of the episodes, the same for every entry."""
+    """Seed of the episodes, the same for every entry."""
     output: Path | None = None
-    """A .json file to write the numbers to as well."""
+    """Also write the numbers to this .json file."""
     trust: bool = False
     """Import the environment that the folder names even if it is neither Shoal's nor an extra's and the folder is not
     of your own training (docs/security.md)."""
@@ -134,8 +134,8 @@ class Crossplay:
         )
         print(result)
         if self.output is not None:
-            said = result.as_json() | {"episodes": self.episodes, "greedy": not self.sampled, "draw": self.draw}
-            write_text(self.output, dumps(said, "cross-play", indent=1) + "\n")
+            numbers = result.as_json() | {"episodes": self.episodes, "greedy": not self.sampled, "draw": self.draw}
+            write_text(self.output, dumps(numbers, "cross-play", indent=1) + "\n")
         return 0
 
 
@@ -162,7 +162,7 @@ class List:
 
 
 def _families() -> dict[str, str]:
-    """Names that begin so are of others' environments: what each adapter's file says of itself, without running it."""
+    """The prefix of each family of environments, with the first line of its adapter's docstring (not imported)."""
     lines = {}
     for prefix, path in registry.FAMILIES.items():
         found = importlib.util.find_spec(path.partition(":")[0])
@@ -175,7 +175,7 @@ def _families() -> dict[str, str]:
 
 
 def _own_words(prefix: str, text: str) -> str:
-    """What a file says of a family, without the name that stands before it already."""
+    """The description of a family, without the prefix that it may start with."""
     text = text.removeprefix(f"{prefix}…:").lstrip()
     return text[:1].upper() + text[1:] or "Environments of another package."
 
@@ -198,18 +198,18 @@ _SIMPLE = {
 }
 
 COMMAND_OPTIONS = tuple(kind for kind, _ in _SIMPLE.values())
-"""Dataclasses of the options of commands."""
+"""Dataclasses of the commands' options."""
 
 COMMANDS: dict[str, Callable[[Sequence[str]], tuple[Command, list[str]]]] = {
     "train": cli_train.train,
     "check": cli_check.check,
     **{name: partial(_simple, f"shoal {name}", *kind) for name, kind in _SIMPLE.items()},
 }
-"""Each takes the words after it, and gives what it would do and the words that are flags."""
+"""Command name -> function: (words after the command) -> (command, the words that are flags)."""
 
 
 def help_text() -> str:
-    """What ``shoal --help`` prints."""
+    """The output of ``shoal --help``."""
     about = {"train": first_line(cli_train.__doc__), "check": first_line(cli_check.__doc__)} | {
         name: first_line(kind.__doc__) for name, (kind, _) in _SIMPLE.items()
     }
@@ -229,5 +229,5 @@ def help_text() -> str:
 
 
 def version_text() -> str:
-    """What ``shoal --version`` prints."""
+    """The output of ``shoal --version``."""
     return f"shoal {shoal.__version__} (jax {jax.__version__}, python {platform.python_version()})"

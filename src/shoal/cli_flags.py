@@ -1,4 +1,4 @@
-"""What can be said on the command line: fields of dataclasses and options of environments, as flags with help."""
+"""Command-line flags, with their help, from the fields of dataclasses and the options of environments."""
 
 import ast
 import dataclasses
@@ -22,53 +22,52 @@ REQUIRED = dataclasses.MISSING
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """One thing that can be said after a command."""
+    """A flag or positional argument of a command."""
 
     name: str
-    """As Python calls it, for example ``learning_rate``."""
+    """Python name, for example ``learning_rate``."""
     hint: Any
-    """Its type."""
+    """Type of the value."""
     default: Any = REQUIRED
-    """What it is when it is not said."""
+    """Default value."""
     help: str = ""
     positional: bool = False
-    """Said by its place rather than by its name."""
     prefix: str = ""
-    """Stands before the name on the command line, for example ``env.``."""
+    """Prefix of the name on the command line, for example ``env.``."""
     bounds: Bounds | None = None
-    """Of its number, or of each."""
+    """Bounds of the number, or of each item."""
     for_all: bool = False
-    """Stands for the flags of several sides; None leaves each as it is."""
+    """Sets the flags of all sides; None leaves each as it is."""
 
     @property
     def spelt(self) -> str:
-        """As the command line calls it, for example ``--learning-rate``."""
+        """Name on the command line, for example ``--learning-rate``."""
         return self.name.upper() if self.positional else f"--{self.prefix}{self.name.replace('_', '-')}"
 
     @property
     def booleans(self) -> tuple[str, ...]:
-        """``--progress`` and ``--no-progress`` for a flag that is True or False; nothing for any other."""
+        """For example ``--progress`` and ``--no-progress``; empty for a flag that is not boolean."""
         return (self.spelt, f"--{self.prefix}no-{self.name.replace('_', '-')}") if is_boolean(self.hint) else ()
 
     @property
     def takes(self) -> str | None:
-        """What stands after it, for example ``INT|None``; None for a type that no text can give."""
+        """The form of its value, for example ``INT|None``; None for a type that cannot be read from text."""
         return _takes(self.hint)
 
     @property
     def default_text(self) -> str:
-        """The default as one would type it."""
+        """The default as it would be typed."""
         values = self.default if isinstance(self.default, tuple) else (self.default,)
         return " ".join(number(x) if isinstance(x, float) else str(x) for x in values) or "nothing"
 
     @property
     def within(self) -> str:
-        """Its bounds, to stand after the default."""
+        """The bounds as text that follows the default."""
         return "" if self.bounds is None else f"; {'each ' if self.several else ''}in {self.bounds.interval}"
 
     @property
     def several(self) -> bool:
-        """Whether several values stand after it."""
+        """Whether it takes several values."""
         return any(typing.get_origin(one) is tuple for one in (self.hint, *typing.get_args(self.hint)))
 
 
@@ -77,25 +76,25 @@ Values = dict[str, dict[str, Any]]
 
 
 class Command(NamedTuple):
-    """One use of a command."""
+    """A command with the flags that it takes."""
 
     prog: str
-    """How it was called, as far as that decides its flags."""
+    """The command with the arguments that determine its flags, for example ``shoal train mappo``."""
     about: str
     """The first lines of its help."""
     groups: dict[str, list[Flag]]
-    """Its flags, by group."""
+    """Flags by group."""
     do: Callable[[Values], int]
-    """Does it and returns the exit code."""
+    """Runs the command and returns the exit code."""
     first: Sequence[str] = ()
-    """Names of the flags that help begins with."""
+    """Names of the flags at the top of the help."""
 
 
 def of_fields(config: Any, title: str, positional: Iterable[str] = ()) -> dict[str, list[Flag]]:
     """The flags of a dataclass (its defaults) or of an instance (its values), by group.
 
-    The first group is ``title``; a dataclass inside it makes a group under its field's name. Where there are several of
-    a kind (``prefix`` in :func:`shoal.configs.flags_of`), the first group has a flag for all of them as well.
+    The first group is ``title``; a nested dataclass makes a group with its field's name. For several dataclasses of one
+    kind (``prefix`` in :func:`shoal.configs.flags_of`), the first group also has flags that set all of them.
     """
     kind = config if isinstance(config, type) else type(config)
     hints, docs, bounds = typing.get_type_hints(kind), attribute_docs(kind), bounds_of(kind)
@@ -120,7 +119,7 @@ def of_fields(config: Any, title: str, positional: Iterable[str] = ()) -> dict[s
 
 
 def _for_all(flags: Iterable[Flag]) -> list[Flag]:
-    """One flag in place of those of the same name, where they are of the same type."""
+    """A flag for all flags of the same name and type."""
     found: dict[str, list[Flag]] = {}
     for flag in flags:
         found.setdefault(flag.name, []).append(flag)
@@ -133,13 +132,13 @@ def _for_all(flags: Iterable[Flag]) -> list[Flag]:
 
 
 def of_environment(name: str, given: dict[str, Any], args: Sequence[str] = ()) -> list[Flag]:
-    """The options of an environment's factory, with ``given`` in place of its defaults.
+    """The options of an environment's factory as flags, with ``given`` in place of their defaults.
 
-    Options of a type that cannot be typed are left out, as are those without a default, unless they can be typed. A
-    factory that takes ``**options`` has a flag for each ``--env.NAME`` in ``args``, and for each of ``given``.
+    Options of a type that cannot be read from text are left out. A factory that takes ``**options`` has a flag for each
+    ``--env.NAME`` in ``args`` and for each item of ``given``.
 
     Raises:
-        InputError: there is no such environment, or an ``--env.NAME`` cannot be an option's name.
+        InputError: the environment is unknown, or an ``--env.NAME`` is not a valid name.
     """
     docs = common_options.DOCS | argument_docs(inspect.getdoc(registry.factory_of(name)) or "")
     options = registry.options_of(name)
@@ -161,7 +160,7 @@ def of_environment(name: str, given: dict[str, Any], args: Sequence[str] = ()) -
 
 
 def _env_names(args: Sequence[str]) -> list[str]:
-    """Which options ``--env.NAME`` words name."""
+    """The names of options in ``--env.NAME`` words."""
     words = [word.partition("=")[0].removeprefix("--env.") for word in args if word.startswith("--env.")]
     names = [word.replace("-", "_") for word in words]
     for word, name in zip(words, names, strict=True):
@@ -171,12 +170,12 @@ def _env_names(args: Sequence[str]) -> list[str]:
 
 
 def attribute_docs(kind: type) -> dict[str, str]:
-    """The docstring after each field of a class and of those that it inherits from, as plain text."""
+    """The docstring after each field of a class and its bases, as plain text."""
     docs: dict[str, str] = {}
     for base in reversed(kind.__mro__[:-1]):
         try:
             source = inspect.getsource(base)
-        except OSError:  # made by dataclasses.make_dataclass, so nobody wrote it
+        except OSError:  # a class without source, made by dataclasses.make_dataclass
             continue
         body = ast.parse(textwrap.dedent(source)).body[0]
         assert isinstance(body, ast.ClassDef)
@@ -189,7 +188,7 @@ def attribute_docs(kind: type) -> dict[str, str]:
 
 
 def argument_docs(doc: str) -> dict[str, str]:
-    """What the ``Args:`` section of a docstring says of each argument, as plain text."""
+    """The ``Args:`` section of a docstring by argument, as plain text."""
     _, found, section = doc.partition("\nArgs:\n")
     if not found:
         return {}
@@ -210,7 +209,7 @@ def plain(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """1e7 rather than 1e+07."""
+    """A number as text with a short exponent: 1e7 rather than 1e+07."""
     return re.sub(r"e([+-])0*", lambda sign: "e-" if sign[1] == "-" else "e", f"{value:g}")
 
 

@@ -1,4 +1,4 @@
-"""What the command line writes to: streams that were closed, readers that went away, disks that are full."""
+"""Standard streams that are closed, whose reader is gone, or whose disk is full."""
 
 import contextlib
 import os
@@ -11,10 +11,9 @@ _STREAMS = (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w"))
 
 
 def fill_closed_streams() -> None:
-    """Put the null device in the place of standard streams that the shell closed (``>&-``).
+    """Open the null device for standard streams that the shell closed (``>&-``).
 
-    Otherwise the next file or pipe that is opened takes the stream's number, and what libraries and worker processes
-    print lands in it.
+    Otherwise the next file or pipe takes the stream's number and receives the output of libraries and workers.
     """
     for name, number, mode in _STREAMS:
         try:
@@ -30,19 +29,19 @@ def fill_closed_streams() -> None:
 
 
 class Lenient:
-    """A text stream whose failures to write are ignored: a terminal that is gone ends no training."""
+    """A text stream that ignores write errors, so that a closed terminal does not end training."""
 
     def __init__(self, stream: Any):
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write ``text`` if that is possible."""
+        """Write ``text`` if possible."""
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush if that is possible."""
+        """Flush if possible."""
         with contextlib.suppress(OSError, ValueError):
             self._stream.flush()
 
@@ -62,15 +61,15 @@ def lenient_errors() -> Iterator[None]:
 
 
 def abandon_output() -> None:
-    """Send what is left of stdout to the null device, so that the interpreter does not fail on it once more."""
-    with contextlib.suppress(OSError, ValueError):  # a stream of a test has no number
+    """Redirect stdout to the null device, so that the interpreter's flush at exit does not fail again."""
+    with contextlib.suppress(OSError, ValueError):  # pytest's stream has no descriptor
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
 
 
 def leave(code: int) -> None:
-    """End the process without waiting for threads that are still going on."""
+    """Exit without waiting for threads that are still running."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()

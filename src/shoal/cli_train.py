@@ -19,8 +19,8 @@ from shoal.presets import preset
 from shoal.presets.sizes import sizes_for
 from shoal.training.settings import Settings
 
-_FOLDER = Flag("folder", Path | None, None, "Where the run is kept; None for a new folder under runs/.")
-_RESUME = Flag("resume", Path | None, None, "Continue the run in this folder from its newest sound checkpoint.")
+_FOLDER = Flag("folder", Path | None, None, "The run's folder; None for a new folder under runs/.")
+_RESUME = Flag("resume", Path | None, None, "Continue the run in this folder from its newest intact checkpoint.")
 _TRUST = Flag(
     "trust",
     bool,
@@ -28,12 +28,12 @@ _TRUST = Flag(
     "With --resume: import the environment that the folder names even if it is neither Shoal's nor an extra's and the "
     "folder is not of your own training (docs/security.md).",
 )
-_PROGRESS = Flag("progress", bool, True, "Show the live line and notes; warnings are shown in any case.")
+_PROGRESS = Flag("progress", bool, True, "Show the progress line and notes; warnings are always shown.")
 _OWN = (_FOLDER, _RESUME, _TRUST, _PROGRESS)
 
 _FIRST = ("steps", "seeds", "num_envs", "rollout_length", "learning_rate", "gamma", "hidden", "recurrent", "sharing")
 _FIRST += ("critic_input", "entropy_coef", "batch_size", "buffer_size", "time_limit", "folder", "resume")
-"""Flags that help begins with, as far as there are any."""
+"""Flags at the top of the help, as far as they exist."""
 
 
 _SIZES = sizes_for(1).keys()
@@ -42,10 +42,10 @@ _SIZES = sizes_for(1).keys()
 def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     """``shoal train ALGORITHM ENVIRONMENT [flags]`` or ``shoal train --resume RUN [flags]``.
 
-    The first two words decide which flags there are; the preset, or the run that is resumed, decides their defaults.
+    The first two words determine the flags; the preset, or the resumed run, determines their defaults.
 
     Raises:
-        InputError: a word is missing, unknown, or not what the resumed run is of.
+        InputError: a word is missing or unknown, or differs from the resumed run.
     """
     words = list(itertools.takewhile(lambda word: not word.startswith("-"), args))
     rest = list(args[len(words) :])
@@ -71,11 +71,13 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
 
     def do(values: Values) -> int:
         own = {flag.name: values["run"].pop(flag.name) for flag in _OWN}
-        said = [(flag, values[title][flag.name]) for title in groups for flag in groups[title] if flag not in _OWN]
-        # A side's flag that says what the side's default is must still win over a flag for all sides.
+        given = [(flag, values[title][flag.name]) for title in groups for flag in groups[title] if flag not in _OWN]
+        # A side's flag wins over a flag for all sides, even if its value is the side's default.
         spelt = {word.partition("=")[0].replace("_", "-") for word in rest} if run is None else set()
         changed = [
-            (flag, value) for flag, value in said if value != flag.default or (flag.spelt in spelt and not flag.for_all)
+            (flag, value)
+            for flag, value in given
+            if value != flag.default or (flag.spelt in spelt and not flag.for_all)
         ]
         flags = {
             flag.name: value
@@ -103,7 +105,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
 
 
 def _groups(words: Sequence[str], run: api.Run | None, args: Sequence[str]) -> dict[str, list[Flag]]:
-    """The flags of settings, algorithm and environment, as far as these are known."""
+    """The flags of settings, algorithm and environment, as far as ``words`` name them."""
     tuned = preset(algorithms.canonical(words[0]), words[1]) if len(words) == 2 else {}
     groups = of_fields(run.settings if run else override(Settings(), tuned), "run")
     groups["run"] = [*_OWN, *groups["run"]]
@@ -118,9 +120,9 @@ def _groups(words: Sequence[str], run: api.Run | None, args: Sequence[str]) -> d
 
 
 def _by_horizon(flag: Flag) -> Flag:
-    """The flag of a size that follows from the length of an episode, which is known when the environment is built."""
-    said = f"{flag.help} None: by the length of an episode."
-    return dataclasses.replace(flag, hint=flag.hint | None, default=None, help=said)
+    """The flag of a size whose default depends on the episode length, which is known once the environment is built."""
+    help = f"{flag.help} None: by the length of an episode."
+    return dataclasses.replace(flag, hint=flag.hint | None, default=None, help=help)
 
 
 def _about(words: Sequence[str], run: api.Run | None) -> str:
@@ -138,7 +140,7 @@ def _about(words: Sequence[str], run: api.Run | None) -> str:
 
 
 def _watched(folder: Path, start: Callable[..., api.Run], progress: bool, flags: dict[str, Any]) -> int:
-    """Start training, draw what came out and say where it is; after Ctrl-C say how to go on."""
+    """Train, draw curves and a video, and print a summary; after Ctrl-C print the command that resumes."""
     again = f"{_program()} train --resume {path_words(folder)}"
     try:
         run = start(progress=progress, **flags)
@@ -161,14 +163,14 @@ def _watched(folder: Path, start: Callable[..., api.Run], progress: bool, flags:
 
 
 def _drawn(run: api.Run, name: str, draw: Callable[[], Any]) -> Any:
-    """A picture, which of a run that had finished before is not drawn again."""
+    """Draw a picture, unless the run had finished before and its picture is up to date."""
     path, made_from = run.folder / name, (run.folder / "policy").glob("*/index.json")
     newest = max((index.stat().st_mtime for index in made_from), default=0.0)
     return path if run.untouched and path.is_file() and path.stat().st_mtime >= newest else draw()
 
 
 def _unless_empty(look: Callable[[], Any]) -> Any:
-    """What ``look`` gives; a run shorter than an episode has no return to look at."""
+    """The result of ``look``, or "no episode ended" for a run shorter than an episode."""
     try:
         return look()
     except WriteError:
@@ -178,7 +180,7 @@ def _unless_empty(look: Callable[[], Any]) -> Any:
 
 
 def _summary(run: api.Run, pictures: dict[str, Any], again: str) -> str:
-    """What the team reached, where the pictures are, and what to type next."""
+    """The printed summary: results, paths of pictures, and the next commands."""
     folder = path_words(run.folder)
     lines = [f"\n{run.algorithm} in {run.environment}", ""]
     if run.judged is not None:
@@ -191,7 +193,7 @@ def _summary(run: api.Run, pictures: dict[str, Any], again: str) -> str:
 
 
 def _program() -> str:
-    """What the user types to call this program again."""
+    """The command that calls this program."""
     called = Path(sys.argv[0])
     if called.name != "shoal":
         return "shoal"

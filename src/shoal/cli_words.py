@@ -1,4 +1,4 @@
-"""What the command line says to words that it cannot use: one sentence each."""
+"""Error messages of the command line, one sentence each."""
 
 import difflib
 import re
@@ -11,24 +11,23 @@ from shoal.synonyms import meant
 
 
 def empty(flags: Sequence[Flag], args: Sequence[str]) -> str | None:
-    """What is said where a flag that takes several values is given none, or one that takes a path an empty one; None
-    where there is no such flag.
+    """The message for a flag that needs values or a path and is given none or an empty one; None if there is none.
 
-    The library would take the first for an empty tuple, which for ``--hidden`` is a network without a hidden layer, and
-    the second for the working directory.
+    The parser would read the first as an empty tuple (for ``--hidden`` a network without hidden layers) and the second
+    as the working directory.
     """
     for flag in flags:
         if Path in (flag.hint, *get_args(flag.hint)) and _given(args, flag.spelt)[:1] == [""]:
             return f"{flag.spelt} needs a name, and is given an empty one."
         if flag.several and not flag.positional:
-            said = [word.partition("=")[0].replace("_", "-") for word in args]
-            if flag.spelt in said and not any(_given(args, flag.spelt)):
+            names = [word.partition("=")[0].replace("_", "-") for word in args]
+            if flag.spelt in names and not any(_given(args, flag.spelt)):
                 return f"{flag.spelt} needs a value: {flag.takes}"
     return None
 
 
 def complaint(prog: str, flags: Sequence[Flag], args: Sequence[str], printed: str) -> str:
-    """One sentence in place of the box of text that the library prints."""
+    """One sentence in place of the parser's printed errors."""
     names = {flag.spelt: flag for flag in flags}
     for word in re.findall(r"--[\w.-]*\w", printed):
         if word not in names:
@@ -44,7 +43,7 @@ def complaint(prog: str, flags: Sequence[Flag], args: Sequence[str], printed: st
 
 
 def _given(args: Sequence[str], name: str) -> list[str]:
-    """The words that stand after a flag."""
+    """The values given to a flag."""
     words = [word for arg in args for word in (arg.split("=", 1) if arg.startswith("--") else [arg])]
     spelt = [word.replace("_", "-") if word.startswith("--") else word for word in words]
     if name not in spelt:
@@ -54,7 +53,7 @@ def _given(args: Sequence[str], name: str) -> list[str]:
 
 
 def stranger(prog: str, flags: Sequence[Flag], word: str) -> str:
-    """What is said of a word that is no flag and no flag's value."""
+    """The message for a word that is neither a flag nor a value."""
     if not word.startswith("-"):
         return f"{prog} cannot place {word!r}; {prog} --help says what it takes."
     name = word.partition("=")[0]

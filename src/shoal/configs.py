@@ -1,4 +1,4 @@
-"""Flat flags to nested frozen dataclasses and back: what the user types, what ``run.json`` holds."""
+"""Conversion between flat flags, nested frozen dataclasses and JSON."""
 
 import dataclasses
 import inspect
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 def flags_of(config: Any) -> dict[str, Any]:
-    """Every leaf field of a (nested) dataclass by its own name, with its value.
+    """The leaf fields of a nested dataclass, from name to value.
 
-    Where a dataclass holds several of a kind, their fields' metadata have a ``prefix``, which the names begin with.
+    Fields that hold dataclasses of the same kind have a ``prefix`` in their metadata, which is prepended to names.
     """
     flags: dict[str, Any] = {}
     for field in dataclasses.fields(config):
@@ -30,9 +30,9 @@ def flags_of(config: Any) -> dict[str, Any]:
 
 
 def override(config: T, flags: Mapping[str, Any]) -> T:
-    """``config`` with fields replaced by name, also those of dataclasses inside it; names it lacks are ignored.
+    """``config`` with leaf fields replaced by name, also in nested dataclasses; unknown names are ignored.
 
-    A name without a prefix is for every dataclass inside that has it; one with a prefix is for that one, and wins.
+    A name without a prefix applies to all nested dataclasses; one with a prefix to a single one, and takes precedence.
 
     Raises:
         InputError: a value has the wrong type.
@@ -51,10 +51,10 @@ def override(config: T, flags: Mapping[str, Any]) -> T:
 
 
 def check_names(flags: Iterable[str], *configs: Any) -> None:
-    """Refuse a flag that none of the configurations has.
+    """Check that every flag is a field of one of the configurations.
 
     Raises:
-        InputError: naming the nearest flag.
+        InputError: one is not; the message names the most similar flag.
     """
     known = {name for config in configs for name in [*flags_of(config), *_unprefixed(config)]}
     for name in flags:
@@ -65,21 +65,21 @@ def check_names(flags: Iterable[str], *configs: Any) -> None:
 
 
 def _unprefixed(config: Any) -> list[str]:
-    """Names that are for all of several dataclasses of a kind."""
+    """Names without prefix of the fields of dataclasses that have one."""
     inner = [getattr(config, field.name) for field in dataclasses.fields(config) if "prefix" in field.metadata]
     return [name for value in inner for name in flags_of(value)]
 
 
 def spec_to_json(spec: EnvSpec) -> dict[str, Any]:
-    """What ``run.json`` holds of an environment's spec."""
-    said = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(spec).items()}
-    return said | {"action": {"kind": type(spec.action).__name__.lower(), **vars(spec.action)}}
+    """An environment's spec as JSON values, for ``run.json``."""
+    fields = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(spec).items()}
+    return fields | {"action": {"kind": type(spec.action).__name__.lower(), **vars(spec.action)}}
 
 
 def options_from_json(options: Mapping[str, Any], known: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    """A factory's options as they were before JSON, which has no tuples, made lists of them.
+    """A factory's options from JSON, which has lists in place of tuples.
 
-    ``known`` are the factory's parameters; a list becomes a tuple where the parameter's annotation has one.
+    ``known`` holds the factory's parameters; a list becomes a tuple if the parameter's annotation has one.
     """
     tuples = {
         name
@@ -90,24 +90,24 @@ def options_from_json(options: Mapping[str, Any], known: Mapping[str, inspect.Pa
 
 
 def typed(name: str, value: Any, hint: Any) -> Any:
-    """The value as the type ``hint``: ints where floats are due, tuples for lists; anything else must fit.
+    """The value converted to the type ``hint``: integers to floats, lists to tuples; otherwise the type must match.
 
     Raises:
-        InputError: it does not fit; the message begins with ``name``.
+        InputError: it does not match; the message starts with ``name``.
     """
     for option in _options(hint):
         fitted = _fitted(value, option)
         if fitted is not _UNFIT:
             return fitted
-    said = " or ".join(_words(option) for option in _options(hint))
-    raise InputError(f"{name} cannot be {shortened(value)}; it is {said}.")
+    wanted = " or ".join(_words(option) for option in _options(hint))
+    raise InputError(f"{name} cannot be {shortened(value)}; it is {wanted}.")
 
 
 _UNFIT = object()
 
 
 def _fitted(value: Any, option: Any) -> Any:
-    """The value as one type without alternatives, or ``_UNFIT``. NumPy's scalars count as numbers, True does not."""
+    """The value as one type of a union, or ``_UNFIT``. NumPy scalars count as numbers, booleans do not."""
     origin, choices = typing.get_origin(option), typing.get_args(option)
     if option is type(None) and value is None:
         return None
@@ -134,7 +134,7 @@ def _fitted(value: Any, option: Any) -> Any:
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
-    """The alternatives of a union, flat; the hint itself otherwise."""
+    """The alternatives of a union, flattened; otherwise the hint itself."""
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         return tuple(leaf for option in typing.get_args(hint) for leaf in _options(option))
     return (hint,)

@@ -1,4 +1,4 @@
-"""Trained policies to act with: each agent needs its own observations and nothing else."""
+"""Trained policies for deployment: actions from observations, without environment or critic."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,10 +18,10 @@ Observations = Mapping[str, Any] | Sequence[Any] | np.ndarray | jax.Array
 class Policies:
     """A team's trained policies. ``act`` advances recurrent state; ``reset`` starts a new episode.
 
-    Observations are handed over as the environment gives them: frames are stacked and ids appended here.
+    Observations are passed as the environment returns them; frame stacking and agent ids are applied here.
 
-    Decentralised policies (``Algorithm.acts_on`` is ``own``) read each agent's own row of the observations only, and
-    :meth:`agent` gives one agent alone.
+    Decentralised policies (``Algorithm.acts_on`` is ``own``) read each agent's own observation only, and
+    :meth:`agent` returns the policy of a single agent.
     """
 
     def __init__(
@@ -35,16 +35,16 @@ class Policies:
         wrapping: Wrapping | None = None,
         title: str = "",
     ):
-        """Policies to act with.
+        """Create a team's policies.
 
         Args:
-            spec: what ``algorithm`` was made for: the wrapped environment's, where it was wrapped.
-            algorithm: the team's.
+            spec: the spec that ``algorithm`` was made for, of the wrapped environment.
+            algorithm: the team's algorithm.
             policy: its trained ``Learner.policy``.
-            greedy: act by the mode rather than by sampling.
-            seed: of the samples.
-            wrapping: what the environment was wrapped by in training; ``Policies.spec`` is as if it were not.
-            title: where they come from, for ``repr``; by default the environment's name.
+            greedy: act by the mode of the policy rather than by sampling.
+            seed: seed of the samples.
+            wrapping: the wrappers of training; ``Policies.spec`` is the spec without them.
+            title: origin of the policies, for ``repr``; by default the environment's name.
         """
         self._title = title or spec.name
         self._wrapping = (wrapping or Wrapping()).observing
@@ -68,11 +68,11 @@ class Policies:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The agents' names, in the order of rows."""
+        """The agents' names, in the order of the rows of observations and actions."""
         return self.spec.agents
 
     def reset(self) -> None:
-        """A new episode begins: recurrent state and earlier observations are forgotten."""
+        """Start a new episode: reset recurrent state and stacked frames."""
         self._carry = self._algorithm.initial_carry(1)
         self._first = True
 
@@ -86,40 +86,40 @@ class Policies:
         infos: Any = None,
         turn: Any = None,
     ) -> Any:
-        """One action per agent, in the form that the observations came in.
+        """One action per agent, in the same form as the observations.
 
-        A run that was trained in a PettingZoo or Gymnasium environment takes what the environment returns, in a dict by
-        agent, in a sequence, or one agent's own: spaces are flattened and ``action_mask`` is read as in training, and
-        the actions are what the environment's ``step`` takes. Agents that such a dict lacks are gone and get no action.
+        A run that was trained in a PettingZoo or Gymnasium environment accepts the observations of that environment (a
+        dict by agent, a sequence, or a single observation): spaces are flattened and ``action_mask`` is read as in
+        training, and the actions can be passed to ``step``. Agents missing from such a dict are dead and get no action.
 
         Args:
-            observations: an array [N, O], a sequence of N arrays [O_i], or a dict from names to arrays; or what the
-                environment returns.
-            legal: which actions are legal, in the same form ([N, A] or [A_i] each); None for all, or for the masks in
-                observations and infos.
-            alive: which agents take part: N booleans or a dict of them, or, of what the environment returns, names
-                (``env.agents``); None for all that are given. A team that acts as one reads it.
-            state: the environment's global state [S], for a team that reads it.
-            infos: what the environment returns beside observations, for the masks in it.
-            turn: where agents take turns, whose move it is (``env.agent_selection``). The observations are a dict of
-                those of all agents, since policies with a memory see every move.
+            observations: an array [N, O], a sequence of N arrays [O_i], or a dict from names to arrays; or the
+                environment's own observations.
+            legal: masks of legal actions in the same form ([N, A] or [A_i] each); None for all actions, or for the
+                masks in observations and infos.
+            alive: N booleans, a dict of booleans, or, with the environment's own observations, names (``env.agents``);
+                None for all agents that are given. Read only by algorithms that act on the whole team.
+            state: the environment's global state [S], for algorithms that act on it.
+            infos: the environment's infos, for the masks in them.
+            turn: the agent to move (``env.agent_selection``), if agents take turns. The observations are then a dict
+                of all agents', since recurrent and frame-stacking policies must see every timestep.
 
         Returns:
             An array Int[N] (discrete) or Float[N, A] (box), or a dict from names to each agent's own action, without
-            padding. Of what the environment returned: a dict by agent, a tuple, or one agent's action.
+            padding. For the environment's own observations: a dict by agent, a tuple, or one agent's action.
 
         Raises:
-            InputError: a row or the state is missing or does not fit, there is no such agent, a living agent has no
-                legal action, or ``turn`` is missing.
+            InputError: an observation or the state is missing or has the wrong shape, an agent is unknown, a living
+                agent has no legal action, or ``turn`` is missing.
         """
         handover = self._handover
         if handover is not None and handover.understands(observations):
-            seen = handover.read(observations, infos, legal, self._present(alive), turn)
-            rows = self._choose(seen.rows, seen.legal, seen.alive, state)
+            given = handover.read(observations, infos, legal, self._present(alive), turn)
+            rows = self._choose(given.rows, given.legal, given.alive, state)
             if handover.kind in ("one", "list"):
                 each = tuple(handover.action(i, row) for i, row in enumerate(rows))
                 return each if handover.kind == "list" else each[0]
-            return {name: handover.action(i, rows[i]) for i, name in seen.names.items()}
+            return {name: handover.action(i, rows[i]) for i, name in given.names.items()}
         obs = self._rows(observations, self.spec.obs_dims, self.spec.obs_dim, "observation")
         ones = (1,) * self.spec.num_agents
         living = None if alive is None else self._rows(alive, ones, 1, "alive")[:, 0].astype(bool)
@@ -134,7 +134,7 @@ class Policies:
         return {name: rows[i, : self.spec.action_dims[i]] for i, name in enumerate(self.agents)}
 
     def _choose(self, rows: Any, legal: Any, alive: np.ndarray | None, state: Any) -> np.ndarray:
-        """The agents' actions [N] or [N, A] from a row per agent, and masks over own actions; None for all of them."""
+        """Actions [N] or [N, A] from one row per agent and masks over its own actions (None: all legal)."""
         n = self.spec.num_agents
         living = np.ones(n, bool) if alive is None else alive
         obs, own = np.zeros((n, self.spec.obs_dim)), np.zeros((n, self.spec.action.width), bool)
@@ -165,7 +165,7 @@ class Policies:
         return chosen if isinstance(space, Discrete) else np.clip(chosen, space.low, space.high)
 
     def _present(self, alive: Any) -> list[Any] | None:
-        """The names of those who take part, of names, N booleans or a dict of booleans."""
+        """The names of living agents, from names, N booleans or a dict of booleans."""
         if isinstance(alive, Mapping):
             return [name for name, lives in alive.items() if lives]
         if alive is None or not all(isinstance(x, bool | np.bool_) for x in alive):
@@ -175,10 +175,10 @@ class Policies:
         return [name for name, lives in zip(self.agents, alive, strict=False) if lives]
 
     def agent(self, name: str | int) -> AgentPolicy:
-        """One agent's policy, with recurrent state of its own.
+        """The policy of one agent, with its own recurrent state.
 
         Raises:
-            InputError: there is no such agent, or the team cannot act apart.
+            InputError: the agent is unknown, or the algorithm acts on all observations.
         """
         if self._algorithm.acts_on != "own":
             raise InputError("No agent of this team acts alone: each reads all observations; act with the whole team.")

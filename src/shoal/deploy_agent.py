@@ -1,4 +1,4 @@
-"""One agent's trained policy, and what policies see and do in words."""
+"""The trained policy of one agent, and the description of spaces as text."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +9,7 @@ from shoal.types import Discrete, EnvSpec
 
 
 class AgentPolicy:
-    """One agent's policy: its ``act`` sees nothing of the others."""
+    """The policy of one agent, which acts on its own observation only."""
 
     def __init__(self, team: Any, index: int):
         self._team, self._index = team, index
@@ -20,26 +20,26 @@ class AgentPolicy:
         return f"AgentPolicy({self.name} of {team._title}; {spaces_in_words(team.spec, [i])}; {team._how})"
 
     def reset(self) -> None:
-        """A new episode begins."""
+        """Start a new episode."""
         self._team.reset()
 
     def act(self, observation: Any, legal: Any = None, *, info: Any = None) -> Any:
-        """This agent's action, from what it sees alone.
+        """The agent's action.
 
-        A policy with a memory, or that sees several frames, must be shown every timestep: in a game of turns also the
-        moves of others (``env.observe(name)``).
+        A recurrent or frame-stacking policy must be called at every timestep; in a turn-based game also for the moves
+        of others (``env.observe(name)``).
 
         Args:
-            observation: the agent's own [O_i]; or what a PettingZoo or Gymnasium environment returns of it, as in
+            observation: the agent's observation [O_i], or that of a PettingZoo or Gymnasium environment, as in
                 :meth:`Policies.act`.
-            legal: which of its actions are legal [A_i]; None for all, or for the mask in ``observation`` or ``info``.
-            info: what the environment returns beside the agent's observation, for the mask in it.
+            legal: mask of its legal actions [A_i]; None for all, or for the mask in ``observation`` or ``info``.
+            info: the agent's info from the environment, for the mask in it.
 
         Returns:
-            An int (discrete) or Float[A_i] (box); for a PettingZoo or Gymnasium environment what it takes.
+            An int (discrete) or Float[A_i] (box); for a PettingZoo or Gymnasium environment an action that it accepts.
 
         Raises:
-            InputError: the observation or the mask does not fit.
+            InputError: the observation or the mask has the wrong shape.
         """
         team, i = self._team, self._index
         n, handover = team.spec.num_agents, team._handover
@@ -59,16 +59,16 @@ class AgentPolicy:
 
 
 def spaces_in_words(spec: EnvSpec, which: Iterable[int]) -> str:
-    """What these agents see and do, in words."""
-    seen, acts = ({dims[i] for i in which} for dims in (spec.obs_dims, spec.action_dims))
+    """The observation and action spaces of these agents, as text."""
+    observed, acts = ({dims[i] for i in which} for dims in (spec.obs_dims, spec.action_dims))
     if isinstance(spec.action, Discrete):
         does = f"1 of {_to(acts)} actions"
     else:
         does = f"{_to(acts)} numbers in [{spec.action.low:g}, {spec.action.high:g}]"
-    return f"{_to(seen)} numbers observed, {does} chosen"
+    return f"{_to(observed)} numbers observed, {does} chosen"
 
 
 def _to(numbers: set[int]) -> str:
-    """For example ``5``, or ``3 to 7``."""
+    """A range as text, for example ``5`` or ``3 to 7``."""
     low, high = min(numbers), max(numbers)
     return str(low) if low == high else f"{low} to {high}"

@@ -1,4 +1,4 @@
-"""What Shoal says when it cannot do what was asked: one clear sentence, before anything expensive starts."""
+"""Exceptions. A message is one sentence that tells the user what to change."""
 
 import difflib
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """The request cannot be carried out. Its message is one sentence for the user; the command line exits with 2."""
+    """Invalid input. The message is one sentence for the user; the command line exits with code 2."""
 
 
 class CheckpointError(InputError):
@@ -18,29 +18,29 @@ class WriteError(InputError):
 
 
 class FolderError(InputError):
-    """A run's folder cannot be trained in any more: it was deleted, moved or replaced."""
+    """A run's folder was deleted, moved or replaced."""
 
 
 class FolderTakenError(FolderError):
-    """Another process trains in a folder, or it holds another run already."""
+    """Another process trains in a folder, or it already holds a run."""
 
 
 class GameError(RuntimeError):
-    """An environment raised an exception or gave something that is not a number; training ends, saved.
+    """An environment raised an exception or returned NaN or infinity; training stops, and the run is saved.
 
-    Its message names the environment, the step and the action; ``trace`` is the environment's own traceback.
+    The message names the environment, the step and the action; ``trace`` is the environment's own traceback.
     """
 
     def __init__(self, what: str, game: int | None, doing: str, trace: str):
         super().__init__(f"{what}{' ' if doing else ''}{doing}.")
         self.what, self.game, self.doing, self.trace = what, game, doing, trace
 
-    def __reduce__(self) -> tuple:  # an actor of a cluster pickles what it raises
+    def __reduce__(self) -> tuple:  # Ray actors pickle exceptions
         return GameError, (self.what, self.game, self.doing, self.trace)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """An error that names the nearest known word, for example ``unknown("algorithm", "mapo", ["mappo"])``."""
+    """An error that suggests the most similar known name, for example ``unknown("algorithm", "mapo", ["mappo"])``."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
@@ -48,6 +48,6 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
 
 
 def shortened(value: Any) -> str:
-    """A value as it would be typed in Python, on one line and cut where it is long, for a sentence about it."""
+    """``repr(value)`` on one line, truncated to 80 characters, for messages."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 80 else f"{text[:77]}..."

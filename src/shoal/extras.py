@@ -1,7 +1,7 @@
-"""What to install for the optional parts, by the names of the packages themselves.
+"""Install commands for optional dependencies.
 
-Hints name these packages and not Shoal's own extras, since the package called ``shoal`` on the Python Package Index is
-not this one.
+They name the packages and not Shoal's extras, since the package called ``shoal`` on the Python Package Index is another
+one.
 """
 
 EXTRAS: dict[str, tuple[str, ...]] = {
@@ -19,5 +19,5 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 
 
 def install(extra: str) -> str:
-    """The command that installs what an extra needs, for example ``pip install 'jumanji>=1.1' 'rware>=2.0'``."""
+    """The command that installs the packages of an extra, for example ``pip install 'jumanji>=1.1' 'rware>=2.0'``."""
     return " ".join(["pip install", *(f"'{requirement}'" for requirement in EXTRAS[extra])])

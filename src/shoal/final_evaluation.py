@@ -1,4 +1,4 @@
-"""The end of a run: whether it has come, and how what was learned is judged."""
+"""The final evaluation of a run, and the check whether a run has finished."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,15 +22,15 @@ FILE = "evaluation.json"
 
 
 def settle(folder: Path, settings: Settings, run: Mapping[str, Any], guard: Callable[[], None]) -> bool:
-    """Whether a run has finished: its newest checkpoint and policy are sound, and those of the last update.
+    """Whether a run has finished: its newest checkpoint and policy are intact and of the last update.
 
-    If so, say so, and mend its log as resuming would.
+    If so, prints a notice, and repairs the log as resuming would.
 
     Args:
         folder: the run's.
-        settings: its settings, which may ask for more steps than before.
+        settings: the run's, possibly with more steps than before.
         run: its configuration (:func:`shoal.records.configuration.identity`).
-        guard: raises where the folder is not the run's any more.
+        guard: raises if the folder is no longer the run's.
 
     Raises:
         CheckpointError: the checkpoint was saved in another configuration.
@@ -42,7 +42,7 @@ def settle(folder: Path, settings: Settings, run: Mapping[str, Any], guard: Call
     try:
         meta = checkpoints.load_meta(last)
         policies.load_meta(last)
-    except CheckpointError:  # training reports it, and goes on from an earlier one
+    except CheckpointError:  # training reports it, and resumes from an earlier one
         return False
     checkpoints.check_run(last)
     notices.warn(f"This run has finished its {settings.last_step:,} steps per seed; more steps would continue it.")
@@ -51,39 +51,39 @@ def settle(folder: Path, settings: Settings, run: Mapping[str, Any], guard: Call
 
 
 def by_workers(trainer: Trainer, learner: Callable[[], Learner], episodes: int) -> Evaluation | None:
-    """Evaluate what was just trained, in the worker processes that trained it; None where there are none to play in.
+    """Evaluate the trained policies in the worker processes of training; None if there are none.
 
     Args:
-        trainer: what trained, not yet closed.
-        learner: gives the trained policies.
-        episodes: greedy episodes of each seed.
+        trainer: the trainer, not yet closed.
+        learner: () -> the trained policies.
+        episodes: greedy episodes per seed.
     """
     play = trainer.program.play
     if play is None:
         return None
-    trainer.progress.say(f"Judging by {episodes} greedy episodes of each seed.")
+    trainer.progress.say(f"Evaluating {episodes} greedy episodes of each seed.")
     played = play(learner(), jax.random.key(0), episodes, True)
     return None if played is None else evaluation_of(trainer.env.spec, *played)
 
 
 def write(folder: Path, found: Evaluation, episodes: int, step: int) -> None:
-    """Keep a judgement by so many greedy episodes of each seed after so many steps.
+    """Write ``evaluation.json``: the evaluation on ``episodes`` greedy episodes per seed after ``step`` steps.
 
     Raises:
         WriteError: the disk is full.
     """
-    said = {"episodes": episodes, "greedy": True, "step": step, "text": str(found)}
-    write_text(folder / FILE, dumps(found.as_json() | said, "evaluation", indent=1) + "\n")
+    entries = {"episodes": episodes, "greedy": True, "step": step, "text": str(found)}
+    write_text(folder / FILE, dumps(found.as_json() | entries, "evaluation", indent=1) + "\n")
 
 
 def read(folder: Path, step: int, episodes: int | None) -> str | None:
-    """The judgement after so many steps, in words; None where there is none by so many episodes (None: by any)."""
+    """The text of the evaluation after ``step`` steps on ``episodes`` (None: any number); None if there is none."""
     try:
-        said = from_json(reading.parse(reading.read_bytes(folder / FILE, 16 * reading.MIB)))
+        found = from_json(reading.parse(reading.read_bytes(folder / FILE, 16 * reading.MIB)))
     except (OSError, ValueError):
         return None
-    if not isinstance(said, dict) or said.get("step") != step or not isinstance(text := said.get("text"), str):
+    if not isinstance(found, dict) or found.get("step") != step or not isinstance(text := found.get("text"), str):
         return None
-    if episodes not in (None, said.get("episodes")) or not all(line.isprintable() for line in text.split("\n")):
+    if episodes not in (None, found.get("episodes")) or not all(line.isprintable() for line in text.split("\n")):
         return None
     return text

@@ -1,4 +1,4 @@
-"""The trained policies of a run folder. Its environment is neither built nor imported."""
+"""Loading of trained policies from a run folder, without building or importing its environment."""
 
 import math
 from collections.abc import Mapping
@@ -20,16 +20,16 @@ from shoal.types import Algorithm, EnvSpec, PyTree, Scale
 
 
 def load(folder: str | Path, *, seed: int | None = None, greedy: bool = True) -> Policies:
-    """The trained policies of a run, to act with; the environment itself is not needed.
+    """Load the trained policies of a run; the environment itself is not needed.
 
     Args:
         folder: a run folder.
-        seed: which of the run's seeds; None for the first.
-        greedy: act by the mode rather than by sampling.
+        seed: one of the run's seeds; None for the first.
+        greedy: act by the mode of the policy rather than by sampling.
 
     Raises:
-        InputError: the folder holds no run or the run has no such seed.
-        CheckpointError: no saved policy is sound.
+        InputError: the folder holds no run, or the run does not have the seed.
+        CheckpointError: no saved policy is intact.
     """
     run = described(Path(folder))
     algorithm = acting(run.algorithm, run.spec, run.config, run.settings)
@@ -40,30 +40,30 @@ def load(folder: str | Path, *, seed: int | None = None, greedy: bool = True) ->
 
 
 def made(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Algorithm:
-    """The algorithm as it trains, also in another process."""
+    """The algorithm for training, with reward normalisation if ``settings`` have it."""
     algorithm = algorithms.get(name).make(spec, config, scale)
     if not settings.normalise_rewards:
         return algorithm
-    gamma = max(value for flag, value in flags_of(config).items() if flag.endswith("gamma"))  # of several sides
+    gamma = max(value for flag, value in flags_of(config).items() if flag.endswith("gamma"))  # the largest of all sides
     return normalise_rewards(algorithm, spec, gamma, settings.reward_clip)
 
 
 def acting(name: str, spec: EnvSpec, config: Any, settings: Settings) -> Algorithm:
-    """The algorithm for acting alone: no batch will be cut, so none needs to divide."""
+    """The algorithm for acting only; one minibatch, so that no batch size needs to divide."""
     return made(name, spec, override(config, {"minibatches": 1}), settings, Scale(1, settings.rollout_length, 1))
 
 
 def saved_policy(folder: Path, algorithm: Any, seeds: int, run: Mapping[str, Any]) -> PyTree:
-    """The newest sound ``Learner.policy`` of a run folder, with a leading axis of seeds.
+    """The newest intact ``Learner.policy`` of a run folder, with a leading seed axis.
 
     Args:
         folder: the run's.
-        algorithm: the team's.
-        seeds: how many the run has.
+        algorithm: the run's.
+        seeds: number of seeds of the run.
         run: the run's configuration (:func:`shoal.records.configuration.identity`).
 
     Raises:
-        CheckpointError: there is none, or it was trained in another configuration.
+        CheckpointError: there is none, or it was trained under another configuration.
     """
     keys = jax.random.split(jax.random.key(0), seeds)
     template = jax.eval_shape(jax.vmap(algorithm.init), keys).policy
@@ -73,10 +73,10 @@ def saved_policy(folder: Path, algorithm: Any, seeds: int, run: Mapping[str, Any
 
 
 def seed_index(settings: Settings, seed: int | None) -> int:
-    """Where ``seed`` (None: the first) stands on the axis of seeds.
+    """Index of ``seed`` (None: the first) on the seed axis.
 
     Raises:
-        InputError: the run has no such seed.
+        InputError: the run does not have the seed.
     """
     index = 0 if seed is None else seed - settings.seed
     if not 0 <= index < settings.seeds:
@@ -86,7 +86,7 @@ def seed_index(settings: Settings, seed: int | None) -> int:
 
 
 def devices_before(folder: Path) -> int | None:
-    """How many of the devices here a run began on, which a machine with more must not exceed; None for a new run."""
+    """Number of devices that a run was trained on, at most the local ones; None for a new run."""
     checkpoints = Checkpoints(folder / "checkpoints")
     if checkpoints.latest() is None:
         return None

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 
 Warn = Callable[[str], None]
-"""Receives one sentence that the user must see, also where progress is hidden."""
+"""Function that shows one sentence to the user, also where progress is hidden."""
 
 
 def warn(sentence: str) -> None:
@@ -14,9 +14,9 @@ def warn(sentence: str) -> None:
 
 
 def write(text: str) -> None:
-    """Print to standard error at once. A closed terminal or pipe raises nothing: a run must not end because of it.
+    """Print to standard error and flush. A closed terminal or pipe is ignored, so that it does not end a run.
 
-    Nor does a signal handler that interrupts this function and calls it again, which is a RuntimeError.
+    So is the RuntimeError of a signal handler that interrupts this function and calls it again.
     """
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         if sys.stderr is not None:

@@ -1,4 +1,4 @@
-"""Opening a run folder, which may be anybody's: what it may have imported and called, and what is written into it."""
+"""Opening of run folders, which may be untrusted: what may be imported and called, and what is written."""
 
 from pathlib import Path
 from typing import Any
@@ -12,54 +12,55 @@ from shoal.run import Run
 from shoal.run_file import Described, described
 from shoal.types import AnyEnvironment
 
-_FLAG = "say --trust (trust=True in Python) if you trust whoever made it"
+_FLAG = "say --trust (trust=True in Python) if you trust its author"
 
 
 def open_run(folder: str | Path, environment: Any = None, *, trust: bool = False) -> Run:
-    """A run that was trained before, to evaluate, replay or plot.
+    """Open an existing run, to evaluate, replay or plot it.
 
-    The environment is built when it is first needed, by :meth:`Run.evaluate` for example, which may therefore raise
-    :class:`InputError`: it cannot be built, is not what it was, or is not imported for the folder of somebody else.
+    The environment is built when it is first needed, for example by :meth:`Run.evaluate`, which raises
+    :class:`InputError` if it cannot be built, has changed, or is not imported for an untrusted folder.
 
     Args:
         folder: a run folder.
-        environment: what a run was trained in that was not trained in a name.
-        trust: import the environment that the folder names even where it is neither Shoal's nor an extra's, and the
-            folder is not of your own training (docs/security.md).
+        environment: the environment, if the run was not trained in a name.
+        trust: import the environment that the folder names even if it is neither Shoal's nor an extra's and the folder
+            is not of your own training (docs/security.md).
 
     Raises:
         InputError: the folder holds no run.
     """
-    said = described(Path(folder))
+    saved = described(Path(folder))
 
     def build() -> AnyEnvironment:
         if isinstance(environment, AnyEnvironment):
-            return registry.make(environment, **said.env)
-        if environment is None and not said.by_name:
+            return registry.make(environment, **saved.env)
+        if environment is None and not saved.by_name:
             raise InputError(
                 f"{folder} was trained in an Environment object, not in a name: give that environment again."
             )
         if environment is None:
-            _permit(Path(folder), said, trust)
-        factory = said.environment if environment is None else environment
-        run.env_options = options_from_json(said.env, registry.options_of(factory))
+            _permit(Path(folder), saved, trust)
+        factory = saved.environment if environment is None else environment
+        run.env_options = options_from_json(saved.env, registry.options_of(factory))
         return registry.make(factory, **run.env_options)
 
-    run = Run(Path(folder), said.algorithm, said.environment, said.env, said.settings, said.config, build, said.spec)
-    run.by_name = said.by_name
+    names = saved.algorithm, saved.environment, saved.env
+    run = Run(Path(folder), *names, saved.settings, saved.config, build, saved.spec)
+    run.by_name = saved.by_name
     return run
 
 
 def permit_training(run: Run, trust: bool, flags: dict[str, Any]) -> None:
-    """Refuse to go on training in a folder of somebody else that could make it write or connect elsewhere.
+    """Check that training in an untrusted folder does not write or connect elsewhere.
 
     Args:
-        run: as it was opened.
+        run: the opened run.
         trust: whether the user trusts the folder.
-        flags: the settings that the user gives for the rest of the training.
+        flags: the settings that the user gives for resuming.
 
     Raises:
-        InputError: a link leads out of the folder, or its settings name a cluster.
+        InputError: a symbolic link leads out of the folder, or its settings use a Ray cluster.
     """
     if trust or _recorded(run.folder, described(run.folder)) is not None:
         return
@@ -72,18 +73,18 @@ def permit_training(run: Run, trust: bool, flags: dict[str, Any]) -> None:
 
 
 def keep(run: Run) -> None:
-    """Write ``run.json``, and remember that the user's own training wrote it."""
+    """Write ``run.json``, and record that the user's own training wrote it."""
     manifest.write(run.folder, run.as_json())
     remember(run)
 
 
 def keep_resumed(run: Run, permitted: bool) -> None:
-    """Write ``run.json`` of a run that was resumed.
+    """Write ``run.json`` of a resumed run.
 
     Args:
-        run: its settings may have changed.
-        permitted: whether the user trusts the folder, or the environment that it names was built without that. If not,
-            the folder of somebody else remains one.
+        run: the run, whose settings may have changed.
+        permitted: whether the user trusts the folder, or its environment was built without trust. Otherwise an
+            untrusted folder remains untrusted.
     """
     record = _recorded(run.folder, described(run.folder))
     manifest.write(run.folder, run.as_json())
@@ -94,7 +95,7 @@ def keep_resumed(run: Run, permitted: bool) -> None:
 
 
 def remember(run: Run) -> None:
-    """Record a run's folder as one of the user's own training; where that fails, a warning says so."""
+    """Record a run's folder as one of the user's own training; warns if that fails."""
     module = permission.own_module(run.environment) if run.by_name else None
     _record(run, own_modules.folder_of(module) if module else None)
 
@@ -108,32 +109,32 @@ def _record(run: Run, directory: str | None) -> None:
             notices.warn(f"That you trained {run.folder} cannot be recorded, so opening it will need --trust: {error}.")
 
 
-def _permit(folder: Path, said: Described, trust: bool) -> None:
-    """Refuse what building the environment that a folder names must not do.
+def _permit(folder: Path, saved: Described, trust: bool) -> None:
+    """Check that the environment that a folder names may be built.
 
     Raises:
-        InputError: the folder is somebody else's and its environment would import what is neither Shoal's nor an
-            extra's; or what it names is no environment.
+        InputError: the folder is untrusted and its environment would import modules that are neither Shoal's nor an
+            extra's; or the name is not that of an environment.
     """
-    if (record := _recorded(folder, said)) is not None and not trust:
+    if (record := _recorded(folder, saved)) is not None and not trust:
         own_modules.instead(record.directory)
         return
     if trust:
-        permission.check_factory(said.environment)
-    elif beyond := permission.beyond(said.environment, said.env):
+        permission.check_factory(saved.environment)
+    elif beyond := permission.beyond(saved.environment, saved.env):
         raise InputError(
-            f"{folder} is not known to be of your own training, and its environment {said.environment!r} would "
+            f"{folder} is not known to be of your own training, and its environment {saved.environment!r} would "
             f"{beyond}: {_FLAG}."
         )
     else:
         own_modules.instead(None)
 
 
-def _recorded(folder: Path, said: Described) -> own_runs.Record | None:
-    return own_runs.recorded(folder, _decides(said))
+def _recorded(folder: Path, saved: Described) -> own_runs.Record | None:
+    return own_runs.recorded(folder, _decides(saved))
 
 
-def _decides(said: Described) -> dict[str, Any]:
-    """What decides which modules are imported, what is called, and which machines are connected to."""
-    names = {"environment": said.environment, "env": said.env, "by_name": said.by_name}
-    return names | {"workers": said.settings.workers, "address": said.settings.address}
+def _decides(saved: Described) -> dict[str, Any]:
+    """The entries that determine which modules are imported, what is called, and which machines are connected to."""
+    names = {"environment": saved.environment, "env": saved.env, "by_name": saved.by_name}
+    return names | {"workers": saved.settings.workers, "address": saved.settings.address}

@@ -1,4 +1,4 @@
-"""A run folder, with everything needed to look at what the team learned."""
+"""A run: its folder, its configuration, and the methods to evaluate, replay and plot it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,10 +33,10 @@ from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner
 
 
 class Run:
-    """A run folder, with everything needed to look at what the team learned.
+    """A run folder with its configuration.
 
-    The environment is built when it is first needed: reading a run's records, drawing its curves and loading its
-    policies neither build nor import it.
+    The environment is built when it is first needed: reading a run's files, drawing its curves and loading its policies
+    neither build nor import it.
     """
 
     def __init__(
@@ -50,31 +50,33 @@ class Run:
         env: AnyEnvironment | Callable[[], AnyEnvironment],
         spec: EnvSpec | None = None,
     ):
-        """A run.
+        """Create a run.
 
         Args:
-            folder: where it is kept.
+            folder: the run's folder.
             algorithm: the algorithm's name.
             environment: the environment's name.
             env_options: options of the environment's factory.
-            settings: the size of the run.
+            settings: the run's settings.
             config: the algorithm's ``Config``.
             env: the environment without the wrappers of ``settings``, or a function that builds it.
-            spec: the description of the wrapped environment, where it is known without building it; the environment
-                must agree with it.
+            spec: the spec of the wrapped environment if it is known without building it, with which it is compared.
+
+        Raises:
+            InputError: a setting or hyper-parameter is out of bounds.
         """
         self.folder, self.algorithm, self.environment = folder, algorithm, environment
         self.env_options, self.settings, self.config = env_options, settings, config
         self._given, self._spec = env, spec
         self.finished, self.by_name = False, True
         self.evaluation: Evaluation | None = None
-        """The judgement at the end of training, where this process trained it."""
+        """The final evaluation, if this process made it."""
         self.decision: Decision | None = None
-        """What the algorithm decided by experience before training, where this process began it."""
+        """The algorithm's decision before training, if this process started the run."""
         self.judged: str | None = None
-        """The judgement in words, also where an earlier process made it."""
+        """The final evaluation as text, also if an earlier process made it."""
         self.untouched = False
-        """Whether it had finished when it was resumed, so that nothing was trained."""
+        """Whether the run had finished before it was resumed, so that nothing was trained."""
         settings.check()
         check(config)
 
@@ -83,20 +85,19 @@ class Run:
 
     @cached_property
     def env(self) -> AnyEnvironment:
-        """The environment, wrapped as it is trained in; built when it is first asked for.
+        """The environment with the wrappers of training; built on first access.
 
         Raises:
-            InputError: it cannot be built, or is not the environment that the run was trained in.
+            InputError: it cannot be built, or differs from the environment that the run was trained in.
         """
         given = self._given
         env = wrap(given if isinstance(given, AnyEnvironment) else given(), self.settings.wrapping)
         known = self._spec
         if known is not None:
-            # Metrics are reported and nothing more: a run goes on where an environment has gained or lost one. The
-            # interface is for deployed policies.
+            # Metrics are only reported, and the interface is only for deployed policies: both may have changed.
             known = replace(known, metrics=env.spec.metrics, interface=env.spec.interface)
             if "pruned" not in flags_of(self.config).values():
-                known = replace(known, novel=env.spec.novel)  # nothing reads it, and an older folder may say less
+                known = replace(known, novel=env.spec.novel)  # not used, and possibly unknown to older versions
         if known is not None and env.spec != known:
             here, there = spec_to_json(env.spec), spec_to_json(known)
             name = next(name for name in here if here[name] != there[name])
@@ -109,23 +110,23 @@ class Run:
 
     @property
     def spec(self) -> EnvSpec:
-        """The description of the wrapped environment, from ``run.json`` where the run was opened."""
+        """The spec of the wrapped environment; from ``run.json`` if the run was opened."""
         return self._spec or self.env.spec
 
     def evaluate(self, episodes: int = 256, *, greedy: bool = True, seed: int = 0) -> Evaluation:
-        """Play whole episodes with every seed's policy; ``seed`` draws the starts, not the policies."""
+        """Play whole episodes with every seed's policy; ``seed`` is that of the episodes, not of a policy."""
         key = jax.random.key(seed)
         return evaluation.evaluate(self.env, self._acting(), self._learner(), key, episodes, greedy, self._workers())
 
     def replay(
         self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool = True, seed: int | None = None
     ) -> Path:
-        """Write an animated picture of ``episodes`` episodes; ``seed`` is one of the run's (None: the best)."""
+        """Write an animated picture of ``episodes`` episodes; ``seed`` is one of the run's seeds (None: the best)."""
         video.check_format(Path(path or "replay.gif"))  # before anything is played
         path = written_to(path, self._own_file("replay.gif"))
         choose = seed is None and self.settings.seeds > 1
-        judged = (self.evaluation or self.evaluate(64)) if choose else None
-        index = int(judged.per_seed.argmax()) if judged else seed_index(self.settings, seed)
+        found = (self.evaluation or self.evaluate(64)) if choose else None
+        index = int(found.per_seed.argmax()) if found else seed_index(self.settings, seed)
         learner = jax.tree.map(lambda x: x[index], self._learner())
         played = record(self.env, self._acting(), learner, jax.random.key(1000), episodes, greedy)
         return draw(played, self.spec, path, f"{self.algorithm} · {self.environment}")
@@ -135,15 +136,15 @@ class Run:
         return curves.plot(self.folder, written_to(path, self._own_file("curves.png")), metrics)
 
     def policies(self, *, seed: int | None = None, greedy: bool = True) -> Policies:
-        """What :func:`shoal.load` gives."""
+        """The trained policies; see :func:`shoal.load`."""
         return load(self.folder, seed=seed, greedy=greedy)
 
     def summary(self) -> str:
-        """A few lines on what the run reached."""
+        """A summary of the results; see :func:`shoal.records.report.summary`."""
         return report.summary(self.folder)
 
     def _own_file(self, name: str) -> Path:
-        """A file of the folder to write to: through a link of somebody else's folder it could be any file."""
+        """The path of a file in the folder; a symbolic link is refused, since its target could be any file."""
         path = self.folder / name
         if path.is_symlink():
             raise InputError(f"{path} is a symbolic link, so it is not written to; name another file.")
@@ -157,10 +158,10 @@ class Run:
         return Learner(policy, (), (), (), jnp.zeros(self.settings.seeds, jnp.int32))
 
     def trainer(self, progress: bool, guard: Callable[[], None] = lambda: None) -> Trainer:
-        """What will train this run. ``guard`` raises where the folder is not the run's any more.
+        """The trainer of this run. ``guard`` raises if the folder is no longer the run's.
 
         Raises:
-            InputError: something cannot work as asked.
+            InputError: a setting, the configuration or the environment is invalid.
         """
         if self.settings.devices != 1:
             sharding.one_device_per_core()
@@ -172,8 +173,8 @@ class Run:
         layout = sharding.plan(self.settings.seeds, self.settings.num_envs, devices)
         if isinstance(self.env, Environment):
             registry.validate(self.env)
-            judged, horizon = self.settings.evaluation_episodes(self.env), self.env.spec.horizon
-            memory.check_episodes(self.env.spec, self.settings.seeds, judged, horizon, "eval_episodes")
+            episodes, horizon = self.settings.evaluation_episodes(self.env), self.env.spec.horizon
+            memory.check_episodes(self.env.spec, self.settings.seeds, episodes, horizon, "eval_episodes")
         else:
             registry.check_spec(self.env.spec)
         scale = Scale(layout.num_envs, self.settings.rollout_length, self.settings.num_updates)
@@ -185,19 +186,19 @@ class Run:
         return Trainer(self.env, make(), self.settings, layout, self.folder, progress, make, self._identity(), guard)
 
     def _schedules_over(self, scale: Scale) -> Scale:
-        """The size with the number of updates that are made: none while a replay buffer is too empty to learn from."""
+        """``scale`` with the number of actual updates, without those before the replay buffers can be sampled."""
         algorithm = made(self.algorithm, self.env.spec, self.config, self.settings, scale)
         settings = self.settings
         waiting = feed.updates_before_learning(algorithm.replay, settings.num_envs, settings.rollout_length)
         return scale._replace(num_updates=max(1, scale.num_updates - waiting))
 
     def _workers(self) -> int | None:
-        """Worker processes on this machine; 0 for what only Ray can send to another process."""
+        """Number of local worker processes; 0 for an environment that only Ray can send to another process."""
         there = not isinstance(self.env, HostEnvironment) or importable(self.env.make) is not None
         return self.settings.num_workers if there else 0
 
     def finish(self, trainer: Trainer) -> "Run":
-        """Train to the end and judge what came out; returns itself."""
+        """Train to the end and evaluate the policies; returns itself."""
         header = f"{self.algorithm} in {self.environment}, kept in {self.folder}"
         trainer.progress.tell([header, *trainer.notes], trainer.warnings)
         if self.decision:
@@ -218,10 +219,10 @@ class Run:
         return self
 
     def conclude(self, guard: Callable[[], None]) -> bool:
-        """Whether all updates are done already. If so, mend the log, and judge the run where nothing has judged it.
+        """Whether the run has finished. If so, repair the log, and evaluate the run unless it has been evaluated.
 
         Raises:
-            CheckpointError: its checkpoint was saved in another configuration.
+            CheckpointError: its checkpoint was saved under another configuration.
         """
         settings = self.settings
         if not final_evaluation.settle(self.folder, settings, self._identity(), guard):
@@ -239,11 +240,11 @@ class Run:
         final_evaluation.write(self.folder, found, episodes, self.settings.last_step)
 
     def _identity(self) -> dict[str, Any]:
-        """What its checkpoints record of it."""
+        """The configuration that its checkpoints record."""
         return identity(self.as_json(), CHANGEABLE)
 
     def as_json(self) -> dict[str, Any]:
-        """The whole configuration, as ``run.json`` keeps it."""
+        """The whole configuration, for ``run.json``."""
         return Described(
             self.algorithm, self.environment, self.env_options, self.by_name, self.settings, self.config, self.spec
         ).as_json()

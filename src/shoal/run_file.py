@@ -1,4 +1,4 @@
-"""What ``run.json`` says of a run, every part of it checked; its environment is neither built nor imported."""
+"""Validated contents of ``run.json``; the environment is neither built nor imported."""
 
 import typing
 from collections.abc import Iterable, Mapping
@@ -19,33 +19,33 @@ from shoal.types import Box, Discrete, EnvSpec
 
 @dataclass(frozen=True)
 class Described:
-    """What ``run.json`` says of a run."""
+    """The configuration of a run in ``run.json``."""
 
     algorithm: str
     environment: str
     env: dict[str, Any]
-    """The options that its environment was given, with lists for tuples."""
+    """Options of the environment's factory, with lists for tuples."""
     by_name: bool
     """Whether ``environment`` is a name from which the environment can be built again."""
     settings: Settings
     config: Any
     """The algorithm's ``Config``."""
     spec: EnvSpec
-    """Of the wrapped environment."""
+    """Spec of the wrapped environment."""
 
     def as_json(self) -> dict[str, Any]:
-        """What ``run.json`` holds under ``config``."""
-        said = {field.name: getattr(self, field.name) for field in fields(self)}
-        said |= {"settings": flags_of(self.settings), "config": flags_of(self.config)}
-        return said | {"spec": spec_to_json(self.spec)}
+        """The entry ``config`` of ``run.json``."""
+        entries = {field.name: getattr(self, field.name) for field in fields(self)}
+        entries |= {"settings": flags_of(self.settings), "config": flags_of(self.config)}
+        return entries | {"spec": spec_to_json(self.spec)}
 
 
 def described(folder: Path) -> Described:
-    """What ``run.json`` says of the run in ``folder``.
+    """Read and validate the ``run.json`` in ``folder``.
 
     Raises:
-        InputError: the folder holds no run, or its ``run.json`` is damaged: a key is missing, unknown or of the wrong
-            type, or a value means nothing. The message names the key.
+        InputError: the folder holds no run, or its ``run.json`` is damaged: a key is missing or unknown, or a value is
+            invalid. The message names the key.
     """
     read = manifest.read(folder)
     try:
@@ -54,68 +54,69 @@ def described(folder: Path) -> Described:
         raise InputError(f"{manifest.FILE} in {str(folder)!r} does not describe a run: {error}") from None
 
 
-def _described(said: dict[str, Any]) -> Described:
-    _check_keys("config", said, [field.name for field in fields(Described)])
+def _described(entries: dict[str, Any]) -> Described:
+    _check_keys("config", entries, [field.name for field in fields(Described)])
     for key in ("env", "settings", "config", "spec"):
-        if not isinstance(said[key], dict):
-            raise InputError(f"{key!r} must be an object, not {shortened(said[key])}.")
+        if not isinstance(entries[key], dict):
+            raise InputError(f"{key!r} must be an object, not {shortened(entries[key])}.")
     for key in ("algorithm", "environment"):
-        _check_text(repr(key), said[key])
-    if type(said["by_name"]) is not bool:
-        raise InputError(f"'by_name' must be true or false, not {shortened(said['by_name'])}.")
-    for option in said["env"]:
+        _check_text(repr(key), entries[key])
+    if type(entries["by_name"]) is not bool:
+        raise InputError(f"'by_name' must be true or false, not {shortened(entries['by_name'])}.")
+    for option in entries["env"]:
         _check_text("a key in 'env'", option)
-    settings, config = Settings(), algorithms.get(said["algorithm"]).Config()
-    _check_keys("settings", said["settings"], flags_of(settings))
-    _check_keys("config", said["config"], flags_of(config))
-    settings = override(settings, said["settings"])
+    settings, config = Settings(), algorithms.get(entries["algorithm"]).Config()
+    _check_keys("settings", entries["settings"], flags_of(settings))
+    _check_keys("config", entries["config"], flags_of(config))
+    settings = override(settings, entries["settings"])
     settings.check()
-    config, spec = override(config, said["config"]), spec_of(said["spec"])
+    config, spec = override(config, entries["config"]), spec_of(entries["spec"])
     check(config)
     wrapping = settings.wrapping
     rest = [width - wrapping.agent_ids * spec.num_agents for width in spec.obs_dims]
     if any(width < 0 or width % wrapping.frame_stack for width in rest):
         raise InputError(f"frame_stack {wrapping.frame_stack} and agent_ids do not fit the widths of 'obs_dims'.")
-    return Described(said["algorithm"], said["environment"], said["env"], said["by_name"], settings, config, spec)
+    names = (entries[key] for key in ("algorithm", "environment", "env", "by_name"))
+    return Described(*names, settings, config, spec)
 
 
-def spec_of(said: Mapping[str, Any]) -> EnvSpec:
+def spec_of(entries: Mapping[str, Any]) -> EnvSpec:
     """The inverse of :func:`shoal.configs.spec_to_json`.
 
     Raises:
-        InputError: it is no sound description of an environment.
+        InputError: it is no valid spec of an environment.
     """
-    _check_keys("spec", said, [field.name for field in fields(EnvSpec)])
+    _check_keys("spec", entries, [field.name for field in fields(EnvSpec)])
     hints = typing.get_type_hints(EnvSpec)
     given: dict[str, Any] = {
-        key: _space(value) if key == "action" else typed(key, value, hints[key]) for key, value in said.items()
+        key: _space(value) if key == "action" else typed(key, value, hints[key]) for key, value in entries.items()
     }
     spec = EnvSpec(**given)
     check_spec(spec)
     return spec
 
 
-def _space(said: Any) -> Discrete | Box:
+def _space(space: Any) -> Discrete | Box:
     kinds = {"discrete": Discrete, "box": Box}
-    if not isinstance(said, dict) or said.get("kind") not in list(kinds):  # which may be a list as well
-        raise InputError(f"'action' must be an object whose 'kind' is 'discrete' or 'box', not {shortened(said)}.")
-    kind = kinds[said["kind"]]
-    _check_keys("action", said, ["kind", *(field.name for field in fields(kind))])
+    if not isinstance(space, dict) or space.get("kind") not in list(kinds):  # a list, since the kind may be unhashable
+        raise InputError(f"'action' must be an object whose 'kind' is 'discrete' or 'box', not {shortened(space)}.")
+    kind = kinds[space["kind"]]
+    _check_keys("action", space, ["kind", *(field.name for field in fields(kind))])
     hints = typing.get_type_hints(kind)
-    return kind(**{key: typed(key, value, hints[key]) for key, value in said.items() if key != "kind"})
+    return kind(**{key: typed(key, value, hints[key]) for key, value in space.items() if key != "kind"})
 
 
-def _check_keys(part: str, said: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Refuse a key that is not known, and one that is missing."""
+def _check_keys(part: str, entries: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Check that no key is unknown or missing."""
     known = list(known)
-    for key in said:
+    for key in entries:
         if key not in known:
             raise unknown(f"key in {part!r} named", key[:LONGEST], known)
-    if missing := [repr(key) for key in known if key not in said]:
+    if missing := [repr(key) for key in known if key not in entries]:
         raise InputError(f"{part!r} lacks {', '.join(missing)}.")
 
 
 def _check_text(what: str, value: Any) -> None:
-    """Text that a terminal can show: control characters could rewrite what stands on it."""
+    """Check that text is short and printable: control characters could change the terminal."""
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= LONGEST:
         raise InputError(f"{what} must be short printable text, not {shortened(value)}.")

@@ -1,4 +1,4 @@
-"""How an environment is described: the part of the vocabulary that worker processes need, and so knows no JAX."""
+"""The description of environments, which worker processes need. Does not import JAX."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -8,7 +8,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Discrete:
-    """Each agent picks one of ``n`` actions (the widest agent's count); actions are ``Int[*b N]``."""
+    """Each agent chooses one of ``n`` actions (the largest number of any agent); actions are ``Int[*b N]``."""
 
     n: int
 
@@ -20,7 +20,7 @@ class Discrete:
 
 @dataclass(frozen=True)
 class Box:
-    """Each agent emits ``dim`` real numbers in ``[low, high]``; actions are ``Float[*b N dim]``."""
+    """Each agent chooses ``dim`` real numbers in ``[low, high]``; actions are ``Float[*b N dim]``."""
 
     dim: int
     low: float = -1.0
@@ -34,14 +34,14 @@ class Box:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What an algorithm may know of an environment before it starts; static and hashable."""
+    """The static description of an environment; hashable."""
 
     name: str
-    """How :func:`shoal.make` calls it, for example ``mpe/simple_spread``."""
+    """Name, for example ``mpe/simple_spread``; see :func:`shoal.make`."""
     agents: tuple[str, ...]
-    """One name per agent; its length is N."""
+    """Names of the N agents."""
     obs_dims: tuple[int, ...]
-    """Each agent's true observation width; narrower ones are zero-padded to ``obs_dim``."""
+    """Each agent's own observation width; narrower ones are zero-padded to ``obs_dim``."""
     state_dim: int
     """Width S of the environment's global state."""
     action: Discrete | Box
@@ -49,27 +49,27 @@ class EnvSpec:
     action_dims: tuple[int, ...]
     """Each agent's own number of actions (discrete) or action dimensions (box)."""
     roles: tuple[int, ...]
-    """A role per agent, numbered from 0: agents of one role are interchangeable."""
+    """Role of each agent, numbered from 0; agents of one role are interchangeable."""
     horizon: int
     """Steps after which an episode is cut off (a time limit, not a termination)."""
     shared_reward: bool
-    """True where all agents always receive the same reward."""
+    """True if all agents always receive the same reward."""
     score: Literal["sum", "mean"] = "sum"
-    """How N agents' returns become the one number people quote: their sum, or one copy (the mean)."""
+    """The score of an episode: sum or mean of the N agents' returns."""
     metrics: tuple[str, ...] = ()
-    """Names of the M numbers that describe an episode beside its return and length. ``won`` is 1 where the episode was
-    won and 0 where it was not."""
+    """Names of the M metrics of an episode beside its return and length. ``won`` is 1 if the episode was won, else
+    0."""
     novel: tuple[int, ...] | None = None
-    """Indices of the observation features that the global state does not hold for every agent, which the ``pruned``
-    critic input appends to the state. The state holds a feature that is constant, or that one entry of the state gives
-    up to shift, scale and clipping, wherever the agent sees it (each agent may have its own entry). ``()``: the state
-    holds all of them; None: unknown, so that ``pruned`` is refused."""
+    """Indices of the observation features that the global state does not contain for every agent; the ``pruned`` critic
+    input appends them to the state. A feature is contained if it is constant or, wherever the agent observes it, equals
+    an entry of the state up to shift, scale and clipping (the entry may differ by agent). ``()``: the state contains
+    all features; None: unknown, so that ``pruned`` is refused."""
     interface: str = ""
-    """What the environment's own interface hands over and takes, in JSON (:mod:`shoal.environments.handover`): trained
-    policies can then act on what it returns. Empty where that is arrays of Shoal's form already."""
+    """JSON description of the environment's own observation and action spaces (:mod:`shoal.environments.handover`),
+    from which trained policies can act on its observations. Empty if they are arrays of Shoal's form."""
 
     def scores(self, returns: Any) -> Any:
-        """The number people quote of agents' returns [*b, N]: [*b]."""
+        """Scores [*b] from agents' returns [*b, N]."""
         return returns.sum(-1) if self.score == "sum" else returns.mean(-1)
 
     @property
@@ -84,19 +84,19 @@ class EnvSpec:
 
 
 class Scene(NamedTuple):
-    """One timestep of an environment as discs on a plane, for replay pictures (host-side, plain numpy)."""
+    """One timestep of an environment as discs on a plane, for pictures (NumPy arrays on the host)."""
 
     centres: np.ndarray
     """[K, 2] positions."""
     radii: np.ndarray
     """[K]."""
     colours: np.ndarray
-    """[K, 3] RGB in 0..1."""
+    """[K, 3] RGB in [0, 1]."""
     hollow: np.ndarray
-    """[K] bool: drawn as a ring (landmarks) rather than a disc (agents)."""
+    """bool [K]: drawn as a ring (landmarks) rather than a disc (agents)."""
     labels: tuple[str, ...]
     """K names."""
     extent: float
     """The picture shows [-extent, extent]²."""
     caption: str = ""
-    """One line under the picture, for example what was said."""
+    """One line under the picture, for example the agents' messages."""

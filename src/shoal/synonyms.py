@@ -1,4 +1,4 @@
-"""What options are called elsewhere: in papers, CleanRL, Stable-Baselines3, RLlib, EPyMARL and the code of MAPPO."""
+"""Names of options in papers, CleanRL, Stable-Baselines3, RLlib, EPyMARL and MAPPO's code, for suggestions."""
 
 import re
 from collections.abc import Collection
@@ -86,9 +86,9 @@ _SIDE = re.compile(r"side\d_")
 
 
 def meant(name: str, known: Collection[str]) -> str | None:
-    """The option among ``known`` that is called ``name`` elsewhere; None where there is none.
+    """The option among ``known`` that other libraries call ``name``; None if there is none.
 
-    Hyphens count as underscores, and a side's prefix (``side1_``) stays before the name.
+    Hyphens count as underscores, and a side's prefix (``side1_``) is kept.
     """
     plain = name.replace("-", "_").lower()
     side = match[0] if (match := _SIDE.match(plain)) else ""

@@ -1,8 +1,8 @@
-"""The vocabulary of Shoal: every word that two rooms share, with a shape on each field.
+"""The types that packages share, with a shape on each field.
 
-Axes stand everywhere in this order: **T** time, **E** environments, **N** agents, then features
-(**O** observation, **S** state, **A** actions, **H** hidden). ``*b`` is ``()``, ``(E,)`` or ``(T, E)``.
-**P** policies is a leading axis of *parameters*. Seeds and devices never appear in these shapes.
+The order of axes is always **T** time, **E** environments, **N** agents, then features (**O** observation, **S** state,
+**A** actions, **H** hidden). ``*b`` is ``()``, ``(E,)`` or ``(T, E)``. **P** policies is a leading axis of
+*parameters*. Seeds and devices never appear in these shapes.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ Seconds = float
 
 
 class Step(NamedTuple):
-    """What the team sees at one timestep."""
+    """Observations, reward and flags of all agents at one timestep."""
 
     obs: Float[Array, "*b N O"]
     """Observations, zero-padded to the widest agent."""
@@ -50,58 +50,58 @@ class Step(NamedTuple):
     legal: Bool[Array, "*b N A"]
     """Legal actions (discrete) or an agent's real action dimensions (box)."""
     alive: Bool[Array, "*b N"]
-    """Agents that take part; a dead agent changes no number."""
+    """Agents that are alive; dead agents do not affect training."""
     reward: Float[Array, "*b N"]
-    """Earned on arriving here; zero on the first step of an episode."""
+    """Received on arriving at this timestep; zero at the first timestep of an episode."""
     discount: Float[Array, "*b N"]
     """0 on true termination, 1 otherwise, also at a time limit."""
     first: Bool[Array, "*b"]
-    """An episode starts here: recurrent state resets."""
+    """True at the first timestep of an episode: recurrent state is reset."""
     last: Bool[Array, "*b"]
-    """The episode ends here, by termination or by time limit."""
+    """True if the episode ends at this timestep, by termination or by time limit."""
     metrics: Float[Array, "*b M"] | tuple[()] = ()
-    """Values of ``EnvSpec.metrics``, should the episode end here; NaN where one is not known. They are read in the
-    outcome that ends an episode. Empty where the environment names none, and in everything an algorithm is given."""
+    """Values of ``EnvSpec.metrics`` if the episode ends here; NaN if unknown. They are read from the outcome that ends
+    an episode. Empty if the environment has none, and in everything that algorithms receive."""
 
 
 class Trajectory(NamedTuple):
-    """T steps of E environments. ``outcome[t]`` is what ``action[t]`` led to, BEFORE any auto-reset."""
+    """T steps of E environments. ``outcome[t]`` is the result of ``action[t]``, BEFORE any auto-reset."""
 
     step: Step
     action: Int[Array, "T E N"] | Float[Array, "T E N A"]
     extras: dict[str, Array]
-    """What the algorithm's ``act`` noted beside the action, for example its log-probability."""
+    """Further outputs of the algorithm's ``act``, for example the log-probability of the action."""
     outcome: Step
     carry: PyTree
     """The policy's recurrent state before ``step[0]``; leaves are [E, N, H], or an empty tuple."""
 
 
 class Replay(NamedTuple):
-    """What an off-policy algorithm wants stored of its experience, and how it draws from it; sizes are per seed."""
+    """The replay buffer of an off-policy algorithm and how it is sampled; sizes are per seed."""
 
     keep: Callable[[Trajectory], PyTree]
-    """Trajectory -> what is stored of every timestep, leaves [T, E, ...]."""
+    """Trajectory -> the data to store, leaves [T, E, ...]."""
     capacity: int
-    """Timesteps stored, over all environments; then the oldest are overwritten."""
+    """Number of timesteps stored, over all environments; then the oldest are overwritten."""
     warm_up: int
-    """Timesteps collected before learning begins."""
+    """Number of timesteps collected before the first update."""
     draws: int
-    """G: batches drawn after every rollout."""
+    """G: batches sampled after every rollout."""
     batch: int
     """B: sequences per batch, over all devices."""
     length: int
-    """L: timesteps per sequence. A sequence may run over the end of an episode."""
+    """L: timesteps per sequence. A sequence may extend over the end of an episode."""
     period: int
-    """Sequences start at every so many timesteps of what is stored."""
+    """Sequences start at multiples of this many stored timesteps."""
 
 
 class Experience(NamedTuple):
-    """What an off-policy algorithm learns from."""
+    """The input of an off-policy update."""
 
     newest: Trajectory
-    """The rollout that was just collected, and stored."""
+    """The rollout that was just collected and stored."""
     samples: PyTree
-    """A tree like ``Algorithm.replay`` of what each ``keep`` gave; leaves [G, L, B, ...]."""
+    """Samples from the replay buffers, in a tree like ``Algorithm.replay``; leaves [G, L, B, ...]."""
 
 
 class EpisodeStats(NamedTuple):
@@ -112,14 +112,13 @@ class EpisodeStats(NamedTuple):
     """Sum over ended episodes of each agent's undiscounted return."""
     lengths: Float[Array, ""]
     metrics: Float[Array, " M"] | tuple[()] = ()
-    """Sum over ended episodes of each of ``EnvSpec.metrics``, where it is known (finite); an empty tuple where the
-    environment names none."""
+    """Sum over ended episodes of the finite values of ``EnvSpec.metrics``; an empty tuple if there are none."""
     known: Float[Array, " M"] | tuple[()] = ()
-    """Ended episodes in which each metric is known."""
+    """Number of ended episodes in which each metric is finite."""
 
 
 class Learner(NamedTuple):
-    """Everything an algorithm learns. ``policy`` is all that acting needs, and the only part that is deployed."""
+    """The state of an algorithm. Acting needs only ``policy``, which is the only part that is deployed."""
 
     policy: PyTree
     critic: PyTree
@@ -127,18 +126,18 @@ class Learner(NamedTuple):
     statistics: PyTree
     """Running quantities that are not trained by gradient: normalisers, adaptive coefficients."""
     updates: Int[Array, ""]
-    """Calls of ``update`` so far."""
+    """Number of calls of ``update`` so far."""
 
 
 class Scale(NamedTuple):
-    """The size of a run, as far as an algorithm may know it."""
+    """The sizes of a run that an algorithm depends on."""
 
     num_envs: int
     """E, on one device."""
     rollout_length: int
     """T."""
     num_updates: int
-    """Calls of ``update`` in the whole run, for schedules. There is none while a replay buffer waits to be filled."""
+    """Number of calls of ``update`` in the whole run, for schedules; without rollouts that only fill a buffer."""
 
 
 class Algorithm(NamedTuple):
@@ -148,25 +147,24 @@ class Algorithm(NamedTuple):
     initial_carry: Callable[[int], PyTree]
     """E -> the policy's recurrent state at the start of an episode."""
     act: Callable[[Learner, PyTree, Step, PRNGKeyArray, bool], tuple[PyTree, Array, dict[str, Array]]]
-    """(learner, carry, step [E ...], key, greedy) -> (carry, action [E N ...], extras). A deployed learner holds
-    nothing but its policy."""
+    """(learner, carry, step [E ...], key, greedy) -> (carry, action [E N ...], extras). In deployment the learner has
+    only its policy."""
     update: Callable[[Learner, Any, PRNGKeyArray], tuple[Learner, Metrics]]
-    """One update from a :class:`Trajectory`, or from an :class:`Experience` where there is ``replay``. Metrics are a
-    flat dict of scalars."""
+    """One update from a :class:`Trajectory`, or from an :class:`Experience` if there is ``replay``. Metrics are a flat
+    dict of scalars."""
     acts_on: Literal["own", "team", "state"] = "own"
-    """What an agent's action depends on: its own observation, all agents' observations, or the global state as well."""
+    """The input of an agent's action: its own observation, all agents' observations, or also the global state."""
     replay: PyTree = ()
-    """A :class:`Replay`, or a tuple of them; an empty tuple where each trajectory is used once and forgotten."""
+    """A :class:`Replay`, or a tuple of them; an empty tuple for an on-policy algorithm."""
     unequal_rewards: str = ""
-    """What is learned from, in words, where agents may earn different rewards and do not each learn from their own; an
-    empty text otherwise."""
+    """If agents may receive different rewards but do not learn from their own: the reward learned from, as text."""
 
 
 @dataclass(frozen=True)
 class Environment:
     """A device environment: pure functions of one environment; rollouts add the E axis.
 
-    ``step`` never resets: the rollout does, so that the observation before the reset is kept.
+    ``step`` never resets; the rollout does, which keeps the observation before the reset.
     """
 
     spec: EnvSpec
@@ -174,8 +172,9 @@ class Environment:
     step: Callable[[PRNGKeyArray, PyTree, Array], tuple[PyTree, Step]]
     """(key, state, action) -> (state, outcome); action is ``Int[N]`` or ``Float[N A]``."""
     render: Callable[[PyTree], "Scene | np.ndarray"] | None = None
-    """state -> a :class:`Scene`, or an RGB picture ``uint8[height, width, 3]``; None draws rewards and actions."""
+    """state -> a :class:`Scene` or an RGB picture ``uint8[height, width, 3]``; with None, a timeline of actions and
+    rewards is drawn instead."""
 
 
 AnyEnvironment = Environment | HostEnvironment
-"""On the device, or stepped by worker processes."""
+"""A device environment, or a host environment that worker processes step."""
