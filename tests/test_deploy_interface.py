@@ -22,7 +22,7 @@ from shoal.deploy import Policies
 from shoal.environments import registry
 from shoal.environments.adapters.interface import interface
 from shoal.environments.adapters.spaces import Observation, actions, describe
-from shoal.environments.handover import Handover
+from shoal.environments.conversion import Converter
 from shoal.environments.spec_rules import check_spec
 from shoal.errors import InputError
 from shoal.game import HostTimestep, blank, own_actions, refresh
@@ -61,20 +61,20 @@ BOXES = [
 ]
 
 
-def handover(observations: list[Any], acts: list[Any], kind: Any = "parallel") -> Handover:
+def converter(observations: list[Any], acts: list[Any], kind: Any = "parallel") -> Converter:
     seen = [Observation(space, "x") for space in observations]
     action, dims, forms = actions(acts, "x")
     names = tuple(f"agent_{i}" for i in range(len(acts)))
     spec = describe("x", names, seen, acts, (action, dims), None, 5)
     spec = replace(spec, interface=interface(kind, [one.space for one in seen], forms))
     check_spec(spec)
-    return Handover(spec)
+    return Converter(spec)
 
 
 @pytest.mark.parametrize("space", OBSERVATIONS, ids=str)
 def test_observations_are_flattened_as_gymnasium_does(space: Any) -> None:
     """Without the mask; a row that is flat already stays as it is, unless it is the space's own."""
-    one = handover([space], [spaces.Discrete(4)])
+    one = converter([space], [spaces.Discrete(4)])
     space.seed(3)
     for _ in range(10):
         seen, plain, rest = (x := space.sample()), x, space
@@ -105,7 +105,7 @@ def everything(space: Any) -> list[Any]:
 
 @pytest.mark.parametrize("acts", CHOICES, ids=str)
 def test_every_index_is_an_action(acts: list[Any]) -> None:
-    one = handover([spaces.Box(-1.0, 1.0, (2,))] * len(acts), acts)
+    one = converter([spaces.Box(-1.0, 1.0, (2,))] * len(acts), acts)
     for i, space in enumerate(acts):
         for index, expected in enumerate(everything(space)):
             action = one.action(i, np.int32(index))
@@ -116,7 +116,7 @@ def test_every_index_is_an_action(acts: list[Any]) -> None:
 @pytest.mark.parametrize("acts", BOXES, ids=str)
 def test_numbers_reach_the_bounds_of_a_box(acts: list[Any]) -> None:
     """Where all have one pair of bounds, numbers are the actions; else they lie in [-1, 1] and are mapped."""
-    one, team = handover([spaces.Box(-1.0, 1.0, (2,))] * len(acts), acts), actions(acts, "x")[0]
+    one, team = converter([spaces.Box(-1.0, 1.0, (2,))] * len(acts), acts), actions(acts, "x")[0]
     same = len({(low, high) for space in acts for low, high in zip(space.low.flat, space.high.flat, strict=True)}) == 1
     assert isinstance(team, Box) and ((team.low, team.high) != (-1.0, 1.0)) == same
     for i, space in enumerate(acts):
@@ -138,7 +138,7 @@ def test_numbers_reach_the_bounds_of_a_box(acts: list[Any]) -> None:
     ],
 )
 def test_masks_of_several_choices(mask: Any, allowed: list[int]) -> None:
-    one = handover([spaces.Box(-1.0, 1.0, (2,))], [spaces.MultiDiscrete([3, 2])])
+    one = converter([spaces.Box(-1.0, 1.0, (2,))], [spaces.MultiDiscrete([3, 2])])
     if isinstance(mask, tuple):
         mask = tuple(np.array(part, np.int8) for part in mask)
     legal = one.legal(0, np.zeros(2), {"action_mask": mask})
@@ -167,7 +167,7 @@ def test_a_team_is_shown_what_it_was_trained_on(make: Any) -> None:
     env: Any = registry.make(functools.partial(make))
     game, plain = env.make(), make()
     spec = game.spec
-    one, own = Handover(spec), own_actions(spec)
+    one, own = Converter(spec), own_actions(spec)
     rng, out, dead = np.random.default_rng(5), HostTimestep._make(blank(spec)), 0
     for seed in range(6):
         refresh(out, own)
@@ -201,7 +201,7 @@ def test_turns_are_shown_as_they_were_trained_on() -> None:
     game = env.make()
     plain = importlib.import_module(TICTACTOE).env()
     spec = game.spec
-    one, own = Handover(spec), own_actions(spec)
+    one, own = Converter(spec), own_actions(spec)
     rng, out = np.random.default_rng(2), HostTimestep._make(blank(spec))
     for seed in range(4):
         refresh(out, own)
@@ -224,7 +224,7 @@ def test_turns_are_shown_as_they_were_trained_on() -> None:
 
 def test_agents_that_are_not_on_turn_have_one_legal_action() -> None:
     """As in training, whatever the environment says of its actions."""
-    one = handover([spaces.Box(-1.0, 1.0, (2,))] * 2, [spaces.Discrete(3)] * 2, "turns")
+    one = converter([spaces.Box(-1.0, 1.0, (2,))] * 2, [spaces.Discrete(3)] * 2, "turns")
     rows, masks = {"agent_0": np.zeros(2), "agent_1": np.ones(2)}, {"agent_0": [1, 1, 1], "agent_1": [0, 1, 1]}
     legal, names = one.read(rows, None, masks, None, "agent_1")[1::2]
     np.testing.assert_array_equal(legal, [[True, False, False], [False, True, True]])
@@ -401,14 +401,14 @@ DAMAGED: list[Any] = [
 
 
 def described(said: str) -> Any:
-    return replace(handover([spaces.Box(0, 1, (7,))], [spaces.Discrete(4)]).spec, interface=said)
+    return replace(converter([spaces.Box(0, 1, (7,))], [spaces.Discrete(4)]).spec, interface=said)
 
 
 def test_a_sound_description_is_taken() -> None:
     """From which each damaged one below differs in one place."""
     spec = described(json.dumps({"kind": "parallel", "agents": [PAIR]}))
     check_spec(spec)
-    assert Handover(spec).action(0, 1).tolist() == [0, 1]
+    assert Converter(spec).action(0, 1).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("said", ["nonsense", "[" * 10**5, *map(json.dumps, DAMAGED)], ids=lambda text: text[:70])
@@ -431,7 +431,7 @@ def test_a_description_of_other_spaces_is_refused(pairs: Any, said: str) -> None
     spec = described(json.dumps({"kind": "parallel", "agents": pairs}))
     with pytest.raises(InputError, match=f"spec.interface describes {said} than"):
         check_spec(spec)
-        Handover(spec)
+        Converter(spec)
 
 
 def test_a_space_without_a_description_leaves_the_interface_empty() -> None:

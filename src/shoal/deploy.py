@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from shoal.deploy_agent import AgentPolicy, spaces_in_words
-from shoal.environments.handover import Handover
+from shoal.environments.conversion import Converter
 from shoal.environments.wrappers import Wrapping, change_of, unwrapped
 from shoal.errors import InputError
 from shoal.types import Algorithm, Discrete, EnvSpec, Learner, PyTree, Step
@@ -53,7 +53,7 @@ class Policies:
         self._learner = Learner(policy, (), (), (), np.int32(0))  # type: ignore[arg-type]
         self._algorithm, self._key = algorithm, jax.random.key(seed)
         self._act = jax.jit(algorithm.act, static_argnums=4)
-        self._handover = Handover(self.spec) if self.spec.interface else None
+        self._converter = Converter(self.spec) if self.spec.interface else None
         self.reset()
 
     def __repr__(self) -> str:
@@ -112,14 +112,14 @@ class Policies:
             InputError: an observation or the state is missing or has the wrong shape, an agent is unknown, a living
                 agent has no legal action, or ``turn`` is missing.
         """
-        handover = self._handover
-        if handover is not None and handover.understands(observations):
-            given = handover.read(observations, infos, legal, self._present(alive), turn)
+        converter = self._converter
+        if converter is not None and converter.understands(observations):
+            given = converter.read(observations, infos, legal, self._present(alive), turn)
             rows = self._choose(given.rows, given.legal, given.alive, state)
-            if handover.kind in ("one", "list"):
-                each = tuple(handover.action(i, row) for i, row in enumerate(rows))
-                return each if handover.kind == "list" else each[0]
-            return {name: handover.action(i, rows[i]) for i, name in given.names.items()}
+            if converter.kind in ("one", "list"):
+                each = tuple(converter.action(i, row) for i, row in enumerate(rows))
+                return each if converter.kind == "list" else each[0]
+            return {name: converter.action(i, rows[i]) for i, name in given.names.items()}
         obs = self._rows(observations, self.spec.obs_dims, self.spec.obs_dim, "observation")
         ones = (1,) * self.spec.num_agents
         living = None if alive is None else self._rows(alive, ones, 1, "alive")[:, 0].astype(bool)

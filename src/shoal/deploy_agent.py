@@ -42,9 +42,9 @@ class AgentPolicy:
             InputError: the observation or the mask has the wrong shape.
         """
         team, i = self._team, self._index
-        n, handover = team.spec.num_agents, team._handover
-        if handover is not None:
-            row, mask = handover.row(i, observation), handover.legal(i, observation, info, legal)
+        n, converter = team.spec.num_agents, team._converter
+        if converter is not None:
+            row, mask = converter.row(i, observation), converter.legal(i, observation, info, legal)
         else:
             row = team._row(i, observation, team.spec.obs_dims, team.spec.obs_dim, "observation")
             dims, width = team.spec.action_dims, team.spec.action.width
@@ -53,8 +53,8 @@ class AgentPolicy:
         masks: list[np.ndarray | None] = [None] * n
         rows[i], masks[i] = row, mask
         chosen = team._choose(rows, masks, None, None)[i]
-        if handover is not None:
-            return handover.action(i, chosen)
+        if converter is not None:
+            return converter.action(i, chosen)
         return int(chosen) if isinstance(team.spec.action, Discrete) else chosen[: team.spec.action_dims[i]]
 
 

@@ -65,7 +65,7 @@ class EnvSpec:
     an entry of the state up to shift, scale and clipping (the entry may differ by agent). ``()``: the state contains
     all features; None: unknown, so that ``pruned`` is refused."""
     interface: str = ""
-    """JSON description of the environment's own observation and action spaces (:mod:`shoal.environments.handover`),
+    """JSON description of the environment's own observation and action spaces (:mod:`shoal.environments.conversion`),
     from which trained policies can act on its observations. Empty if they are arrays of Shoal's form."""
 
     def scores(self, returns: Any) -> Any:

@@ -17,16 +17,16 @@ from shoal.spec import EnvSpec
 
 
 class Change(NamedTuple):
-    """One change, or several of them one after the other."""
+    """One transformation, or several in sequence."""
 
     spec: EnvSpec
-    """The environment's, as it is afterwards."""
+    """The spec of the transformed environment."""
     begin: Callable[[Any], tuple[Any, Any]]
     follow: Callable[[Any, Any], tuple[Any, Any]]
 
 
 def chain(spec: EnvSpec, makers: Sequence[Callable[[EnvSpec], Change]]) -> Change:
-    """Several changes as one; each is made for the environment as those before it leave it."""
+    """Several changes in sequence; each is made for the spec that the previous ones result in."""
     parts: list[Change] = []
     for maker in makers:
         parts.append(maker(spec))
@@ -50,7 +50,7 @@ def chain(spec: EnvSpec, makers: Sequence[Callable[[EnvSpec], Change]]) -> Chang
 
 
 def time_limit(spec: EnvSpec, limit: int) -> Change:
-    """Cut episodes off after ``limit`` steps by truncation: ``last`` without a change of ``discount``."""
+    """Truncate episodes after ``limit`` steps: sets ``last`` and keeps ``discount``."""
 
     def begin(step: Any) -> tuple[Any, Any]:
         xp = step.obs.__array_namespace__()
@@ -64,14 +64,14 @@ def time_limit(spec: EnvSpec, limit: int) -> Change:
 
 
 def frame_stack(spec: EnvSpec, count: int) -> Change:
-    """The last ``count`` observations side by side, the oldest first; the first of an episode fills what is missing.
+    """Concatenate the last ``count`` observations, oldest first; an episode's first observation fills missing ones.
 
-    Each agent's own stand one after the other at its own width, and all padding after them.
+    An agent's frames have its own width and are followed by all padding.
     """
     width, own = spec.obs_dim, np.array(spec.obs_dims)[:, None]
     column = np.arange(count * width)
     real = column < count * own
-    # Where each feature stands in `count` padded observations side by side, agent after agent.
+    # The position of each feature in `count` concatenated padded observations of all agents.
     within = column // np.maximum(own, 1) * width + column % np.maximum(own, 1)
     source = np.where(real, within, 0) + np.arange(spec.num_agents)[:, None] * count * width
     ragged = not real.all()
@@ -80,7 +80,7 @@ def frame_stack(spec: EnvSpec, count: int) -> Change:
         xp, seen, shown = frames.__array_namespace__(), frames, step.alive[:, None]
         if ragged:
             seen, shown = xp.take(frames.reshape(-1), source), real & shown
-        return step._replace(obs=xp.where(shown, seen, 0))  # the dead see nothing, also of their past
+        return step._replace(obs=xp.where(shown, seen, 0))  # dead agents observe zeros, also in earlier frames
 
     def begin(step: Any) -> tuple[Any, Any]:
         frames = step.obs.__array_namespace__().concat([step.obs] * count, axis=-1)
@@ -90,7 +90,7 @@ def frame_stack(spec: EnvSpec, count: int) -> Change:
         frames = frames.__array_namespace__().concat([frames[:, width:], step.obs], axis=-1)
         return frames, show(frames, step)
 
-    # The state holds the newest observation's features as before, and none of the older ones'.
+    # The state holds the newest observation's features as before, and none of the earlier frames'.
     novel = spec.novel
     if novel is not None:
         old = {i for d in spec.obs_dims for i in range((count - 1) * d)}
@@ -99,9 +99,9 @@ def frame_stack(spec: EnvSpec, count: int) -> Change:
 
 
 def agent_ids(spec: EnvSpec) -> Change:
-    """A one-hot id after each agent's own observation, before its padding.
+    """Append a one-hot id to each agent's own observation, before its padding.
 
-    ``novel`` keeps its indices, and leaves ids out: the critic input that reads it has ids of its own.
+    ``novel`` is unchanged and leaves out the ids: the critic input that reads it has its own ids.
     """
     n, own = spec.num_agents, np.array(spec.obs_dims)
     room = np.zeros((n, n), np.float32)
@@ -119,7 +119,7 @@ def agent_ids(spec: EnvSpec) -> Change:
 
 
 def reward_scale(spec: EnvSpec, scale: float) -> Change:
-    """Rewards times ``scale``."""
+    """Multiply rewards by ``scale``."""
 
     def follow(memory: Any, step: Any) -> tuple[Any, Any]:
         return memory, step._replace(reward=step.reward * scale)
@@ -128,10 +128,10 @@ def reward_scale(spec: EnvSpec, scale: float) -> Change:
 
 
 def shared_reward(spec: EnvSpec) -> Change:
-    """Every agent, a dead one too, is given the mean of all agents' rewards, and the largest discount of those that
-    acted: the team's episode goes on while any of them goes on. Rewards that are equal already keep every bit.
+    """Give every agent, also a dead one, the mean of all agents' rewards and the largest discount of those that acted.
 
-    Methods with one value for the team learn from the same number (``team_reward`` in ``algorithms/targets.py``).
+    Rewards that are already equal are unchanged bit for bit. Algorithms with one value for the team learn from the same
+    reward (``team_reward``).
     """
 
     def begin(step: Any) -> tuple[Any, Any]:
@@ -151,15 +151,15 @@ def shared_reward(spec: EnvSpec) -> Change:
 
 
 def own_rewards(spec: EnvSpec) -> Change:
-    """Each agent's reward counts as its own, also where all are equal."""
+    """Treat each agent's reward as its own, even if all are equal."""
     return _described(replace(spec, shared_reward=spec.num_agents == 1))
 
 
 def score(spec: EnvSpec, kind: Literal["sum", "mean"]) -> Change:
-    """The score is the sum or the mean over agents."""
+    """Set the score to the sum or the mean over agents."""
     return _described(replace(spec, score=kind))
 
 
 def _described(spec: EnvSpec) -> Change:
-    """Nothing changes but the description."""
+    """A change of the spec only."""
     return Change(spec, lambda step: ((), step), lambda memory, step: (memory, step))

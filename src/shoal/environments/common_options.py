@@ -1,7 +1,7 @@
-"""Options that every environment takes, whoever wrote it: how rewards are shared, and how the score is counted.
+"""Options of all environments: shared rewards and the definition of the score. Does not import JAX.
 
-:func:`shoal.environments.registry.make` takes them beside the options of the environment's own factory, and applies
-them to what the factory gave, by the same wrapper on the device and on the host. No JAX.
+:func:`shoal.environments.registry.make` accepts them beside the options of the environment's factory, and applies them
+to the environment by a wrapper.
 """
 
 import functools
@@ -44,17 +44,17 @@ OPTIONS: dict[str, inspect.Parameter] = {
 OF_INFO: dict[str, inspect.Parameter] = {
     "metrics": inspect.Parameter("metrics", inspect.Parameter.KEYWORD_ONLY, default=(), annotation=tuple[str, ...])
 }
-"""Options of one's own environments with the interface of PettingZoo, Gymnasium or SMAC, whose adapters apply them."""
+"""Options of user-defined environments with the interface of PettingZoo, Gymnasium or SMAC; the adapters apply them."""
 
 
 def split(options: Mapping[str, Any], accepted: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(the options that go to a factory, those that are applied to what it gives).
+    """(the options for a factory, the options to apply to its environment).
 
-    An option that the factory names itself goes to the factory. It is applied as well where its value is one that it
-    can have here: a factory that shares rewards by itself gives equal rewards, which stay as they are.
+    An option that the factory accepts is passed to it, and also applied if its value is valid here; sharing rewards
+    that are already shared has no effect.
 
     Raises:
-        InputError: an option has a value that it cannot have.
+        InputError: an option has an invalid value.
     """
     own = {name: value for name, value in options.items() if name in accepted or name not in OPTIONS}
     common = {name: value for name, value in options.items() if name in OPTIONS}
@@ -67,10 +67,10 @@ def split(options: Mapping[str, Any], accepted: Mapping[str, Any]) -> tuple[dict
 
 
 def of_info(options: Mapping[str, Any], accepted: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """(the other options, the names that ``metrics`` gives unless the factory takes an option of that name itself).
+    """(the other options, the names in ``metrics``, unless the factory itself has an option of that name).
 
     Raises:
-        InputError: they are no names.
+        InputError: ``metrics`` is no tuple of names.
     """
     if "metrics" in accepted or "metrics" not in options:
         return dict(options), ()
@@ -81,7 +81,7 @@ def of_info(options: Mapping[str, Any], accepted: Mapping[str, Any]) -> tuple[di
 
 
 def apply(env: Any, common: Mapping[str, Any]) -> Any:
-    """An environment, on the device or on the host, with these options; itself where they change nothing."""
+    """A device or host environment with these options; unchanged if they have no effect."""
     spec: EnvSpec = env.spec
     shared, score = common.get("shared_reward"), common.get("score")
     shared = None if shared == spec.shared_reward else shared

@@ -1,12 +1,12 @@
-"""Spaces of observations and actions as plain data, and what an observation or an action of them is in numbers.
+"""Observation and action spaces as JSON values ("forms"), and the conversion of their elements to and from arrays.
 
-Needs NumPy alone, so that policies act where Gymnasium is not installed. A form is a JSON value:
+Needs only NumPy, so that policies can act without Gymnasium. A form is one of:
 
     observations   ["box", shape]   ["one_hot", sizes, starts]   ["dict", [[key, form], …]]   ["tuple", [form, …]]
     choices        ["index", n, start]   ["indices", shape, sizes, starts, dtype]   ["dict", …]   ["tuple", …]
     actions        a choice, or ["box", shape, low, high, dtype] with flat lists of bounds, or null twice
 
-A form of a dict of observations leaves ``action_mask`` out.
+The form of a dict of observations leaves out ``action_mask``.
 """
 
 import functools
@@ -22,33 +22,33 @@ from shoal.errors import InputError
 Form = list[Any]
 
 KINDS = ("parallel", "turns", "one", "list")
-"""``parallel`` and ``turns``: a dict by agent, as PettingZoo has them. ``one``: a single agent's own, as Gymnasium has
-it. ``list``: a sequence with one for each agent."""
+"""``parallel`` and ``turns``: a dict by agent, as in PettingZoo. ``one``: a single agent, as in Gymnasium. ``list``: a
+sequence over agents."""
 
 _DTYPES = {"bool", "float16", "float32", "float64", *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64))}
 
 
 class Interface(NamedTuple):
-    """What ``EnvSpec.interface`` says."""
+    """The parsed ``EnvSpec.interface``."""
 
     kind: str
     """One of :data:`KINDS`."""
     observations: tuple[Form, ...]
-    """Each agent's."""
+    """Form of each agent's observations."""
     actions: tuple[Form, ...]
-    """Each agent's."""
+    """Form of each agent's actions."""
 
 
 def parsed(text: str) -> Interface:
-    """The interface that a text describes.
+    """Parse ``EnvSpec.interface``.
 
     Raises:
-        InputError: it describes none.
+        InputError: it is invalid.
     """
     try:
-        said = json.loads(text)
-        kind, pairs = said["kind"], said["agents"]
-        sound = set(said) == {"kind", "agents"} and kind in KINDS and isinstance(pairs, list)
+        entries = json.loads(text)
+        kind, pairs = entries["kind"], entries["agents"]
+        sound = set(entries) == {"kind", "agents"} and kind in KINDS and isinstance(pairs, list)
         if sound and all(type(x) is list and len(x) == 2 and _observes(x[0]) and _acts(x[1]) for x in pairs):
             return Interface(kind, tuple(x[0] for x in pairs), tuple(x[1] for x in pairs))
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -99,7 +99,7 @@ def _whole(numbers: Any, least: int | None = None) -> bool:
 
 
 def width_of(form: Form) -> int:
-    """Numbers in the row of an observation."""
+    """Width of a flattened observation."""
     kind, about = form[:2]
     if kind in ("dict", "tuple"):
         return sum(width_of(part) for part in _inner(form))
@@ -107,20 +107,20 @@ def width_of(form: Form) -> int:
 
 
 def dim_of(form: Form) -> int:
-    """How many actions there are to choose from, or numbers in the action of a box."""
+    """Number of actions, or of dimensions of a box."""
     return math.prod(form[1]) if form[0] == "box" else _count(form)
 
 
 def flat(form: Form, seen: Any, who: str) -> np.ndarray:
-    """An observation as a row Float64[width], as ``gymnasium.spaces.flatten`` gives it; such a row stays as it is.
+    """An observation as a row Float64[width], as by ``gymnasium.spaces.flatten``; a flat row is returned unchanged.
 
     Args:
-        form: the observation's.
-        seen: what the environment returned.
+        form: the form of the observation.
+        seen: the observation from the environment.
         who: the agent's name, for errors.
 
     Raises:
-        InputError: it does not fit its space.
+        InputError: it does not match its space.
     """
     kind, about = form[:2]
     if kind == "dict" and isinstance(seen, Mapping):
@@ -144,8 +144,8 @@ def flat(form: Form, seen: Any, who: str) -> np.ndarray:
 
 
 def joint_mask(form: Form, mask: Any) -> np.ndarray:
-    """A mask as bool [number of actions], one entry for each index; of several choices it may have one for each value
-    of each choice, side by side or as a sequence of arrays."""
+    """A mask as bool [number of actions]. For several choices, ``mask`` may have one entry for each value of each
+    choice, concatenated or as a sequence of arrays."""
     nested = isinstance(mask, tuple | list) and len(mask) > 0 and np.ndim(mask[0]) > 0
     row = (np.concatenate(mask) if nested else np.asarray(mask)).reshape(-1).astype(bool)
     if form[0] != "indices" or row.size != sum(form[2]) or row.size == math.prod(form[2]):
@@ -155,16 +155,16 @@ def joint_mask(form: Form, mask: Any) -> np.ndarray:
 
 @functools.cache
 def _places(sizes: tuple[int, ...]) -> np.ndarray:
-    """Where the values that each index stands for lie in a mask of all values of all choices: Int[index, choice]."""
+    """Positions of the values of each joint index in a mask over all values of all choices: Int[index, choice]."""
     values = np.stack(np.unravel_index(np.arange(math.prod(sizes)), sizes), axis=1)
     return values + np.cumsum([0, *sizes[:-1]])
 
 
 def acted(form: Form, row: Any) -> Any:
-    """What the environment takes for an index, or for a row of at least ``dim_of(form)`` numbers of a box.
+    """The environment's action for an index, or for a row of at least ``dim_of(form)`` numbers of a box.
 
-    An index counts all combinations of several choices; the last one varies fastest. Numbers of a box lie within its
-    bounds, or in [-1, 1] where its form has bounds of its own, to which they are mapped.
+    An index enumerates all combinations of several choices, the last varying fastest. Numbers of a box lie within its
+    bounds, or in [-1, 1] if its form has bounds, to which they are then scaled.
     """
     if form[0] != "box":
         return _chosen(form, int(row))
@@ -198,5 +198,5 @@ def _count(form: Form) -> int:
 
 
 def _inner(form: Form) -> list[Form]:
-    """The forms of what a dict or a tuple holds."""
+    """The forms of the parts of a dict or tuple."""
     return form[1] if form[0] == "tuple" else [part for _, part in form[1]]

@@ -1,7 +1,7 @@
-"""Matrix games: the smallest teams, whose optimum is known and where each family of methods meets its limit.
+"""Matrix games: minimal team games with known optimum, on which families of algorithms have known limits.
 
-A game played once, and the two-step game, end by termination (discount 0). A repeated game is cut off by its time limit
-(discount 1), so its values are those of playing on forever. A game of one's own: :func:`matrix_game`.
+A game played once, and the two-step game, end by termination (discount 0). A repeated game is truncated by its time
+limit (discount 1), so its values are those of infinite play. :func:`matrix_game` builds other games.
 """
 
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ CLIMBING = ((11.0, -30.0, 0.0), (-30.0, 7.0, 0.0), (0.0, 6.0, 5.0))
 MONOTONICITY = ((8.0, -12.0, -12.0), (-12.0, 0.0, 0.0), (-12.0, 0.0, 0.0))
 TRAFFIC_JUNCTION = ((0.0, 1.0), (1.0, 0.0))
 LARGEST = 1e6
-"""Rewards beyond this would swamp single precision."""
+"""Largest magnitude of a reward, for single precision."""
 TWO_STEP = (((0.0, 0.0), (0.0, 0.0)), ((7.0, 7.0), (7.0, 7.0)), ((0.0, 1.0), (1.0, 8.0)))
 
 
@@ -77,8 +77,8 @@ def traffic_junction(*, horizon: int = 1) -> Environment:
     """The one-step traffic junction (Zhou et al. 2020, LICA): two agents wait (0) or go (1), and 1 is earned where
     exactly one of them goes.
 
-    Both see the same constant, so a shared policy without an id earns 1/2 at most; the payoff is that of
-    :func:`proposition1` with two agents, who here have the same role.
+    Both observe the same constant, so a shared policy without agent ids earns at most 1/2; the payoff is that of
+    :func:`proposition1` with two agents, which have the same role here.
 
     Args:
         horizon: steps in an episode; 1 is a single game.
@@ -110,8 +110,8 @@ def two_step() -> Environment:
 def two_state(*, reward: float = 1.0, horizon: int = 100) -> Environment:
     """The two-state game on which a sum of utilities diverges (Wang et al. 2021, QPLEX).
 
-    From state 1, where it starts, both playing 0 earns ``reward``; both playing 1 leads to state 0, which nothing
-    leaves and where nothing is earned; otherwise nothing happens. With V the value of state 1 and joint actions visited
+    The game starts in state 1. If both play 0 there, they earn ``reward``; if both play 1, they move to state 0, which
+    is absorbing and has reward 0; otherwise nothing happens. With V the value of state 1 and joint actions visited
     uniformly, the additive least-squares fit of the Bellman target at (0, 0) is 3/4 r + 5/4 γ V: it grows without
     bound for γ > 4/5, while the true value is r / (1 - γ).
 

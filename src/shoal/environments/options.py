@@ -1,4 +1,4 @@
-"""Checks of what a user asks of a scenario, before anything is built."""
+"""Checks of the options of environments."""
 
 import math
 from typing import Literal, get_args
@@ -7,7 +7,7 @@ from shoal.bounds import LARGEST_INT, text
 from shoal.errors import InputError, unknown
 
 MANY = 1024
-"""Agents, landmarks or other things of one kind that an environment may have at the most."""
+"""Largest number of agents, landmarks or other entities of one kind."""
 
 Convention = Literal["mpe2", "openai"]
 

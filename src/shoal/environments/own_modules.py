@@ -1,7 +1,7 @@
-"""Where Python finds the modules of the user's own environments, and which modules are installed. No JAX.
+"""Search path for modules of the user's own environments, and which modules are installed. Does not import JAX.
 
-The working directory may hold a file named like any library, so it is not on Python's path until a module of the user's
-own is asked for.
+The working directory may hold files with the names of libraries, so it is added to ``sys.path`` only when a module of
+the user's own is imported.
 """
 
 import importlib.util
@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 
 _folders: list[str] | None = None
-"""What the command line adds to Python's path for them; None in Python, where the program that calls Shoal decides."""
+"""Folders that the command line adds to ``sys.path``; None when Shoal is used as a library."""
 
 
 @contextmanager
 def found_in(folder: str) -> Iterator[None]:
-    """On the command line: modules of the user's own are looked for in ``folder``, too, the working directory."""
+    """On the command line: also search ``folder`` (the working directory) for the user's own modules."""
     global _folders
     before, _folders = _folders, [folder]
     try:
@@ -30,12 +30,12 @@ def found_in(folder: str) -> Iterator[None]:
 
 
 def reachable() -> None:
-    """Put the folders first on Python's path, before a module of the user's own is imported."""
+    """Prepend the folders to ``sys.path``; called before a module of the user's own is imported."""
     sys.path[:0] = [folder for folder in _folders or () if folder not in sys.path]
 
 
 def instead(folder: str | None) -> None:
-    """On the command line: look in ``folder``, where the module was when the run was trained, and nowhere else."""
+    """On the command line: search only ``folder``, where the module was when the run was trained."""
     global _folders
     if _folders is not None:
         _folders = [folder] if folder else []
@@ -47,10 +47,10 @@ def top(module: str) -> str:
 
 
 def places(package: str) -> list[Path] | None:
-    """Where a package lies, found without importing it; None if there is none, an empty list if it is built in."""
+    """The paths of a package, found without importing it; None if it is missing, an empty list if it is built in."""
     try:
         found = importlib.util.find_spec(package)
-    except (ValueError, ImportError):  # a module that was made by hand
+    except (ValueError, ImportError):  # a module without spec, created at run time
         return []
     if found is None:
         return None
@@ -60,16 +60,16 @@ def places(package: str) -> list[Path] | None:
 
 
 def installed(package: str) -> bool:
-    """Whether a package lies where Python installs packages, rather than in a folder that merely is on its path."""
+    """Whether a package is in a folder for installed packages, rather than in another folder on ``sys.path``."""
     roots = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
-    roots += [site.getusersitepackages(), Path(np.__file__).parents[1]]  # beside what Shoal itself is made of
+    roots += [site.getusersitepackages(), Path(np.__file__).parents[1]]  # the folder of Shoal's own dependencies
     folders = [form for root in roots for form in (Path(root).absolute(), Path(root).resolve())]
     found = places(package)
     return bool(found) and all(any(path.is_relative_to(folder) for folder in folders) for path in found)
 
 
 def standard(package: str) -> bool:
-    """Whether a package (its first word) is of Python's standard library; a file of the same name before it is not."""
+    """Whether a package is in Python's standard library; a file that shadows it is not."""
     if package not in sys.stdlib_module_names:
         return False
     folder = Path(sysconfig.get_path("stdlib"))
@@ -77,7 +77,7 @@ def standard(package: str) -> bool:
 
 
 def folder_of(module: str) -> str | None:
-    """The folder on Python's path that an imported module comes from; None if it is installed."""
+    """The folder on ``sys.path`` of an imported module; None if it is installed."""
     found = sys.modules.get(top(module))
     if found is None or installed(top(module)) or standard(top(module)):
         return None

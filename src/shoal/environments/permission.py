@@ -1,6 +1,6 @@
-"""What building an environment that a run folder names would import, and what it may call (``docs/security.md``).
+"""What building the environment of an untrusted run folder would import, and may call (``docs/security.md``).
 
-A name that the user types is the user's own wish. What stands in a run folder may be anybody's.
+Names that the user types are trusted; names in a run folder are not.
 """
 
 import functools
@@ -27,20 +27,20 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "rware/": ("jumanji", "rware", "gymnasium"),
     "smac/": ("smac", "smacv2", "smaclite", "pysc2", "gymnasium", "pygame"),
 }
-"""What each family imports: packages of Shoal's extras, or those that its page says how to install."""
+"""Packages that each family imports: those of Shoal's extras, and those of the documented installation."""
 
 
 def beyond(name: str, options: Mapping[str, Any]) -> str | None:
-    """What building an environment would do beyond Shoal and its extras, as the end of "it would"; None: nothing.
+    """What building an environment would import beyond Shoal and its extras, as the end of "it would …"; or None.
 
-    Nothing is imported to find out, except Gymnasium for one of its own names.
+    Nothing is imported for this, except Gymnasium for one of its names.
     """
     found = list(_beyond(name, options))
     return " and ".join(found) or None
 
 
 def own_module(name: str) -> str | None:
-    """The module of the user's own that a name leads to, if it does."""
+    """The user's own module that defines an environment, or None."""
     prefix, rest = _family(name)
     if prefix == "gymnasium:":
         return rest.partition(":")[0] if ":" in rest else None
@@ -55,7 +55,7 @@ def _family(name: str) -> tuple[str, str]:
 
 
 def _published(module: str) -> bool:
-    """Whether ``pettingzoo:module`` is one of PettingZoo's own, whose first word may be left out, or of MPE2's."""
+    """Whether ``pettingzoo:module`` is PettingZoo's (also without the prefix ``pettingzoo.``) or MPE2's."""
     if top(module) in ("pettingzoo", "mpe2"):
         return True
     if places(top(module)) is not None:
@@ -83,7 +83,7 @@ def _beyond(name: str, options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _registered(task: str) -> Iterator[str]:
-    """Modules in which Gymnasium's registry says that ``task`` is, where they are none of the extras'."""
+    """Modules of ``task`` in Gymnasium's registry that are not the extras'."""
     import gymnasium
 
     for key, spec in gymnasium.registry.items():
@@ -95,7 +95,7 @@ def _registered(task: str) -> Iterator[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in an option."""
+    """All strings in an option."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -108,15 +108,15 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _leads_somewhere(text: str) -> bool:
-    """Whether a text may name a file or something to import, rather than one choice among several."""
+    """Whether a string may be a path or a module, rather than one of several choices."""
     return any(sign in text for sign in "/\\:~.")
 
 
 def check_factory(name: str) -> None:
-    """Refuse a name from a run folder whose factory need not be one of environments, also where the folder is trusted.
+    """Check that a name from a run folder, even a trusted one, refers to a factory of environments.
 
-    What may be called: built-in environments and families, by their names; a class with ``reset``, ``step`` and
-    ``close``; a function whose return annotation is such a class or one of Shoal's environments.
+    Allowed are names of built-in environments and families; classes with ``reset``, ``step`` and ``close``; and
+    functions whose return annotation is such a class or one of Shoal's environments.
 
     Raises:
         InputError: it is none of these.
@@ -141,7 +141,7 @@ def _makes_environments(factory: Any) -> bool:
         return False
     try:
         returned = typing.get_type_hints(factory).get("return")
-    except Exception:  # a name that the module does not know
+    except Exception:  # an annotation that cannot be evaluated
         return False
     union = isinstance(returned, types.UnionType) or typing.get_origin(returned) is typing.Union
     return all(_is_environment(one) for one in (typing.get_args(returned) if union else (returned,)))

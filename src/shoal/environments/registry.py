@@ -1,4 +1,4 @@
-"""Environments by name: those that come with Shoal, families of others', one's own as ``package.module:factory``."""
+"""Environments by name: built-in ones, families of other libraries, and ``package.module:factory``."""
 
 import difflib
 import functools
@@ -20,7 +20,7 @@ __all__ = ["FAMILIES", "check_spec", "make", "names", "options_of", "validate"]
 _MPE = "shoal.environments.mpe"
 _MATRIX = "shoal.environments.matrix"
 
-# Where each factory lives, as text: nothing is imported before it is asked for.
+# Factories as text, so that nothing is imported before it is needed.
 _FACTORIES: dict[str, str] = {
     "grid/stag_hunt": "shoal.environments.grid.stag_hunt:stag_hunt",
     "bps/spread": f"{_MPE}.blind_spread:blind_spread",
@@ -67,7 +67,7 @@ FAMILIES: dict[str, str] = {
     "rware/": f"{_ADAPTERS}.rware:make",
     "smac/": f"{_ADAPTERS}.smac:make",
 }
-"""Where a name that begins so is built: by a function of the rest of the name, and of options."""
+"""Prefix of a family's names -> the function that builds its environments from the rest of the name and options."""
 
 
 def names() -> tuple[str, ...]:
@@ -79,15 +79,14 @@ def make(name: Any, **options: Any) -> Environment | HostEnvironment:
     """Build an environment.
 
     Args:
-        name: a built-in name (see :func:`names`), one of a family (:data:`FAMILIES`), ``package.module:factory`` for
-            one's own, that factory itself (a PettingZoo class, for example), or an environment already built, which is
-            returned as it is.
+        name: a built-in name (see :func:`names`), a name of a family (:data:`FAMILIES`), ``package.module:factory``,
+            that factory itself (for example a PettingZoo class), or an environment.
         options: keyword arguments of its factory, and the options that every environment takes
             (:mod:`shoal.environments.common_options`, see :func:`options_of`).
 
     Raises:
-        InputError: there is no such name or factory, an option is unknown or out of range, the library it comes from is
-            not installed, or the factory returns something that no adapter knows.
+        InputError: the name is unknown, an option is unknown or out of range, a library is not installed, or the
+            factory returns an object without a supported interface.
     """
     if isinstance(name, Environment | HostEnvironment):
         own, common = common_options.split(options, {})
@@ -114,14 +113,14 @@ def make(name: Any, **options: Any) -> Environment | HostEnvironment:
 
 
 def called(name: Any) -> str:
-    """What an environment is called, however it was given."""
+    """The name of an environment, from any argument of :func:`make`."""
     if isinstance(name, Environment | HostEnvironment):
         return name.spec.name
     return name if isinstance(name, str) else f"{name.__module__}:{getattr(name, '__qualname__', type(name).__name__)}"
 
 
 def can_be_named(factory: Any) -> bool:
-    """Whether :func:`called` gives a name that leads to the same factory again."""
+    """Whether :func:`factory_of` finds the factory again by its name (:func:`called`)."""
     if not callable(factory) or getattr(factory, "__module__", "__main__") == "__main__":
         return False
     try:
@@ -131,11 +130,10 @@ def can_be_named(factory: Any) -> bool:
 
 
 def options_of(name: Any) -> dict[str, inspect.Parameter]:
-    """What an environment takes: the keyword arguments of its factory, with their defaults and annotations, and the
-    options that every environment takes.
+    """The options of an environment: the parameters of its factory and the options of all environments.
 
     Raises:
-        InputError: there is no such environment.
+        InputError: the environment is unknown.
     """
     own = _parameters(factory_of(name))
     common = common_options.OPTIONS | (common_options.OF_INFO if _is_own(name) else {})
@@ -143,7 +141,7 @@ def options_of(name: Any) -> dict[str, inspect.Parameter]:
 
 
 def _is_own(name: Any) -> bool:
-    """Whether an environment is somebody's own class or function, rather than one of those that Shoal names."""
+    """Whether an environment is a user's class or function, rather than built in or of a family."""
     return not isinstance(name, str) or not (name in _FACTORIES or name.startswith(tuple(FAMILIES)))
 
 
@@ -158,10 +156,10 @@ def _parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def factory_of(name: Any) -> Callable[..., Any]:
-    """The function that builds an environment, of its options alone.
+    """The function from options to an environment.
 
     Raises:
-        InputError: there is none.
+        InputError: the name is unknown.
     """
     if callable(name):
         return name
@@ -188,7 +186,7 @@ def factory_of(name: Any) -> Callable[..., Any]:
 
 
 def built_in(name: str) -> bool:
-    """Whether a name is one of :func:`names`, or leads straight to the factory of one."""
+    """Whether a name is one of :func:`names`, or the path of one of their factories."""
     return name in _FACTORIES or name in _FACTORIES.values()
 
 
@@ -198,7 +196,7 @@ def _refuse_standard(module: str, name: str) -> None:
 
 
 def _bound(factory: Callable[..., Any], task: str) -> Callable[..., Any]:
-    """A family's function for one of its tasks, with the same documentation."""
+    """A family's function for one task, with the same docstring."""
     bound = functools.partial(factory, task)
     bound.__doc__ = factory.__doc__
     return bound

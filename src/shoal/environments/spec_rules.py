@@ -1,4 +1,4 @@
-"""What the parts of a spec must be, for environments on the device and on the host. No JAX."""
+"""Validation of specs. Does not import JAX."""
 
 import re
 
@@ -7,19 +7,19 @@ from shoal.errors import InputError, shortened
 from shoal.spec import Box, EnvSpec
 
 COLUMNS = ("step", "update", "seconds", "steps_per_second", "return", "episode_length")
-"""Columns of every run's log, which no metric of an environment may be called."""
+"""Columns of every run's log, which are not allowed as names of metrics."""
 _METRIC = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 LARGEST = 2**28
-"""Numbers that one step of an environment may hold, padding included."""
+"""Largest number of values in one timestep of an environment, including padding."""
 LONGEST = 1000
-"""Characters of a name."""
+"""Largest number of characters in a name."""
 
 
 def check_spec(spec: EnvSpec) -> None:
-    """Refuse a spec whose parts do not fit together.
+    """Check that the fields of a spec are valid and consistent.
 
     Raises:
-        InputError: naming the field.
+        InputError: they are not; the message names the field.
     """
     if not spec.agents:
         raise InputError(f"{spec.name}: spec.agents is empty, but a team needs at least one agent.")
@@ -67,7 +67,7 @@ def check_spec(spec: EnvSpec) -> None:
     if not isinstance(spec.interface, str):
         raise InputError(f"{spec.name}: spec.interface must be text, not {shortened(spec.interface)}.")
     if spec.interface:
-        said = parsed(spec.interface)
-        boxes = {form[0] == "box" for form in said.actions}
-        if tuple(map(dim_of, said.actions)) != spec.action_dims or boxes != {isinstance(spec.action, Box)}:
+        actions = parsed(spec.interface).actions
+        boxes = {form[0] == "box" for form in actions}
+        if tuple(map(dim_of, actions)) != spec.action_dims or boxes != {isinstance(spec.action, Box)}:
             raise InputError(f"{spec.name}: spec.interface describes other actions than spec.action_dims.")

@@ -1,4 +1,4 @@
-"""An environment's options as words of the command line, so that a printed command can be pasted."""
+"""Conversion of an environment's options to command-line words, for printed commands."""
 
 import ast
 import inspect
@@ -15,11 +15,11 @@ from shoal.environments import registry
 
 class _AnyInstance(type):
     def __instancecheck__(cls, instance: Any) -> bool:
-        return True  # any default is of this type, which the parser checks
+        return True  # the parser checks defaults against this type
 
 
 class Anything(metaclass=_AnyInstance):
-    """The type of an option whose type nobody says: what Python reads as a value is that value, all else is text."""
+    """The type of an option without annotation: a Python literal is read as its value, other words as text."""
 
     @staticmethod
     def read(text: str) -> Any:
@@ -31,20 +31,20 @@ class Anything(metaclass=_AnyInstance):
 
 
 def hint_of(option: inspect.Parameter, default: Any) -> Any:
-    """The type that the command line gives an option: its annotation, else that of its default."""
+    """The type of an option on the command line: its annotation, else the type of its default."""
     if option.annotation is not option.empty and not isinstance(option.annotation, str):
         return option.annotation
     return Anything if default is option.empty or default is None else type(default)
 
 
 def is_boolean(hint: Any) -> bool:
-    """Whether a flag of this type is said as ``--x`` or ``--no-x``."""
+    """Whether a flag of this type is written as ``--x`` or ``--no-x``."""
     return hint is bool or set(typing.get_args(hint)) == {bool, types.NoneType}
 
 
 def commands(environment: Any, options: Mapping[str, Any]) -> tuple[str, str]:
-    """(how to train in an environment, how to check it again): on the command line where its name and options can be
-    said there, else in Python, where an object that has no text is called ``environment`` or ``env``."""
+    """(command to train in an environment, command to check it), as shell commands if name and options can be written
+    as words, else as Python calls, in which other objects are called ``environment`` and ``env``."""
     name = registry.called(environment)
     if isinstance(environment, str):
         words = _words(environment, options)
@@ -57,13 +57,13 @@ def commands(environment: Any, options: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def path_words(path: Path | str) -> str:
-    """A path as a word of a shell, which no command takes for a flag."""
+    """A path as a shell word that is not mistaken for a flag."""
     text = str(path)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def _words(name: str, options: Mapping[str, Any]) -> list[str] | None:
-    """Flags that say ``options``; None where one cannot be said."""
+    """Flags for ``options``; None if one cannot be written as words."""
     known, words = registry.options_of(name), []
     for option, value in options.items():
         parameter = known.get(option)
@@ -71,10 +71,10 @@ def _words(name: str, options: Mapping[str, Any]) -> list[str] | None:
             hint = Anything
         else:
             hint = hint_of(parameter, parameter.default)
-        said = _flag(option.replace("_", "-"), value, hint)
-        if said is None:
+        flag = _flag(option.replace("_", "-"), value, hint)
+        if flag is None:
             return None
-        words += said
+        words += flag
     return words
 
 
@@ -84,15 +84,15 @@ def _flag(name: str, value: Any, hint: Any) -> list[str] | None:
     texts = _texts(value, hint)
     if not texts or any(_like_a_flag(text) for text in texts[1:]):
         return None
-    if not texts[0] and not isinstance(value, str):  # a flag of several values takes at least one, and it is none
+    if not texts[0] and not isinstance(value, str):  # an empty tuple cannot be written
         return None
-    if texts[0][:1] in ("-", ""):  # where a word could be taken for a flag, or for none
+    if texts[0][:1] in ("-", ""):  # a word that could be mistaken for a flag or a missing value
         return [f"--env.{name}={texts[0]}", *texts[1:]]
     return [f"--env.{name}", *texts]
 
 
 def _texts(value: Any, hint: Any) -> list[str] | None:
-    """The words after a flag of type ``hint`` that are read as ``value``; None where none are."""
+    """The words after a flag of type ``hint`` that are parsed as ``value``; None if there are none."""
     origin, choices = typing.get_origin(hint), typing.get_args(hint)
     if hint is Anything:
         plain = isinstance(value, str) and Anything.read(value) == value and isinstance(Anything.read(value), str)
@@ -100,8 +100,8 @@ def _texts(value: Any, hint: Any) -> list[str] | None:
     if origin in (typing.Union, types.UnionType):
         if isinstance(value, str) and value == "None":
             return None
-        said = (_texts(value, choice) for choice in choices)
-        return next((texts for texts in said if texts is not None), None)
+        found = (_texts(value, choice) for choice in choices)
+        return next((texts for texts in found if texts is not None), None)
     if origin is Literal:
         return [str(value)] if any(type(value) is type(x) and value == x for x in choices) else None
     if origin is tuple and isinstance(value, tuple | list):
@@ -120,7 +120,7 @@ def _texts(value: Any, hint: Any) -> list[str] | None:
 
 
 def _like_a_flag(text: str) -> bool:
-    """Whether a word that begins with ``-`` is no number."""
+    """Whether a word starts with ``-`` and is not a number."""
     try:
         return text.startswith("-") and math.isnan(float(text))
     except ValueError:
@@ -128,7 +128,7 @@ def _like_a_flag(text: str) -> bool:
 
 
 def _literal(value: Any) -> bool:
-    """Whether Python reads back what it prints of a value."""
+    """Whether a value equals its ``repr`` read as a literal."""
     try:
         return ast.literal_eval(repr(value)) == value
     except (ValueError, SyntaxError):

@@ -1,7 +1,7 @@
-"""Team games with finitely many states, as an :class:`Environment`; :func:`matrix_game` is the one to call.
+"""Team games with finitely many states, as an :class:`Environment`; the public function is :func:`matrix_game`.
 
-All agents receive the same reward, and every agent observes the state (one-hot), which is also the global state; a game
-with one state shows the constant 1.
+All agents receive the same reward and observe the state (one-hot), which is also the global state; with a single state
+this is the constant 1.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,12 +17,12 @@ from shoal.types import Discrete, Environment, EnvSpec, Step
 
 
 class State(NamedTuple):
-    """Where a game stands."""
+    """State of a game."""
 
     cell: Int[Array, ""]
     """Index of the state."""
     t: Int[Array, ""]
-    """Steps taken."""
+    """Number of steps."""
 
 
 def matrix_game(payoff: Sequence | np.ndarray, *, horizon: int = 1, name: str = "matrix/game") -> Environment:
@@ -30,8 +30,8 @@ def matrix_game(payoff: Sequence | np.ndarray, *, horizon: int = 1, name: str = 
 
     Args:
         payoff: the team's reward for each joint action; its number of axes is N.
-        horizon: how often it is played in an episode. Once ends by termination, oftener by the time limit.
-        name: what the environment calls itself.
+        horizon: steps in an episode. A single step ends by termination, several by the time limit.
+        name: name of the environment.
 
     Raises:
         InputError: the payoff is not an array of finite numbers with one axis per agent, or horizon is below 1.
@@ -69,15 +69,15 @@ def game(
     """A game from its rules.
 
     Args:
-        name: what the environment calls itself.
+        name: name of the environment.
         actions: each agent's number of actions.
         num_cells: number of states.
-        reward: (state left, joint action) -> the team's reward.
-        follow: (state left, joint action) -> the next state.
+        reward: (state, joint action) -> the team's reward.
+        follow: (state, joint action) -> the next state.
         horizon: steps in an episode.
         ends: whether the last step is a termination (discount 0) rather than a time limit.
-        roles: one per agent.
-        start: the first state.
+        roles: role of each agent.
+        start: the initial state.
 
     Raises:
         InputError: horizon is below 1.
@@ -99,7 +99,7 @@ def game(
     )
     legal = np.arange(spec.action.width) < np.array(actions)[:, None]
 
-    def look(state: State, earned: Float[Array, ""], first: bool) -> Step:
+    def make_step(state: State, earned: Float[Array, ""], first: bool) -> Step:
         seen = (state.cell == np.arange(num_cells)).astype(float)
         last = state.t >= horizon
         return Step(
@@ -116,12 +116,12 @@ def game(
     def reset(key: PRNGKeyArray) -> tuple[State, Step]:
         del key  # every episode starts alike
         state = State(cell=jnp.asarray(start, jnp.int32), t=jnp.zeros((), jnp.int32))
-        return state, look(state, jnp.zeros(()), first=True)
+        return state, make_step(state, jnp.zeros(()), first=True)
 
     def step(key: PRNGKeyArray, state: State, action: Int[Array, " N"]) -> tuple[State, Step]:
         del key
         after = State(cell=follow(state.cell, action).astype(jnp.int32), t=state.t + 1)
-        return after, look(after, reward(state.cell, action), first=False)
+        return after, make_step(after, reward(state.cell, action), first=False)
 
     return Environment(spec, reset, step)
 
@@ -134,7 +134,7 @@ def entry(table: np.ndarray, index: Int[Array, " D"]) -> Float[Array, ""]:
 
 
 def _roles(table: np.ndarray) -> tuple[int, ...]:
-    """Agents whose exchange leaves the payoff as it is share a role."""
+    """Agents whose exchange does not change the payoff share a role."""
     roles: list[int] = []
     for i in range(table.ndim):
         twins = [roles[j] for j in range(i) if np.array_equal(table, table.swapaxes(i, j))]

@@ -1,4 +1,4 @@
-"""Does an environment keep its own promises? Shapes and dtypes are checked by tracing, so nothing is run."""
+"""Validation of device environments: shapes and dtypes are checked by tracing, without execution."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ def validate(env: Environment) -> None:
     """Trace ``reset`` and ``step`` and compare what they return with the spec.
 
     Raises:
-        InputError: naming the first field of the spec or of a :class:`Step` that is not as promised, or what the
-            environment's own code raised while it was traced.
+        InputError: a field of the spec or of a :class:`Step` is wrong, or the environment's code raised while it was
+            traced.
     """
     spec = env.spec
     check_spec(spec)
@@ -65,7 +65,7 @@ def _check_step(spec: EnvSpec, function: str, step: Step) -> None:
         "first": ((), jnp.bool_),
         "last": ((), jnp.bool_),
     }
-    if function == "step":  # nothing reads those of an episode's start
+    if function == "step":  # metrics at reset are not read
         if spec.metrics:
             promised["metrics"] = ((len(spec.metrics),), jnp.floating)
         elif not isinstance(step.metrics, tuple):

@@ -1,9 +1,9 @@
-"""Wrappers that change what an environment shows, by the same code on the device and in worker processes. No JAX.
+"""Wrappers of environments, with the same code on the device and in worker processes. Does not import JAX.
 
-What a wrapper remembers (:mod:`shoal.environments.changes`) is carried in a device environment's state, and beside a
-game on the host. Returns and lengths of episodes need no wrapper: every rollout counts them
-(:class:`shoal.types.EpisodeStats`, each agent's own return). Running normalisation of observations and rewards belongs
-to what is learned, and is saved with it: :mod:`shoal.composing.reward_normalisation`.
+The memory of a wrapper (:mod:`shoal.environments.changes`) is part of a device environment's state, and an attribute of
+a wrapped game on the host. Returns and lengths of episodes need no wrapper, since rollouts record them
+(:class:`shoal.types.EpisodeStats`). Running normalisation of observations and rewards is part of the learner
+(:mod:`shoal.composing.reward_normalisation`).
 """
 
 import functools
@@ -21,38 +21,38 @@ from shoal.spec import EnvSpec
 
 Env = TypeVar("Env")
 Maker = Callable[[EnvSpec], Change]
-"""The spec of what is wrapped -> the change."""
+"""Spec of the environment to wrap -> the change."""
 
 
 @dataclass(frozen=True)
 class Wrapping:
-    """What is changed of an environment; by default nothing. Applied in the order of the fields."""
+    """Options of wrappers, applied in the order of the fields; by default none is."""
 
     time_limit: Size | None = None
-    """Steps after which an episode is cut off: by truncation, so that values still bootstrap (discount unchanged)."""
+    """Truncate episodes after this many steps; the discount is unchanged, so that values bootstrap."""
     frame_stack: Annotated[int, Bounds(least=1, most=1000)] = 1
-    """Each agent sees its last so many observations side by side, the oldest first; early in an episode, its first
-    observation stands in for those that are missing. The global state is not stacked."""
+    """Each agent observes its last observations, this many, oldest first; at the start of an episode the first
+    observation is repeated. The global state is not stacked."""
     agent_ids: bool = False
     """Append a one-hot id to every agent's own observation."""
     reward_scale: Positive = 1.0
-    """Multiply rewards by this; reported returns are in the new unit too."""
+    """Multiply rewards by this factor; reported returns are scaled as well."""
 
     @property
     def observing(self) -> "Wrapping":
-        """The part that changes observations: what a deployed policy has to do by itself."""
+        """The options that change observations, which deployed policies apply themselves."""
         return replace(self, time_limit=None, reward_scale=1.0)
 
 
 def wrap(env: Env, wrapping: Wrapping) -> Env:
-    """An environment behind wrappers.
+    """Wrap an environment.
 
     Args:
         env: a :class:`shoal.types.Environment` or a :class:`shoal.game.HostEnvironment`.
-        wrapping: what to change.
+        wrapping: the options.
 
     Returns:
-        One of the same kind; ``env`` itself where nothing is asked for.
+        An environment of the same kind; ``env`` itself without wrappers.
 
     Raises:
         InputError: a field of ``wrapping`` is out of its range.
@@ -62,9 +62,10 @@ def wrap(env: Env, wrapping: Wrapping) -> Env:
 
 
 def changed(env: Env, maker: Maker) -> Env:
-    """An environment, on the device or on the host, behind the change that ``maker`` makes of its spec.
+    """Wrap a device or host environment by the change that ``maker`` returns for its spec.
 
-    Worker processes unpickle ``maker``, so it is a function of an importable module, or a ``functools.partial`` of one.
+    Worker processes unpickle ``maker``, so it must be a function of an importable module, or a ``functools.partial``
+    of one.
     """
     change = maker(cast(Any, env).spec)
     if isinstance(env, HostEnvironment):
@@ -73,7 +74,7 @@ def changed(env: Env, maker: Maker) -> Env:
 
 
 def change_of(spec: EnvSpec, wrapping: Wrapping) -> Change:
-    """All that ``wrapping`` asks for as one change of an environment that ``spec`` describes."""
+    """The options ``wrapping`` as one change of an environment with this spec."""
     w, makers = wrapping, []
     if w.time_limit is not None:
         makers.append(functools.partial(changes.time_limit, limit=w.time_limit))
@@ -87,9 +88,9 @@ def change_of(spec: EnvSpec, wrapping: Wrapping) -> Change:
 
 
 def unwrapped(spec: EnvSpec, wrapping: Wrapping) -> EnvSpec:
-    """The spec with observations as the environment itself gives them, from that of the wrapped environment.
+    """The spec without the wrappers of observations, from the spec of the wrapped environment.
 
-    ``horizon`` stays as it is, and ``novel`` is None: neither matters to who hands over observations.
+    ``horizon`` is unchanged and ``novel`` is None, since deployed policies need neither.
     """
     if wrapping.observing == Wrapping():
         return spec
@@ -120,7 +121,7 @@ def _on_device(env: Any, change: Change) -> Any:
 
 
 class WrappedGame:
-    """A game behind wrappers. What they leave alone, the inner game writes straight to where it belongs."""
+    """A wrapped game. The inner game writes fields that wrappers do not change directly into the output."""
 
     def __init__(self, inner: Game, maker: Maker):
         self._inner, self._change = inner, maker(inner.spec)
@@ -135,17 +136,17 @@ class WrappedGame:
 
     def reset(self, seed: int, out: HostTimestep) -> None:
         """Start an episode."""
-        seen = out if self._obs is None else HostTimestep(self._obs, *out[1:])
-        self._inner.reset(seed, seen)
-        self._memory, shown = self._change.begin(seen)
-        _write(shown, seen, out)
+        inner = out if self._obs is None else HostTimestep(self._obs, *out[1:])
+        self._inner.reset(seed, inner)
+        self._memory, shown = self._change.begin(inner)
+        _write(shown, inner, out)
 
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
         """Play ``action``."""
-        seen = out if self._obs is None else HostTimestep(self._obs, *out[1:])
-        self._inner.step(action, seen)
-        self._memory, shown = self._change.follow(self._memory, seen)
-        _write(shown, seen, out)
+        inner = out if self._obs is None else HostTimestep(self._obs, *out[1:])
+        self._inner.step(action, inner)
+        self._memory, shown = self._change.follow(self._memory, inner)
+        _write(shown, inner, out)
 
     def render(self) -> np.ndarray | None:
         """The inner game's picture."""
@@ -156,13 +157,13 @@ class WrappedGame:
         self._inner.close()
 
 
-def _write(shown: HostTimestep, seen: HostTimestep, out: HostTimestep) -> None:
-    """Copy what wrappers replaced."""
-    for new, old, to in zip(shown, seen, out, strict=True):
+def _write(shown: HostTimestep, inner: HostTimestep, out: HostTimestep) -> None:
+    """Copy the fields that wrappers replaced."""
+    for new, old, to in zip(shown, inner, out, strict=True):
         if new is not old:
             to[...] = new
 
 
 def wrapped_game(make: Callable[..., Game], maker: Maker, **options: Any) -> Game:
-    """What worker processes call: a game of ``make(**options)`` behind the change that ``maker`` makes."""
+    """A wrapped game of ``make(**options)``; worker processes call this."""
     return WrappedGame(make(**options), maker)

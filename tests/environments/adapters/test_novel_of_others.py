@@ -88,7 +88,9 @@ def test_footballs_state_holds_every_players_one_hot():
     for _ in range(200):
         out = blank(game.spec)
         match, mode = rng.normal(size=97), np.eye(7)[rng.integers(7)]
-        game._look(np.stack([[*match, *np.eye(11)[player], *mode] for player in rng.integers(11, size=n)]), out)
+        game._write_observations(
+            np.stack([[*match, *np.eye(11)[player], *mode] for player in rng.integers(11, size=n)]), out
+        )
         rows.append(out)
     assert not fresh(gather(rows)).any()
 

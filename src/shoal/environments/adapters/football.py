@@ -191,13 +191,13 @@ class Match:
         obs = self._env.reset()
         self._steps = 0
         self._first_owner = self._match.observation()[0]["ball_owned_team"]
-        self._look(obs, out)
+        self._write_observations(obs, out)
 
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
         """Play int32 [N]."""
         obs, reward, done, _ = self._env.step(action)
         self._steps += 1
-        self._look(obs, out)
+        self._write_observations(obs, out)
         out.reward[...] = np.sum(reward) if self.spec.shared_reward else reward
         seen = self._match.observation()[0]
         goals, against = seen["score"]
@@ -220,7 +220,7 @@ class Match:
         # The first change of owner ends the episode, so until then it is the first owner's ball.
         return self._ends_on_loss and seen["ball_owned_team"] not in (-1, self._first_owner) and self._first_owner != -1
 
-    def _look(self, obs: np.ndarray, out: HostTimestep) -> None:
+    def _write_observations(self, obs: np.ndarray, out: HostTimestep) -> None:
         out.obs[...] = obs
         modes = _COMMON + _TEAM
         players = out.obs[:, _COMMON:modes]

@@ -17,8 +17,8 @@ from shoal.environments.adapters.interface import interface
 from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import end
 from shoal.environments.adapters.values import flag, number
+from shoal.environments.conversion import MASK
 from shoal.environments.forms import acted, joint_mask
-from shoal.environments.handover import MASK
 from shoal.errors import InputError
 from shoal.extras import install
 from shoal.game import Game, HostEnvironment, HostTimestep

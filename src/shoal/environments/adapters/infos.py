@@ -8,7 +8,7 @@ from shoal.environments.adapters.values import number
 from shoal.game import HostTimestep
 
 
-def told(info: Mapping[Any, Any], name: str) -> float:
+def metric_of(info: Mapping[Any, Any], name: str) -> float:
     """``info[name]``; NaN where it is not there.
 
     Raises:
@@ -24,7 +24,7 @@ def write(names: Iterable[str], info: Mapping[Any, Any], out: HostTimestep) -> N
         ValueError: one of them is not a number.
     """
     for i, name in enumerate(names):
-        out.metrics[i] = told(info, name)
+        out.metrics[i] = metric_of(info, name)
 
 
 def write_of_agents(names: Iterable[str], infos: Mapping[Any, Any], out: HostTimestep) -> None:
@@ -34,5 +34,5 @@ def write_of_agents(names: Iterable[str], infos: Mapping[Any, Any], out: HostTim
         ValueError: one of them is not a number.
     """
     for i, name in enumerate(names):
-        known = [told(info, name) for info in infos.values() if isinstance(info, Mapping) and name in info]
+        known = [metric_of(info, name) for info in infos.values() if isinstance(info, Mapping) and name in info]
         out.metrics[i] = sum(known) / len(known) if known else math.nan

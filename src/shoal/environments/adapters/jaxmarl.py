@@ -86,7 +86,7 @@ def environment(name: str, env: Any, family: Family, shaping: float = 0.0) -> En
     own = jnp.asarray(own_actions(spec))
     masked = family.legal is not None and isinstance(spec.action, Discrete)
 
-    def look(
+    def make_step(
         seen: Mapping[str, Array],
         state: Any,
         alive: Bool[Array, " N"],
@@ -117,7 +117,7 @@ def environment(name: str, env: Any, family: Family, shaping: float = 0.0) -> En
         seen, state = env.reset(key)
         everyone, nothing, no = jnp.ones(len(agents), bool), jnp.zeros(len(agents)), jnp.asarray(False)
         # Some states hold Python numbers at first.
-        return jax.tree.map(jnp.asarray, state), look(seen, state, everyone, nothing, no, no, first=True)
+        return jax.tree.map(jnp.asarray, state), make_step(seen, state, everyone, nothing, no, no, first=True)
 
     def step(key: PRNGKeyArray, state: Any, action: Array) -> tuple[Any, Step]:
         moves = zip(agents, action, spec.action_dims, strict=True)
@@ -130,7 +130,7 @@ def environment(name: str, env: Any, family: Family, shaping: float = 0.0) -> En
         if family.mortal:
             alive = ~jnp.stack([done[agent] for agent in agents])
         last = done["__all__"]
-        outcome = look(seen, state, alive, reward, family.terminated(env, state, last), last, first=False)
+        outcome = make_step(seen, state, alive, reward, family.terminated(env, state, last), last, first=False)
         metrics = [jnp.asarray(metric(env, state), jnp.float32) for metric in family.metrics.values()]
         return state, outcome._replace(metrics=jnp.stack(metrics)) if metrics else outcome
 

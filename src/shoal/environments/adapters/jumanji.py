@@ -25,7 +25,7 @@ def environment(spec: EnvSpec, env: Any, metrics: Callable[[Any], Float[Array, "
     """
     n = spec.num_agents
 
-    def look(state: Any, timestep: Any, first: bool) -> Step:
+    def make_step(state: Any, timestep: Any, first: bool) -> Step:
         view = timestep.observation.agents_view.astype(jnp.float32)
         earned = timestep.reward.astype(jnp.float32)
         over = timestep.last()
@@ -43,11 +43,11 @@ def environment(spec: EnvSpec, env: Any, metrics: Callable[[Any], Float[Array, "
 
     def reset(key: PRNGKeyArray) -> tuple[Any, Step]:
         state, timestep = env.reset(key)
-        return state, look(state, timestep, first=True)
+        return state, make_step(state, timestep, first=True)
 
     def step(key: PRNGKeyArray, state: Any, action: Int[Array, " N"]) -> tuple[Any, Step]:
         state, timestep = env.step(state, action)
-        return state, look(state, timestep, first=False)
+        return state, make_step(state, timestep, first=False)
 
     return Environment(spec, reset, step, _painter(env))
 

@@ -185,12 +185,12 @@ class Foraging:
             player.position = None  # otherwise their old places would be taken while the first ones are placed
         observations, _ = self._env.reset(seed=seed)
         self._foods = np.count_nonzero(self._env.field)
-        self._look(observations, out)
+        self._write_observations(observations, out)
 
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
         """Play int32 [N]."""
         observations, rewards, over, _, _ = self._env.step(action.tolist())
-        self._look(observations, out)
+        self._write_observations(observations, out)
         out.reward[...] = sum(rewards) if self.spec.shared_reward else rewards
         out.last[...] = over
         left = np.count_nonzero(self._env.field)
@@ -198,7 +198,7 @@ class Foraging:
         if over and left == 0:
             out.discount[...] = 0.0
 
-    def _look(self, observations: tuple[np.ndarray, ...], out: HostTimestep) -> None:
+    def _write_observations(self, observations: tuple[np.ndarray, ...], out: HostTimestep) -> None:
         out.obs[...] = observations
         out.state[...] = out.obs.reshape(-1)
         out.legal[...] = False

@@ -170,16 +170,16 @@ class Warehouse:
     def reset(self, seed: int, out: HostTimestep) -> None:
         """Start an episode."""
         observations, _ = self._env.reset(seed=seed)
-        self._look(observations, out)
+        self._write_observations(observations, out)
 
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
         """Play int32 [N]."""
         observations, rewards, over, _, _ = self._env.step(action.tolist())
-        self._look(observations, out)
+        self._write_observations(observations, out)
         out.reward[...] = sum(rewards) if self.spec.shared_reward else rewards
         out.last[...] = over
 
-    def _look(self, observations: tuple[np.ndarray, ...], out: HostTimestep) -> None:
+    def _write_observations(self, observations: tuple[np.ndarray, ...], out: HostTimestep) -> None:
         out.obs[...] = observations
         out.state[...] = out.obs.reshape(-1)
 

@@ -134,7 +134,7 @@ class Battle:
             result = self._env.reset()
         self._steps = 0
         self._cuts = self._interruptions()
-        self._look(self._core.get_obs() if self._env is self._core else result[0], out)
+        self._write_observations(self._core.get_obs() if self._env is self._core else result[0], out)
 
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
         """Play int32 [N]."""
@@ -142,12 +142,12 @@ class Battle:
         self._steps += 1
         if len(result) == 3:
             reward, over, info = result
-            self._look(self._core.get_obs(), out)
+            self._write_observations(self._core.get_obs(), out)
             cut = over and self._was_cut(info, out.alive)
             over = over and not cut
         elif len(result) == 5:
             obs, reward, over, cut, info = result
-            self._look(obs, out)
+            self._write_observations(obs, out)
         else:
             raise InputError(f"{self.spec.name}: step gives {len(result)} values, where SMAC gives 3 and Gymnasium 5.")
         out.reward[...] = number(reward, "the reward")
@@ -158,7 +158,7 @@ class Battle:
         elif flag(cut, "truncated") or self._steps >= self.spec.horizon:
             out.last[...] = True
 
-    def _look(self, obs: Any, out: HostTimestep) -> None:
+    def _write_observations(self, obs: Any, out: HostTimestep) -> None:
         out.obs[...] = obs
         out.state[...] = self._core.get_state()
         out.legal[...] = self._core.get_avail_actions()

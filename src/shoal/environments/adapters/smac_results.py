@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.environments.adapters.infos import told
+from shoal.environments.adapters.infos import metric_of
 from shoal.game import HostTimestep
 
 
@@ -23,18 +23,18 @@ def write(metrics: Sequence[str], core: Any, info: Mapping[str, Any], out: HostT
     """
     if "battle_won" in info:
         known = {
-            "won": told(info, "battle_won"),
+            "won": metric_of(info, "battle_won"),
             "dead_allies": float(np.sum(~out.alive)),
             "dead_enemies": _dead_enemies(core, info),
         }
     else:
         known = {}
     for i, name in enumerate(metrics):
-        out.metrics[i] = known[name] if name in known else told(info, name)
+        out.metrics[i] = known[name] if name in known else metric_of(info, name)
 
 
 def _dead_enemies(core: Any, info: Mapping[str, Any]) -> float:
     living = getattr(core, "enemies", None)
     if "dead_enemies" in info or not isinstance(living, dict | list):
-        return told(info, "dead_enemies")
+        return metric_of(info, "dead_enemies")
     return float(core.n_enemies - len(living)) if hasattr(core, "n_enemies") else math.nan

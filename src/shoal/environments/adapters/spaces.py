@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from shoal.environments.adapters.interface import box_form, choice_form
+from shoal.environments.conversion import MASK
 from shoal.environments.forms import Form, dim_of
-from shoal.environments.handover import MASK
 from shoal.errors import InputError
 from shoal.spec import Box, Discrete, EnvSpec
 

@@ -10,8 +10,8 @@ import numpy as np
 from shoal.environments.adapters import infos as infos_of
 from shoal.environments.adapters import spaces
 from shoal.environments.adapters.interface import interface
+from shoal.environments.conversion import MASK
 from shoal.environments.forms import acted, joint_mask
-from shoal.environments.handover import MASK
 from shoal.game import HostTimestep
 from shoal.spec import Discrete, EnvSpec
 

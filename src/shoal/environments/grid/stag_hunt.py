@@ -106,7 +106,7 @@ def stag_hunt(
         novel=tuple(i for i in range(width) if i not in range(own, own + planes)),
     )
 
-    def look(state: State, earned: Float[Array, ""], first: bool) -> Step:
+    def make_step(state: State, earned: Float[Array, ""], first: bool) -> Step:
         alive, left = state.agents != GONE, state.prey != GONE
         over = ~alive.any() | ~left.any()
         kinds = (state.agents, state.prey[:stags], state.prey[stags:])[:planes]
@@ -126,7 +126,7 @@ def stag_hunt(
         spots = distinct(jax.random.uniform(key, (n + m,)), rows * columns)
         spots = spots // columns * field.stride + spots % columns
         state = State(agents=spots[:n], prey=spots[n:], t=jnp.zeros((), jnp.int32))
-        return state, look(state, jnp.zeros(()), first=True)
+        return state, make_step(state, jnp.zeros(()), first=True)
 
     def step(key: PRNGKeyArray, state: State, action: Int[Array, " N"]) -> tuple[State, Step]:
         # One draw for all: each further one costs more than the rest of the step.
@@ -134,7 +134,7 @@ def stag_hunt(
         moved = state._replace(agents=walk(field, state, action, distinct(agent_turn, n)), t=state.t + 1)
         state, captured, failed = hunt(field, moved, action == CATCH, is_stag, distinct(prey_turn, m), luck)
         earned = jnp.where(captured, np.where(is_stag, STAG, HARE), 0.0).sum() + penalty * failed.sum()
-        return state, look(state, earned, first=False)
+        return state, make_step(state, earned, first=False)
 
     return Environment(spec, reset, step, lambda state: scene(field, state.agents, state.prey, stags))
 

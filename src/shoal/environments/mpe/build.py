@@ -52,7 +52,7 @@ def environment(
     )
     legal = np.arange(action.width) < np.array(dims)[:, None]
 
-    def look(state: State, earned: Float[Array, " N"], first: bool) -> Step:
+    def make_step(state: State, earned: Float[Array, " N"], first: bool) -> Step:
         rows = [jnp.pad(block, ((0, 0), (0, spec.obs_dim - block.shape[1]))) for block in observe(state)]
         return Step(
             obs=rows[0] if len(rows) == 1 else jnp.concatenate(rows),
@@ -67,11 +67,11 @@ def environment(
 
     def reset(key: PRNGKeyArray) -> tuple[State, Step]:
         state = core.draw(world, key)
-        return state, look(state, jnp.zeros(num_agents), first=True)
+        return state, make_step(state, jnp.zeros(num_agents), first=True)
 
     def step(key: PRNGKeyArray, state: State, action: Int[Array, " N"] | Float[Array, "N A"]) -> tuple[State, Step]:
         del key  # the world moves without chance
         state = core.advance(world, state, action)
-        return state, look(state, reward(state), first=False)
+        return state, make_step(state, reward(state), first=False)
 
     return Environment(spec, reset, step, lambda state: drawing.scene(world, state, colours))

@@ -1,6 +1,6 @@
-"""Between an environment's own observations and actions and the arrays of a team, as ``EnvSpec.interface`` says.
+"""Conversion between an environment's own observations and actions and a team's arrays, by ``EnvSpec.interface``.
 
-Deployed policies use it, where the environment is not Shoal's to build: it knows spaces from their forms alone.
+Used by deployed policies, which know the spaces only from their JSON forms.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,39 +16,39 @@ MASK = "action_mask"
 """The key of a mask of legal actions in an observation or an info."""
 
 
-class Seen(NamedTuple):
-    """What a team of N sees at one timestep."""
+class Observed(NamedTuple):
+    """Converted observations of N agents at one timestep."""
 
     rows: list[np.ndarray | None]
-    """Each agent's observation Float[O_i]; None for an agent that is gone."""
+    """Each agent's observation Float[O_i]; None for a dead agent."""
     legal: list[np.ndarray | None]
-    """Each agent's mask bool [A_i]; None where all actions are legal."""
+    """Each agent's mask bool [A_i]; None if all actions are legal."""
     alive: np.ndarray
     """bool [N]."""
     names: dict[int, Any]
-    """Agents that an action is wanted of, by index, with what the environment calls them."""
+    """The agents to act, from index to the environment's name."""
 
 
-class Handover:
-    """Reads observations as the environment returns them, and gives actions as it takes them.
+class Converter:
+    """Converts the environment's observations to arrays, and actions to the form that the environment accepts.
 
     Args:
         spec: the environment's, without wrappers; its ``interface`` is not empty.
 
     Raises:
-        InputError: the interface is not that of this spec.
+        InputError: the interface does not match the spec.
     """
 
     def __init__(self, spec: EnvSpec):
-        self.spec, said = spec, parsed(spec.interface)
-        self.kind, self._observations, self._actions = said
+        self.spec, interface = spec, parsed(spec.interface)
+        self.kind, self._observations, self._actions = interface
         self.agents, self._dims, self._choices = spec.agents, spec.action_dims, isinstance(spec.action, Discrete)
-        here = tuple(map(width_of, said.observations)), tuple(map(dim_of, said.actions))
-        if here != (spec.obs_dims, spec.action_dims):
+        widths = tuple(map(width_of, interface.observations)), tuple(map(dim_of, interface.actions))
+        if widths != (spec.obs_dims, spec.action_dims):
             raise InputError(f"{spec.name}: spec.interface describes other spaces than spec.obs_dims and action_dims.")
 
     def understands(self, observations: Any) -> bool:
-        """Whether observations come as the environment returns them, and not as one row for each agent."""
+        """Whether observations have the environment's own form, rather than one row per agent."""
         if self.kind == "list":
             return isinstance(observations, list | tuple)
         if self.kind != "one":
@@ -58,25 +58,25 @@ class Handover:
         form, rows = self._observations[0], (1, width_of(self._observations[0]))
         return form[0] == "tuple" or form == ["box", list(rows)] or np.shape(observations) != rows
 
-    def read(self, observations: Any, infos: Any, legal: Any, alive: Collection[Any] | None, turn: Any) -> Seen:
-        """What the team sees.
+    def read(self, observations: Any, infos: Any, legal: Any, alive: Collection[Any] | None, turn: Any) -> Observed:
+        """Convert the observations of one timestep.
 
         Args:
-            observations: as the environment's ``reset`` and ``step`` return them; where agents take turns, a dict of
-                what ``observe`` gives of each.
-            infos: likewise, for the masks in them; None for none.
-            legal: masks by agent, in the place of those; None for none.
-            alive: names of the agents that are still there; None for all that ``observations`` have.
-            turn: whose move it is, where agents take turns.
+            observations: as returned by the environment's ``reset`` and ``step``; if agents take turns, a dict of the
+                results of ``observe`` for all agents.
+            infos: the environment's infos, for the masks in them; or None.
+            legal: masks by agent, which override those; or None.
+            alive: names of the living agents; None for all agents in ``observations``.
+            turn: the agent to move, if agents take turns.
 
         Raises:
-            InputError: an observation does not fit its space, there is no such agent, or it is nobody's turn.
+            InputError: an observation does not match its space, an agent is unknown, or ``turn`` is missing.
         """
-        given, told, masks = self._given(observations), self._told(infos), self._masks(legal)
+        given, info_of, masks = self._given(observations), self._infos(infos), self._masks(legal)
         here = set(given) if alive is None else {self.index(name) for name in alive} & set(given)
         agents = range(len(self.agents))
         rows = [self.row(i, given[i][1]) if i in here else None for i in agents]
-        legals = [self.legal(i, given[i][1], told.get(i), masks.get(i)) if i in here else None for i in agents]
+        legals = [self.legal(i, given[i][1], info_of.get(i), masks.get(i)) if i in here else None for i in agents]
         names = {i: given[i][0] for i in sorted(here)}
         if self.kind == "turns":
             if turn is None:
@@ -86,25 +86,26 @@ class Handover:
                 raise InputError(f"It is the turn of {turn!r}, whose observation is missing.")
             names = {mover: names[mover]}
             legals = [mask if i == mover else _first(self._dims[i]) for i, mask in enumerate(legals)]
-        return Seen(rows, legals, np.array([i in here for i in agents]), names)
+        return Observed(rows, legals, np.array([i in here for i in agents]), names)
 
-    def row(self, i: int, seen: Any) -> np.ndarray:
-        """An agent's observation as one row Float[O_i], without a mask in it.
+    def row(self, i: int, observation: Any) -> np.ndarray:
+        """An agent's observation as one row Float[O_i], without its mask.
 
         Raises:
-            InputError: it does not fit its space.
+            InputError: it does not match its space.
         """
-        return flat(self._observations[i], seen, self.agents[i])
+        return flat(self._observations[i], observation, self.agents[i])
 
-    def legal(self, i: int, seen: Any, info: Any = None, mask: Any = None) -> np.ndarray | None:
-        """The mask over an agent's own actions, bool [A_i]: ``mask``, or that in its observation, or that in its info;
-        None for none, and for continuous actions. Where nothing is legal, index 0 is, as in training.
+    def legal(self, i: int, observation: Any, info: Any = None, mask: Any = None) -> np.ndarray | None:
+        """The mask over an agent's own actions, bool [A_i]: ``mask``, or that in its observation or info.
+
+        None without a mask, and for continuous actions. If no action is legal, index 0 is, as in training.
 
         Raises:
-            InputError: it does not fit the agent's actions.
+            InputError: the mask does not match the agent's actions.
         """
         if mask is None:
-            found = [one[MASK] for one in (seen, info) if isinstance(one, Mapping) and MASK in one]
+            found = [one[MASK] for one in (observation, info) if isinstance(one, Mapping) and MASK in one]
             mask = found[0] if found else None
         if mask is None or not self._choices:
             return None
@@ -117,21 +118,21 @@ class Handover:
         return row if row.any() else _first(row.size)
 
     def action(self, i: int, row: Any) -> Any:
-        """An agent's action as the environment takes it, of an index, or of a row of the team's box Float[A]."""
+        """An agent's action in the environment's form, from an index or a row Float[A] of the team's box."""
         return acted(self._actions[i], row)
 
     def index(self, name: Any) -> int:
-        """An agent's place in the team.
+        """Index of an agent.
 
         Raises:
-            InputError: there is no such agent.
+            InputError: the agent is unknown.
         """
         if str(name) not in self.agents:
             raise InputError(f"There is no agent {name!r}; the agents are {', '.join(self.agents)}.")
         return self.agents.index(str(name))
 
     def _given(self, observations: Any) -> dict[int, tuple[Any, Any]]:
-        """What the environment calls each agent, and what it shows it."""
+        """From the index of each agent to (the environment's name, its observation)."""
         if self.kind == "one":
             return {0: (self.agents[0], observations)}
         if self.kind == "list":
@@ -140,10 +141,10 @@ class Handover:
             return {i: (self.agents[i], one) for i, one in enumerate(observations)}
         return {self.index(name): (name, one) for name, one in observations.items()}
 
-    def _told(self, infos: Any) -> dict[int, Any]:
+    def _infos(self, infos: Any) -> dict[int, Any]:
         if self.kind == "one":
             return {0: infos}
-        if infos is None or self.kind == "list":  # there one info is about all agents
+        if infos is None or self.kind == "list":  # a list has one info for all agents
             return {}
         return {self.index(name): info for name, info in infos.items() if str(name) in self.agents}
 
@@ -156,5 +157,5 @@ class Handover:
 
 
 def _first(count: int) -> np.ndarray:
-    """A mask that allows index 0 alone."""
+    """A mask that allows index 0 only."""
     return np.arange(count) == 0
