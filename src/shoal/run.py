@@ -61,9 +61,6 @@ class Run:
             config: the algorithm's ``Config``.
             env: the environment without the wrappers of ``settings``, or a function that builds it.
             spec: the spec of the wrapped environment if it is known without building it, with which it is compared.
-
-        Raises:
-            InputError: a setting or hyper-parameter is out of bounds.
         """
         self.folder, self.algorithm, self.environment = folder, algorithm, environment
         self.env_options, self.settings, self.config = env_options, settings, config

@@ -76,8 +76,7 @@ def _described(entries: dict[str, Any]) -> Described:
     rest = [width - wrapping.agent_ids * spec.num_agents for width in spec.obs_dims]
     if any(width < 0 or width % wrapping.frame_stack for width in rest):
         raise InputError(f"frame_stack {wrapping.frame_stack} and agent_ids do not fit the widths of 'obs_dims'.")
-    names = (entries[key] for key in ("algorithm", "environment", "env", "by_name"))
-    return Described(*names, settings, config, spec)
+    return Described(**(entries | {"settings": settings, "config": config, "spec": spec}))
 
 
 def spec_of(entries: Mapping[str, Any]) -> EnvSpec:

@@ -1,1 +1,1 @@
-"""Device environments (pure functions) and the registry that names them."""
+"""Device environments (pure functions), adapters of other libraries, and the registry of names."""

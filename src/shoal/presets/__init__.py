@@ -1,6 +1,6 @@
 """Tuned settings per algorithm and environment family, each with its source.
 
-A preset is a flat dict of flags; what the user gives wins over it. The first pattern that matches is taken.
+A preset is a flat dict of flags, which the user's flags override. The first matching pattern is used.
 """
 
 from fnmatch import fnmatch
@@ -14,13 +14,13 @@ _NATIVE = ON_POLICY | OFF_POLICY
 PRESETS: dict[str, list[tuple[str, Flags]]] = {name: ADAPTERS.get(name, []) + _NATIVE[name] for name in _NATIVE}
 
 SIZES = ("steps", "num_envs", "rollout_length", "eval_episodes")
-"""Flags of a preset that are of the run rather than of the algorithm."""
+"""Flags of a preset that belong to the run rather than to the algorithm."""
 
 
 def preset(algorithm: str, environment: str) -> Flags:
-    """The flags to start from, or an empty dict.
+    """The preset's flags, or an empty dict.
 
-    Of several sides each has its own algorithm's, and the first decides the size of the run.
+    With several sides, each has its own algorithm's preset, and the first determines the sizes of the run.
     """
     if "+" in algorithm:
         sides = [preset(name, environment) for name in algorithm.split("+")]

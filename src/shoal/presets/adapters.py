@@ -1,4 +1,4 @@
-"""Tuned settings in environments that others wrote, each with its source."""
+"""Tuned settings in environments of other libraries, each with its source."""
 
 from shoal.presets.on_policy import Flags
 
@@ -55,7 +55,7 @@ _LANDER: Flags = {
     "eval_episodes": 100,
 }
 
-# Food is eaten or not within 100 steps; a recurrent policy remembers what it saw.
+# Episodes have at most 100 steps; the policy is recurrent because of partial observation.
 _FORAGING: Flags = {
     "recurrent": 64,
     "num_envs": 64,

@@ -25,7 +25,7 @@ _PPO: list[tuple[str, Flags]] = [
     ("mpe/simple_spread", _SPREAD),
     ("mpe/simple_speaker_listener", _SPEAKER),
     ("mpe/simple_reference", _REFERENCE),
-    # Rivals' returns lie on different scales, and hunters and hunted have nothing to share.
+    # Returns of opposing roles have different scales, and their policies have nothing in common.
     ("mpe/simple_adversary", _MPE | {"sharing": "role", "normalise_advantage": "agent"}),
     ("mpe/simple_push", _MPE | {"sharing": "role", "normalise_advantage": "agent"}),
     ("mpe/simple_crypto", _MPE | {"sharing": "role", "normalise_advantage": "agent"}),

@@ -51,10 +51,8 @@ class HostRollout:
         self._seeds = jax.jit(self._draw, static_argnums=1)
 
     def _draw(self, keys: Array, length: int, *numbers: Array | int) -> tuple[Array, Array]:
-        """Key data [length, S, ...] for acting and seeds [length, S · size] for resets of one half.
-
-        They are those that :mod:`shoal.rollouts.fused` draws from ``keys`` folded with ``numbers``.
-        """
+        """Key data [length, S, ...] for acting and seeds [length, S · size] for resets of one half, as ``fused`` draws
+        them from ``keys`` folded with ``numbers``."""
 
         def of_seed(key: Array) -> tuple[Array, Array]:
             def of_step(key: Array) -> tuple[Array, Array]:
@@ -149,11 +147,7 @@ class HostRollout:
         return Ended(outcome, returns, lengths, lost)
 
     def _check(self, half: Half, timestep: HostTimestep | None) -> None:
-        """Check that observations, states and rewards are finite.
-
-        Raises:
-            GameError: one is NaN or infinite.
-        """
+        """Raise :class:`GameError` unless observations, states and rewards are finite."""
         assert timestep is not None
         for field in ("obs", "state", "reward"):
             leaf = getattr(timestep, field)

@@ -62,9 +62,6 @@ class Trainer:
             remake: builds the algorithm again in the process of a Ray actor.
             run: the run's configuration, which checkpoints record.
             guard: called before every write; raises if the folder is no longer the run's.
-
-        Raises:
-            InputError: the run does not fit in memory, or the environments cannot be stepped.
         """
         self.env, self.algorithm, self.settings, self.layout, self.guard = env, algorithm, settings, layout, guard
         self.per_row = max(1, settings.num_updates // settings.rows)
@@ -113,8 +110,7 @@ class Trainer:
         A run that was killed before its first checkpoint starts from the beginning.
 
         Raises:
-            CheckpointError: no checkpoint is intact although the run has log rows, or it belongs to another
-                environment or configuration.
+            CheckpointError: none is intact although the run has log rows, or it has another configuration.
             InputError: the run was trained on a different mesh of devices, or has already passed ``steps``.
         """
         if self.checkpoints.latest() is None:

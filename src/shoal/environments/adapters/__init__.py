@@ -1,1 +1,1 @@
-"""Environments that others wrote, as Shoal's: a file for each family."""
+"""Adapters of environments from other libraries, one file per family."""

@@ -1,12 +1,12 @@
-"""Pictures of Gymnasium's MuJoCo robots, by a camera that goes with them."""
+"""Rendering of Gymnasium's MuJoCo robots with a tracking camera."""
 
 from typing import Any
 
 
 def tracked(env: Any) -> Any:
-    """``env.render()``, through the model's camera ``track`` if it has one and nobody chose another.
+    """``env.render()`` with the model's camera ``track``, if it exists and no other camera was chosen.
 
-    The default camera stands still, and whoever has learned to walk leaves its picture.
+    The default camera does not move, so that a walking robot leaves the picture.
     """
     inner = env.unwrapped
     renderer = getattr(inner, "mujoco_renderer", None)

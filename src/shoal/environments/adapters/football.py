@@ -1,4 +1,4 @@
-"""``football/…``: Google Research Football, its academy and its full games. Knows no JAX.
+"""``football/…``: Google Research Football, its academy and its full games. Does not import JAX.
 
 Kurach et al. 2020, "Google Research Football: A Novel Reinforcement Learning Environment". Observations, players and
 rewards are by default those of Yu et al. 2022, "The Surprising Effectiveness of PPO in Cooperative Multi-Agent Games".
@@ -38,7 +38,7 @@ PLAYERS = {
     "11_vs_11_competition": 11,
     "11_vs_11_kaggle": 11,
 }
-"""Scenarios, and the players that agents control: as in Yu et al. where it has them, otherwise all that can be."""
+"""Scenarios with the default number of controlled players: as in Yu et al. if they have it, otherwise the largest."""
 ACTIONS = 19
 _TEAM = 11
 _COMMON = 97  # features before the one-hot of the active player: places and speeds of players and ball, and its owner
@@ -63,29 +63,29 @@ def make(
     all but ``academy_corner``, when the other team gets the ball. That is a true termination; the end of the playing
     time is a time limit.
 
-    Observations are 115 numbers: places and speeds of all players (-1 for who is not there) and of the ball, its owner,
-    which player the agent controls, and the mode of the game. The state holds the same once, with every agent's player:
-    104 + 11 N numbers. All 19 actions are legal, but for whose player was sent off, who idles.
+    Observations are 115 numbers: positions and velocities of all players (-1 for missing ones) and of the ball, its
+    owner, the player that the agent controls, and the game mode. The state holds the same once, with every agent's
+    player: 104 + 11 N numbers. All 19 actions are legal; an agent whose player was sent off can only idle.
 
-    The metrics of an episode are ``won``, 1 where the left team has scored more goals than the right one (in the
-    academy: where it has scored), ``goals`` and ``goals_against``.
+    The metrics of an episode are ``won``, 1 if the left team has scored more goals than the right one (in the academy:
+    if it has scored), ``goals`` and ``goals_against``.
 
-    Where agents are fewer than the players that can be controlled, gfootball hands them the players near the ball, the
-    goalkeeper among them, so which player an agent controls changes within an episode.
+    With fewer agents than players that can be controlled, gfootball assigns them the players near the ball, including
+    the goalkeeper, so that the player of an agent changes within an episode.
 
     Args:
         task: the name without ``football/``.
-        num_agents: players that agents control; None: as many as in MAPPO's paper where it has the scenario (3 in
-            ``academy_3_vs_1_with_keeper``, 4 in the counter-attacks, 10 at the corner), otherwise all that can be.
-        representation: ``simple115v2``, or ``simple115``, in which players move up where a team has fewer than 11.
-        rewards: ``scoring`` is 1 for a goal and -1 for one against; ``checkpoints`` adds 0.1 to who first brings the
-            ball past each of ten lines on the way to the goal.
-        shared_reward: everyone gets the sum over agents, as in MAPPO's paper (a goal is then worth N, or 2 N with
-            checkpoints), rather than each its own.
+        num_agents: number of controlled players; None: as in MAPPO's paper if it has the scenario (3 in
+            ``academy_3_vs_1_with_keeper``, 4 in the counter-attacks, 10 at the corner), otherwise the largest number.
+        representation: ``simple115v2``, or ``simple115``, without gaps for missing players of a team.
+        rewards: ``scoring`` is 1 for a goal and -1 for one against; ``checkpoints`` adds 0.1 for the agent that first
+            moves the ball across each of ten lines on the way to the goal.
+        shared_reward: give all agents the sum of their rewards, as in MAPPO's paper (a goal is then worth N, or 2 N
+            with checkpoints), rather than each its own.
         time_limit: steps after which an episode is cut off, at most the scenario's; None: the scenario's.
 
     Raises:
-        InputError: there is no such scenario, an option is wrong, or gfootball is not installed.
+        InputError: the scenario is unknown, an option is invalid, or gfootball is not installed.
     """
     known = _scenarios(task)
     if task not in known:
@@ -103,7 +103,7 @@ def make(
 
 
 def _scenarios(task: str) -> list[str]:
-    """All scenarios, also those somebody laid beside gfootball's own; gfootball ends the program at a wrong one."""
+    """All scenarios, also user-defined ones in gfootball's folder; gfootball exits on an unknown one."""
     with quiet():
         try:
             from gfootball.env import scenario_builder  # pyright: ignore[reportMissingImports]
@@ -116,7 +116,7 @@ def _scenarios(task: str) -> list[str]:
 
 @contextlib.contextmanager
 def quiet() -> Any:
-    """Without the notices of the old gym, which is all that gfootball runs on."""
+    """Suppress the notices of the old gym package, which gfootball needs."""
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         yield
@@ -140,7 +140,7 @@ class Match:
         time_limit: int | None,
         render: bool = False,
     ) -> None:
-        """``render`` changes nothing: gfootball draws with a display only."""
+        """``render`` is ignored: gfootball can only draw on a display."""
         with quiet():
             from gfootball.env import config, create_environment  # pyright: ignore[reportMissingImports]
 
@@ -185,7 +185,7 @@ class Match:
         """Start an episode."""
         settings = self._match._config
         settings["game_engine_random_seed"] = seed
-        # Both are otherwise kept or counted from episode to episode: which team is computed first and which kicks off.
+        # They determine which team is computed first and which kicks off, and would otherwise persist across episodes.
         settings["reverse_team_processing"] = bool(seed % 2)
         settings["episode_number"] = seed // 2
         obs = self._env.reset()
@@ -212,12 +212,12 @@ class Match:
             self._first_owner = seen["ball_owned_team"]
 
     def _ends_anyway(self, seen: dict[str, Any]) -> bool:
-        """Whether the scenario's own rules end the episode here, whatever the clock says."""
+        """Whether the scenario's rules end the episode here, apart from the time limit."""
         if self._ends_on_goal and any(seen["score"]):
             return True
         if self._ends_out_of_play and seen["game_mode"] != 0:
             return True
-        # The first change of owner ends the episode, so until then it is the first owner's ball.
+        # The episode ends when the ball's owner changes for the first time.
         return self._ends_on_loss and seen["ball_owned_team"] not in (-1, self._first_owner) and self._first_owner != -1
 
     def _write_observations(self, obs: np.ndarray, out: HostTimestep) -> None:
@@ -233,8 +233,8 @@ class Match:
             out.legal[~out.alive, 1:] = False
 
     def render(self) -> np.ndarray | None:
-        """No picture."""
+        """Return None: there is no picture."""
 
     def close(self) -> None:
-        """Lay the engine aside; the next game of this process takes it up."""
+        """Release the engine, which the next game of this process reuses."""
         self._env.close()

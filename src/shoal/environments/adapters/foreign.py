@@ -1,4 +1,4 @@
-"""An object of somebody else's, recognised by its interface."""
+"""Choice of the adapter for a user's environment by its interface."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -11,16 +11,16 @@ from shoal.spec import EnvSpec
 
 
 def adapt(made: Any, factory: Callable[..., Any], name: str, metrics: Sequence[str] = ()) -> HostEnvironment:
-    """What ``factory`` built, as an environment that worker processes step.
+    """The environment that ``factory`` builds, as a :class:`HostEnvironment`.
 
     Args:
-        made: one that was built, to look at; it is closed.
-        factory: () -> another one; worker processes call it.
-        name: how the environment is called.
-        metrics: which numbers of its ``info`` are metrics of an episode.
+        made: an instance, which is inspected and closed.
+        factory: () -> another instance; worker processes call it.
+        name: name of the environment.
+        metrics: keys of its ``info`` that are metrics of an episode.
 
     Raises:
-        InputError: no adapter knows its interface, or it has no ``info``.
+        InputError: its interface is not supported, or it has no ``info``.
     """
     maker = functools.partial(game, factory, name, tuple(metrics))
     built = wrap(made, name, metrics)
@@ -30,7 +30,7 @@ def adapt(made: Any, factory: Callable[..., Any], name: str, metrics: Sequence[s
 
 
 def game(factory: Callable[..., Any], name: str, metrics: Sequence[str] = (), render: bool = False) -> Game:
-    """A game of what ``factory`` builds; with ``render``, one that draws, where the factory takes ``render_mode``."""
+    """A game of the environment that ``factory`` builds; ``render`` is passed as ``render_mode`` if it is accepted."""
     if render:
         try:
             return wrap(factory(render_mode="rgb_array"), name, metrics)
@@ -40,10 +40,10 @@ def game(factory: Callable[..., Any], name: str, metrics: Sequence[str] = (), re
 
 
 def wrap(made: Any, name: str, metrics: Sequence[str] = ()) -> Game:
-    """``made`` behind the adapter of its interface.
+    """Wrap ``made`` by the adapter of its interface.
 
     Raises:
-        InputError: no adapter knows its interface, or it names its metrics itself.
+        InputError: its interface is not supported, or it names its metrics itself.
     """
     if isinstance(getattr(made, "spec", None), EnvSpec):
         if metrics:

@@ -1,5 +1,5 @@
-"""Gymnasium's environments (https://gymnasium.farama.org): ``gymnasium:Id``, a team of one; and those of several agents
-whose spaces are Tuples, with lists of observations and rewards."""
+"""Gymnasium's environments (https://gymnasium.farama.org): ``gymnasium:Id`` with one agent, and environments of several
+agents with Tuple spaces and lists of observations and rewards."""
 
 import contextlib
 import functools
@@ -34,13 +34,12 @@ def make(task: str, *, time_limit: int | None = None, metrics: tuple[str, ...] =
 
     Args:
         task: the id, for example ``LunarLander-v3``.
-        time_limit: steps after which an episode is cut off; the id's own limit where it is smaller or this is absent.
+        time_limit: steps after which an episode is truncated, if smaller than the id's own limit.
         metrics: names of numbers in the info of an episode's last step that are metrics of the episode.
         options: keyword arguments of ``gymnasium.make``.
 
     Raises:
-        InputError: Gymnasium does not know the id or an option, what it needs is not installed, or a space cannot be
-            flattened.
+        InputError: the id or an option is unknown, a dependency is not installed, or a space cannot be flattened.
     """
     maker = functools.partial(_game, task, time_limit, metrics, options)
     game = maker()
@@ -60,7 +59,7 @@ def _game(
         own_modules.reachable()
     given = {"disable_env_checker": True, **options}
     if render:
-        with contextlib.suppress(Exception), warnings.catch_warnings():  # what cannot draw is made without
+        with contextlib.suppress(Exception), warnings.catch_warnings():  # without a renderer if it has none
             warnings.simplefilter("ignore")
             made = gymnasium.make(task, **given, render_mode="rgb_array")
             return wrap(made, name, time_limit=time_limit, metrics=metrics)
@@ -74,12 +73,12 @@ def _game(
 
 
 def wrap(made: Any, name: str, *, time_limit: int | None = None, metrics: Sequence[str] = ()) -> Game:
-    """A ``gymnasium.Env``, or anything with its interface, behind Shoal's.
+    """Wrap a ``gymnasium.Env`` or an object with its interface.
 
-    Where both its spaces are Tuples of one length, or lists, there is an agent for each entry.
+    If both spaces are Tuples or lists of the same length, there is one agent per entry.
 
     Raises:
-        InputError: its spaces are functions, as PettingZoo's are, or a space cannot be flattened.
+        InputError: its spaces are functions, as in PettingZoo, or a space cannot be flattened.
     """
     from gymnasium import spaces as theirs
 
@@ -93,7 +92,7 @@ def wrap(made: Any, name: str, *, time_limit: int | None = None, metrics: Sequen
 
 
 class _Solo:
-    """A team of one."""
+    """A team of one agent."""
 
     def __init__(self, env: Any, name: str, time_limit: int | None, metrics: Sequence[str] = ()):
         observation = spaces.Observation(env.observation_space, name)
@@ -131,9 +130,9 @@ class _Solo:
         row = self._read(seen)
         spaces.check_width("The observation", row, len(out.state))
         out.obs[0] = out.state[:] = row
-        told = seen if self._masked else info
-        if self._indices and MASK in told:
-            spaces.write_mask(out.legal[0], joint_mask(self._acts[0], told[MASK]))
+        holder = seen if self._masked else info
+        if self._indices and MASK in holder:
+            spaces.write_mask(out.legal[0], joint_mask(self._acts[0], holder[MASK]))
 
     def render(self) -> np.ndarray | None:
         return picture(lambda: tracked(self._env))
@@ -143,7 +142,7 @@ class _Solo:
 
 
 class _Team:
-    """Several agents; observations and rewards are lists in their order, ends are one flag or a list."""
+    """Several agents; observations and rewards are lists in their order, terminations one flag or a list."""
 
     def __init__(self, env: Any, name: str, time_limit: int | None, metrics: Sequence[str] = ()):
         acts = list(env.action_space)
@@ -177,16 +176,16 @@ class _Team:
         ended, cut = self._flags(terminated, "terminated"), self._flags(truncated, "truncated")
         end(out, self._gone, ended, cut | (self._time >= self._limit))
 
-    def _flags(self, said: Any, what: str) -> np.ndarray:
-        """One flag for all agents, or one each."""
-        if np.ndim(said) == 0:
-            return np.full(self._gone.shape, flag(said, what))
-        return np.array([flag(x, what, "of agent", i) for i, x in enumerate(self._each(said, what))])
+    def _flags(self, values: Any, what: str) -> np.ndarray:
+        """bool [N] from one flag for all agents, or one each."""
+        if np.ndim(values) == 0:
+            return np.full(self._gone.shape, flag(values, what))
+        return np.array([flag(x, what, "of agent", i) for i, x in enumerate(self._each(values, what))])
 
-    def _each(self, said: Any, what: str) -> Any:
-        if np.ndim(said) == 0 or len(said) != len(self._gone):
+    def _each(self, values: Any, what: str) -> Any:
+        if np.ndim(values) == 0 or len(values) != len(self._gone):
             raise ValueError(f"{what} must have an entry for each of the {len(self._gone)} agents.")
-        return said
+        return values
 
     def _write(self, seen: Any, out: HostTimestep) -> None:
         at = 0
@@ -207,7 +206,7 @@ class _Team:
 
 
 def picture(draw: Callable[[], Any]) -> np.ndarray | None:
-    """What ``draw`` gives where it is an RGB picture; None also where drawing fails: no run shall end by it."""
+    """The RGB picture from ``draw``; None if there is none or drawing fails, which must not end a run."""
     try:
         drawn = draw()
     except Exception:

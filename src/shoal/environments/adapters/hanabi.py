@@ -1,7 +1,7 @@
-"""Hanabi on OpenSpiel: players see everybody's cards but their own, and pay for each hint.
+"""Hanabi on OpenSpiel: players see all cards but their own, and pay for each hint.
 
-One step is one move, of the player on turn. The others have exactly one legal action, the no-op, which stands last and
-which the player on turn may not choose; everybody stays alive.
+One step is one move of the player on turn. The others have exactly one legal action, the no-op, which is the last
+action and illegal for the player on turn; all agents stay alive.
 
 An agent observes OpenSpiel's tensor from its own seat (its own hand hidden, the others by their distance to its left)
 and whose turn it is, as a one-hot by the same distance, so that seats are interchangeable. The global state is what
@@ -44,10 +44,10 @@ def make(task: str) -> HostEnvironment:
     mini-Hanabi, 3 colours, 3 ranks, hands of 3, 5 hints, 3 lives (9 points), but OpenSpiel's deck, which has three, two
     and one cards of a colour's ranks, where jax-aht's has two, two and one.
 
-    The metric of an episode is ``perfect``, 1 where every card was played and so all points were scored.
+    The metric of an episode is ``perfect``, 1 if all points were scored.
 
     Raises:
-        InputError: there is no such variant or number of players, or OpenSpiel is missing.
+        InputError: the variant or number of players is unknown, or OpenSpiel is missing.
     """
     if task not in (known := [f"{variant}-{players}p" for variant in _VARIANTS for players in _PLAYERS]):
         raise unknown("Hanabi", task, known)
@@ -70,17 +70,17 @@ def original(task: str) -> Any:
 
 
 def deal(state: Any, rng: random.Random) -> None:
-    """Deal until it is a player's move, or the game is over."""
+    """Resolve chance nodes until a player is on turn or the game is over."""
     while state.is_chance_node():
         cards, odds = zip(*state.chance_outcomes(), strict=True)
         state.apply_action(rng.choices(cards, odds)[0])
 
 
 def _relative(players: int, width: int, size: dict[str, int]) -> tuple[int, ...]:
-    """The features of an observation that depend on who sees them; ``width`` is that of OpenSpiel's tensor.
+    """Indices of the observation features that depend on the observer; ``width`` is that of OpenSpiel's tensor.
 
-    The state holds the tensor of the player on turn, in which all others stand at the same places. The tensor is, in
-    this order: the others' hands; the board and the discards; the last move; what everyone knows of their hands.
+    The state holds the tensor of the player on turn, in which the other features have the same positions. The tensor
+    is the others' hands; the board and the discards; the last move; what each player knows of its own hand.
     """
     colors, ranks = size.get("colors", 5), size.get("ranks", 5)
     hand, kinds = size.get("hand_size", 5 if players < 4 else 4), colors * ranks
@@ -96,7 +96,7 @@ class _Hanabi:
         self._rules = rules = original(task)
         from open_spiel.python.observation import make_observation
 
-        # Writes a player's tensor into ``.tensor``, ten times faster than OpenSpiel's lists.
+        # It writes a player's tensor into ``.tensor``, ten times faster than OpenSpiel's lists.
         self._view: Any = make_observation(rules)
         self._seen: int = self._view.tensor.size
         self._players = players = rules.num_players()
@@ -104,7 +104,7 @@ class _Hanabi:
         size = _VARIANTS[task.partition("-")[0]]
         self._most = size.get("colors", 5) * size.get("ranks", 5)
         hand = size.get("hand_size", 5 if players < 4 else 4) * size.get("colors", 5) * size.get("ranks", 5)
-        # The hand of who sits to one's right is the last of the others' hands, which the tensor begins with.
+        # The tensor starts with the others' hands, of which the right neighbour's is the last.
         self._right = slice((players - 2) * hand, (players - 1) * hand)
         self.spec = EnvSpec(
             name=f"hanabi/{task}",
@@ -120,7 +120,7 @@ class _Hanabi:
             metrics=("perfect",),
             novel=_relative(players, self._seen, size),
         )
-        # Whose turn it is as each seat counts, for every seat on turn.
+        # The player on turn relative to each observer.
         distance = (np.arange(players)[:, None] - np.arange(players)) % players
         self._turns = np.eye(players, dtype=np.float32)[distance]  # [seat on turn, observer, distance]
         self._hand = hand
@@ -144,11 +144,11 @@ class _Hanabi:
         self._score = score
 
     def _arrive(self, out: HostTimestep) -> None:
-        """Deal, and write what all see."""
+        """Resolve chance nodes and write the timestep."""
         state = self._state
         deal(state, self._rng)
         over = state.is_terminal()
-        # After the end, whoever would be next.
+        # After the end, the player who would be next.
         self._turn = turn = (self._turn + 1) % self._players if over else state.current_player()
         legal = out.legal
         legal[...] = False

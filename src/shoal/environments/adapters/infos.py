@@ -1,4 +1,4 @@
-"""Numbers of an ``info`` as metrics of an episode, for environments with PettingZoo's or Gymnasium's interface."""
+"""Metrics of an episode from the ``info`` of PettingZoo's and Gymnasium's interfaces."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -9,16 +9,16 @@ from shoal.game import HostTimestep
 
 
 def metric_of(info: Mapping[Any, Any], name: str) -> float:
-    """``info[name]``; NaN where it is not there.
+    """``info[name]``; NaN if it is missing.
 
     Raises:
-        ValueError: it is not one number.
+        ValueError: it is not a single number.
     """
     return number(info[name], f"info[{name!r}]") if name in info else math.nan
 
 
 def write(names: Iterable[str], info: Mapping[Any, Any], out: HostTimestep) -> None:
-    """The named numbers of an ``info`` as the metrics of a step.
+    """Write the named numbers of an ``info`` as the metrics of a timestep.
 
     Raises:
         ValueError: one of them is not a number.
@@ -28,7 +28,7 @@ def write(names: Iterable[str], info: Mapping[Any, Any], out: HostTimestep) -> N
 
 
 def write_of_agents(names: Iterable[str], infos: Mapping[Any, Any], out: HostTimestep) -> None:
-    """The same of a dict with an ``info`` of each agent: the mean over the agents whose ``info`` has the number.
+    """Like :func:`write` for a dict of infos by agent: the mean over the agents whose ``info`` has the number.
 
     Raises:
         ValueError: one of them is not a number.

@@ -13,12 +13,12 @@ from shoal.errors import InputError
 def interface(
     kind: Literal["parallel", "turns", "one", "list"], observation_spaces: Sequence[Any], actions: Sequence[Form]
 ) -> str:
-    """What ``EnvSpec.interface`` holds; empty where a space has no form, for example one with keys that are no text.
+    """The value of ``EnvSpec.interface``; empty if a space has no form, for example a dict with keys that are no text.
 
     Args:
-        kind: how agents' observations and actions come together.
-        observation_spaces: each agent's, without masks.
-        actions: the forms of each agent's.
+        kind: how agents' observations and actions are combined.
+        observation_spaces: each agent's space, without masks.
+        actions: the form of each agent's actions.
     """
     pairs = [[_observation(space), acts] for space, acts in zip(observation_spaces, actions, strict=True)]
     try:
@@ -42,11 +42,11 @@ def _observation(space: Any) -> Form:
         return ["tuple", [_observation(part) for part in space.spaces]]
     if isinstance(space, spaces.Dict):
         return ["dict", [[key, _observation(part)] for key, part in space.spaces.items()]]
-    return ["box", [int(spaces.flatdim(space))]]  # any other is handed over flat
+    return ["box", [int(spaces.flatdim(space))]]  # other spaces are flattened
 
 
 def choice_form(space: Any) -> Form | None:
-    """The form of a space of finitely many actions; None for another."""
+    """The form of a finite action space; None for another space."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
@@ -67,6 +67,6 @@ def choice_form(space: Any) -> Form | None:
 
 
 def box_form(space: Any, scaled: bool) -> Form:
-    """The form of a bounded Box; ``scaled`` where the team's actions lie in [-1, 1] rather than within its bounds."""
+    """The form of a bounded Box; ``scaled`` if the team's actions lie in [-1, 1] rather than within its bounds."""
     sides = (side.reshape(-1).astype(np.float64).tolist() if scaled else None for side in (space.low, space.high))
     return ["box", list(space.shape), *sides, space.dtype.name]

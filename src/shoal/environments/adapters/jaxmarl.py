@@ -20,21 +20,21 @@ from shoal.game import own_actions
 from shoal.types import Box, Discrete, Environment, EnvSpec, Step
 
 ALIASES = {"smax": "HeuristicEnemySMAX", "humanoid_9x8": "humanoid_9|8"}
-"""Other names of environments: the one that people mean by SMAX, and one that a shell leaves alone."""
+"""Alternative names of environments: the usual SMAX, and one without a shell's special character."""
 
 
 def make(task: str, *, shaping: float = 0.0, **options: Any) -> Environment:
     """An environment of JaxMARL: ``jaxmarl/ENV`` or ``jaxmarl/ENV/MAP``, with JaxMARL's names.
 
     For example ``jaxmarl/smax/2s3z`` (``HeuristicEnemySMAX``), ``jaxmarl/hanabi``, ``jaxmarl/overcooked/cramped_room``,
-    ``jaxmarl/ant_4x2``, ``jaxmarl/MPE_simple_spread_v3``. Agents stand in the order of ``env.agents``; narrower
-    observations and actions are padded. Every key goes to JaxMARL's functions as it is.
+    ``jaxmarl/ant_4x2``, ``jaxmarl/MPE_simple_spread_v3``. Agents have the order of ``env.agents``; narrower
+    observations and actions are padded. PRNG keys are passed to JaxMARL's functions unchanged.
 
-    What JaxMARL merges into ``done`` is told apart. Victory, defeat and a fall are terminations; the end of time is a
-    time limit: 101 steps in SMAX and 26 in MPE (JaxMARL compares before it counts), 400 in Overcooked, 1000 in MABrax,
-    none in Hanabi. In SMAX a dead ally's observation is zero, it may only stop, and the team's reward goes on. Its
-    metrics are ``won`` (all enemies are dead and an ally is not: when JaxMARL pays ``won_battle_bonus``),
-    ``dead_allies`` and ``dead_enemies``; where both armies are played, ``allies_won`` and ``enemies_won``.
+    JaxMARL's ``done`` is separated into terminations (victory, defeat, a fall) and time limits: 101 steps in SMAX and
+    26 in MPE (JaxMARL compares before it counts), 400 in Overcooked, 1000 in MABrax, none in Hanabi. In SMAX a dead
+    ally's observation is zero, its only legal action is stop, and the team's reward goes on. Its metrics are ``won``
+    (all enemies are dead and an ally is not: when JaxMARL pays ``won_battle_bonus``), ``dead_allies`` and
+    ``dead_enemies``; if both armies are played, ``allies_won`` and ``enemies_won``.
 
     The state is ``world_state`` in SMAX and the whole observation of Brax in MABrax, else the concatenation of all
     observations.
@@ -46,8 +46,8 @@ def make(task: str, *, shaping: float = 0.0, **options: Any) -> Environment:
             MPE and Overcooked, ``episode_length`` in MABrax.
 
     Raises:
-        InputError: there is no such environment or map, an option does not fit, JaxMARL (or Brax) is not installed, or
-            the agents mix discrete and continuous actions.
+        InputError: the environment or map is unknown, an option is invalid, JaxMARL (or Brax) is not installed, or the
+            agents mix discrete and continuous actions.
     """
     identity, _, chosen = task.partition("/")
     identity = ALIASES.get(identity, identity)
@@ -76,9 +76,9 @@ def environment(name: str, env: Any, family: Family, shaping: float = 0.0) -> En
     """A JaxMARL environment as Shoal's.
 
     Args:
-        name: what it is called.
-        env: the environment.
-        family: what must be known of it beyond JaxMARL's interface.
+        name: name of the environment.
+        env: JaxMARL's environment.
+        family: its properties beyond JaxMARL's interface.
         shaping: weight of the shaped rewards in ``info["shaped_reward"]``.
     """
     spec = _describe(name, env, family, shaping)
@@ -188,9 +188,9 @@ def _stacked(rows: list[Array], width: int) -> Array:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Neither what JaxMARL prints when it is imported nor its warnings that environments are old.
+    """Suppress JaxMARL's output on import and its warnings about old environments.
 
-    Importing it replaces ``sys.stdout`` and ``sys.stderr`` by those of the process, so these are held as well.
+    The import resets ``sys.stdout`` and ``sys.stderr`` to the process's streams, so these are redirected as well.
     """
     out, err = sys.__stdout__, sys.__stderr__
     noise = io.StringIO()

@@ -1,4 +1,4 @@
-"""What must be known of JaxMARL's environments beyond their common interface."""
+"""Properties of JaxMARL's environments beyond their common interface."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -13,29 +13,29 @@ from shoal.types import Scene
 
 
 class Family(NamedTuple):
-    """One kind of environment."""
+    """Properties of one kind of environment."""
 
     horizon: Callable[[Any], int]
-    """env -> the step at which an episode is cut off at the latest."""
+    """env -> largest number of steps of an episode."""
     terminated: Callable[[Any, Any, Bool[Array, ""]], Bool[Array, ""]]
-    """(env, state, done) -> whether the episode truly ended, rather than was cut off."""
+    """(env, state, done) -> whether the episode terminated, rather than was truncated."""
     shared_reward: bool = False
     world: Callable[[Mapping[str, Array], Any], Array] | None = None
-    """(observations, state) -> the global state; None: all observations, one after another."""
+    """(observations, state) -> the global state; None: the concatenation of all observations."""
     legal: Callable[[Any, Any], Mapping[str, Array]] | None = None
-    """(env, state) -> each agent's legal actions; None: all."""
+    """(env, state) -> each agent's legal actions; None: all are legal."""
     mortal: bool = False
-    """``done`` of an agent says that it died, while the team's reward goes on."""
+    """``done`` of an agent means that it died, while the team's reward goes on."""
     novel: Callable[[Any], tuple[int, ...]] | None = None
-    """env -> the features of an observation that ``world`` does not hold; None: it holds all of them."""
+    """env -> ``EnvSpec.novel``; None: the state contains all features."""
     kinds: Callable[[Any], Sequence[Any]] | None = None
-    """env -> a kind of each agent; agents of different kinds have different roles. None: names and spaces tell."""
+    """env -> kind of each agent; different kinds have different roles. None: roles depend on names and spaces only."""
     shaped: bool = False
     """``info`` holds shaped rewards."""
     draw: Callable[[Any, Any], Scene] | None = None
     """(env, state) -> a picture."""
     metrics: Mapping[str, Callable[[Any, Any], Array]] = MappingProxyType({})
-    """The episodes' metrics by name: (env, state) -> the value, should the episode end there."""
+    """Metrics of episodes by name: (env, state) -> the value if the episode ends there."""
 
 
 def _never(env: Any, state: Any, done: Bool[Array, ""]) -> Bool[Array, ""]:
@@ -47,13 +47,13 @@ def _always(env: Any, state: Any, done: Bool[Array, ""]) -> Bool[Array, ""]:
 
 
 def _decided(env: Any, state: Any, done: Bool[Array, ""]) -> Bool[Array, ""]:
-    """In SMAX: one of the armies is gone."""
+    """In SMAX: all units of an army are dead."""
     alive = _battle(state).unit_alive
     return ~(alive[: env.num_allies].any() & alive[env.num_allies :].any())
 
 
 def _dead(env: Any, state: Any) -> tuple[Array, Array]:
-    """In SMAX: how many allies and how many enemies are dead."""
+    """In SMAX: numbers of dead allies and of dead enemies."""
     dead = ~_battle(state).unit_alive
     return dead[: env.num_allies].sum(), dead[env.num_allies :].sum()
 
@@ -71,20 +71,20 @@ def _lost(env: Any, state: Any) -> Array:
 
 
 def _fallen(env: Any, state: Any, done: Bool[Array, ""]) -> Bool[Array, ""]:
-    """In MABrax: done, and not by the wrapper that counts steps."""
+    """In MABrax: done, and not by the time limit."""
     return done & (state.info["truncation"] == 0)
 
 
 def _battle(state: Any) -> Any:
-    """SMAX's own state: those with an enemy of their own wrap it."""
+    """SMAX's own state, which environments with a built-in enemy wrap."""
     return getattr(state, "state", state)
 
 
 def _relative(env: Any) -> tuple[int, ...]:
-    """In SMAX: all that is seen of others but health, cooldown and type, which the state holds of every unit.
+    """In SMAX: the features of other units except health, cooldown and type, which the state contains.
 
-    With ``observation_type`` ``conic`` the units seen stand at places that depend on where they are, so that the state
-    holds an agent's own features alone.
+    With ``observation_type`` ``conic`` the position of a unit in the observation varies, so that the state contains
+    only an agent's own features.
     """
     own, others = len(env.own_features), env.unit_features
     if env.observation_type != "unit_list":
@@ -94,16 +94,16 @@ def _relative(env: Any) -> tuple[int, ...]:
 
 
 def _unit_types(env: Any) -> list[int]:
-    """In SMAX: each agent's type of unit; all alike where types are drawn for every episode."""
+    """In SMAX: each agent's unit type; 0 for all if types are drawn for every episode."""
     fixed = env.scenario is not None and not env.smacv2_unit_type_generation
     return np.asarray(env.scenario)[: len(env.agents)].tolist() if fixed else [0] * len(env.agents)
 
 
 def _hanabi_turns(env: Any) -> int:
-    """No game of Hanabi lasts longer.
+    """Upper bound on the moves of a game of Hanabi.
 
-    Plays and discards end with the deck and a last round. Hints cost tokens, of which there are those at the start, one
-    for each discard, and one for each finished colour.
+    Plays and discards are limited by the deck and a last round. Hints cost tokens: those at the start, one for each
+    discard, and one for each completed colour.
     """
     cards = env.deck_size - env.num_agents * env.hand_size + env.num_agents + 1
     return int(2 * cards + env.max_info_tokens + env.num_colors)
@@ -151,7 +151,7 @@ _BODY = Family(
     terminated=_fallen,
     shared_reward=True,
     world=lambda seen, state: state.obs,
-    kinds=lambda env: range(len(env.agents)),  # as in MA-MuJoCo: no two joints pull the same way
+    kinds=lambda env: range(len(env.agents)),  # as in MA-MuJoCo, no two agents are interchangeable
 )
 _CARDS = Family(
     horizon=_hanabi_turns,
@@ -163,7 +163,7 @@ _CARDS = Family(
 FAMILIES: dict[str, Family] = {
     "HeuristicEnemySMAX": _BATTLE,
     "LearnedPolicyEnemySMAX": _BATTLE,
-    "SMAX": _BATTLE._replace(  # both armies are played, and each is one role
+    "SMAX": _BATTLE._replace(  # agents play both armies; each army is one role
         shared_reward=False,
         kinds=None,
         metrics={"allies_won": _won, "enemies_won": _lost} | {k: v for k, v in _BATTLE.metrics.items() if k != "won"},
@@ -191,7 +191,7 @@ FAMILIES: dict[str, Family] = {
         )
     },
 }
-"""What Shoal knows how to tell ends from time limits in."""
+"""The supported environments."""
 
 
 def arguments_of(identity: str, chosen: str) -> dict[str, Any]:

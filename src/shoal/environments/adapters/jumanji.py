@@ -1,4 +1,4 @@
-"""Environments of Jumanji as device environments: one padded team, true ends told from time limits."""
+"""Jumanji's environments as device environments, with terminations separated from time limits."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,15 +13,15 @@ from shoal.types import Environment, EnvSpec, Step
 def environment(spec: EnvSpec, env: Any, metrics: Callable[[Any], Float[Array, " M"]] | None = None) -> Environment:
     """A Jumanji environment whose observation holds ``agents_view`` [N O] and ``action_mask`` [N A].
 
-    The state is the concatenation of all observations. A reward per agent is summed over the team where
-    ``spec.shared_reward``; a reward of the whole team goes to each agent. Keys are used by ``reset`` alone: Jumanji's
-    states carry their own.
+    The state is the concatenation of all observations. Rewards per agent are summed over the team if
+    ``spec.shared_reward``; a team reward is given to each agent. Only ``reset`` uses its key: Jumanji's states carry
+    their own.
 
     Args:
-        spec: its description.
-        env: the environment, with a time limit beyond ``spec.horizon``, so that whatever ends an episode by itself is a
-            termination. Jumanji's RobotWarehouse gives discount 0 at its time limit, too.
-        metrics: state -> the values of ``spec.metrics``; None where it names none.
+        spec: its spec.
+        env: the environment, with a time limit beyond ``spec.horizon``, so that every end by itself is a termination
+            (Jumanji's RobotWarehouse gives discount 0 at its time limit as well).
+        metrics: state -> the values of ``spec.metrics``; None if there are none.
     """
     n = spec.num_agents
 

@@ -1,7 +1,7 @@
 """``lbf/…``: level-based foraging, on the device through Jumanji or on the host through lbforaging.
 
 The game of Albrecht and Ramamoorthy 2013, in the tasks of Papoudakis et al. 2021, "Benchmarking Multi-Agent Deep
-Reinforcement Learning Algorithms in Cooperative Tasks". This module knows no JAX until it is asked for the device.
+Reinforcement Learning Algorithms in Cooperative Tasks". JAX is imported only for the device.
 """
 
 import functools
@@ -25,11 +25,11 @@ _NAME = re.compile(r"(?:Foraging-)?((?:(\d+)s-)?(\d+)x(\d+)-(\d+)p-(\d+)f(-coop)
 
 
 class Task(NamedTuple):
-    """What the name of a task says."""
+    """A parsed task name."""
 
     name: str
     sight: int
-    """Cells seen in each direction; the whole field where the name has no ``Ns-``."""
+    """Cells observed in each direction; the whole field if the name has no ``Ns-``."""
     side: int
     players: int
     foods: int
@@ -43,20 +43,20 @@ def make(
     horizon: int | None = None,
     reward: Literal["team", "individual"] = "team",
 ) -> "Environment | HostEnvironment":
-    """Level-based foraging: agents gather food that only enough of them together can lift.
+    """Level-based foraging: agents gather food that requires the sum of several agents' levels.
 
-    Tasks are named as elsewhere: ``lbf/2s-8x8-2p-2f-coop`` is a field of 8 x 8 cells, 2 players who see 2 cells far, 2
-    foods, each of which takes all players or the strongest three together (``coop``); a name without ``2s-`` lets
-    everyone see the whole field.
+    Tasks have their usual names: ``lbf/2s-8x8-2p-2f-coop`` is a field of 8 x 8 cells with 2 players who see 2 cells
+    far, and 2 foods that each require all players or the strongest three together (``coop``); without ``2s-`` players
+    see the whole field.
 
-    Actions are none, north, south, west, east and load; walking into a wall or a food is illegal, and so is loading
-    where no food is near. An observation holds row and column within the cells in sight, and level, of every food, of
-    oneself and of the others, (-1, -1, 0) for what is out of sight. The state is the concatenation of all observations.
-    An episode ends when all food is gone.
+    Actions are none, north, south, west, east and load; moving into a wall or a food is illegal, and so is loading
+    without food nearby. An observation holds row and column within the cells in sight, and level, of every food, of
+    the agent and of the others, (-1, -1, 0) if out of sight. The state is the concatenation of all observations. An
+    episode terminates when all food is gone.
 
-    Rewards are scaled so that all the food of an episode is worth 1 to the whole team: a score is the share of the food
-    that was gathered, by its level, with either ``reward``. The metrics of an episode are ``won``, 1 where all food was
-    gathered, and ``eaten``, the share of the foods by their number (Jumanji's ``percent_eaten`` / 100).
+    Rewards are scaled so that all food of an episode is worth 1 to the team: a score is the fraction of the food that
+    was gathered, weighted by level, with either ``reward``. The metrics of an episode are ``won``, 1 if all food was
+    gathered, and ``eaten``, the fraction of the number of foods (Jumanji's ``percent_eaten`` / 100).
 
     The backends are two implementations of the same rules that differ in details. Jumanji's keeps a place for each food
     in the observation, lbforaging's lists the foods in sight first; near a wall lbforaging's players see others further
@@ -67,10 +67,10 @@ def make(
         backend: ``device`` plays Jumanji's implementation inside the compiled program, ``host`` lbforaging's in worker
             processes.
         horizon: steps after which an episode is cut off; None: the library's own, 100 (Jumanji) or 50 (lbforaging).
-        reward: ``team`` gives everyone the sum of what all agents earn, ``individual`` each agent its own share.
+        reward: ``team`` gives all agents the sum of their rewards, ``individual`` each agent its own.
 
     Raises:
-        InputError: the name or an option is wrong, or the library is not installed.
+        InputError: the name or an option is invalid, or the library is not installed.
     """
     parsed = parse(task)
     on_host = check_choice("backend", backend, ("device", "host")) == "host"
@@ -85,10 +85,10 @@ def make(
 
 
 def parse(task: str) -> Task:
-    """What the name of a task says.
+    """Parse the name of a task.
 
     Raises:
-        InputError: it is no such name, or nobody could play it.
+        InputError: it is malformed, or the task cannot be played.
     """
     match = _NAME.fullmatch(task)
     if match is None or match[3] != match[4]:
@@ -153,12 +153,12 @@ def _device(spec: EnvSpec, task: Task) -> "Environment":
 class Foraging:
     """lbforaging's game on the host.
 
-    Its time limit comes as ``terminated`` there, and is told from a true end by the food that is left. Where its
-    players start depends on where they last stood; here on the seed alone.
+    lbforaging reports its time limit as ``terminated``; it is distinguished by the remaining food. Its players' initial
+    positions depend on their previous ones; here they depend on the seed only.
     """
 
     def __init__(self, task: str, horizon: int, shared: bool, render: bool = False) -> None:
-        """``render`` changes nothing: lbforaging draws on a screen only."""
+        """``render`` is ignored: lbforaging can only draw on a screen."""
         parsed = parse(task)
         try:
             from lbforaging.foraging import ForagingEnv
@@ -182,7 +182,7 @@ class Foraging:
     def reset(self, seed: int, out: HostTimestep) -> None:
         """Start an episode."""
         for player in self._env.players:
-            player.position = None  # otherwise their old places would be taken while the first ones are placed
+            player.position = None  # otherwise their old positions would count as occupied
         observations, _ = self._env.reset(seed=seed)
         self._foods = np.count_nonzero(self._env.field)
         self._write_observations(observations, out)
@@ -207,7 +207,7 @@ class Foraging:
                 legal[action.value] = True
 
     def render(self) -> None:
-        """No picture."""
+        """Return None: there is no picture."""
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there are no resources."""

@@ -1,9 +1,8 @@
-"""MA-MuJoCo: one robot whose joints are shared out among agents, from gymnasium-robotics' ``mamujoco_v1``.
+"""MA-MuJoCo: one robot whose joints are divided among agents, from gymnasium-robotics' ``mamujoco_v1``.
 
-Each agent drives some joints and observes those and their neighbours, and what is global (the torso's place and speed).
-Agents differ in which joints they have, and their observations stand in the world's frame and not in their own, so that
-no two are interchangeable: even the four legs of the ant, whose spaces agree, pull in different directions. Each agent
-therefore has a role of its own; one policy may still be shared by all, over padded rows.
+Each agent controls some joints and observes these, their neighbours and global features (position and velocity of the
+torso). Observations are in the world's frame, so that no two agents are interchangeable, even the legs of the ant,
+whose spaces are equal. Each agent therefore has its own role; all agents may still share one policy, over padded rows.
 
 Source: Peng et al. 2021, "FACMAC", and the package's own documentation of ``agent_obsk``. Its dynamics are those of
 Gymnasium's v5 robots: returns differ from those of the papers, which used an older wrapper on MuJoCo 2.1.
@@ -34,17 +33,17 @@ def make(task: str, *, agent_obsk: int | None = 1) -> HostEnvironment:
     """``mamujoco/ROBOT-NxM``: N agents of M joints each, for example ``mamujoco/Ant-4x2``.
 
     Robots: Ant, HalfCheetah, Hopper, Humanoid, HumanoidStandup, Pusher, Reacher, Swimmer, Walker (or Walker2d),
-    ManySegmentAnt, ManySegmentSwimmer. A sharing that gymnasium-robotics has a name for is its own (also ``2x4d``,
+    ManySegmentAnt, ManySegmentSwimmer. A partition that gymnasium-robotics names is the package's own (also ``2x4d``,
     ``9|8``, ``3p``); any other NxM that uses every joint once gives each agent the next M joints in the order of the
     robot's actuators. ``Swimmer-NxM`` of more than two joints is the ManySegmentSwimmer.
 
     Args:
-        agent_obsk: how far along the body an agent sees: 0 its own joints, 1 also the positions of those next to them
-            (the package's default), and so on. HARL's curves were made with 0, those of the HAPPO paper with 2. None
-            makes one agent of the whole robot.
+        agent_obsk: how far along the body an agent observes: 0 its own joints, 1 also the positions of those next to
+            them (the package's default), and so on. HARL's curves use 0, those of the HAPPO paper 2. None makes the
+            whole robot one agent.
 
     Raises:
-        InputError: there is no such robot or sharing, ``agent_obsk`` is negative, or the package is missing.
+        InputError: the robot or partition is unknown, ``agent_obsk`` is negative, or the package is missing.
     """
     robot, parts = parsed(task)
     if agent_obsk is not None and agent_obsk < 0:
@@ -76,7 +75,7 @@ def original(robot: str, parts: str, agent_obsk: int | None, render: bool = Fals
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the packages say of tasks that are not the user's, on import and when a robot is built."""
+    """Suppress the packages' messages about other tasks, on import and when a robot is built."""
     try:
         mujoco: Any = importlib.import_module("mujoco")
         with contextlib.redirect_stderr(io.StringIO()):
@@ -92,8 +91,8 @@ def _quiet() -> Iterator[None]:
 
 
 def _segmented(robot: str, segments: int, options: dict[str, Any]) -> Any:
-    """A robot of many segments. The package writes its model to, and removes it from, one place in its own folder:
-    worker processes that start together would take it from each other."""
+    """A robot of many segments. The package writes and removes its model file in its own folder, where concurrent
+    worker processes would conflict; here each uses a temporary folder."""
     import gymnasium
     from gymnasium_robotics.envs.multiagent_mujoco import many_segment_ant, many_segment_swimmer
 
@@ -105,12 +104,12 @@ def _segmented(robot: str, segments: int, options: dict[str, Any]) -> Any:
 
 
 class _Robot:
-    """The package lists every joint's numbers in Python at each step; nearly all its robots' observations are entries
-    of the global state, so they are found once and gathered thereafter."""
+    """A robot as a game. Instead of the package's slow Python code, observations are gathered from the global state,
+    of which nearly all robots' observations are entries."""
 
     def __init__(self, task: str, robot: str, parts: str, agent_obsk: int | None, render: bool = False):
         self._package = package = original(robot, parts, agent_obsk, render)
-        # Its time limit is counted here; the wrappers would only cost time.
+        # Steps are counted here; the package's wrappers are slow.
         self._limit: int = package.single_agent_env.get_wrapper_attr("_max_episode_steps")
         self._body = package.single_agent_env.unwrapped
         agents = tuple(package.possible_agents)
@@ -128,9 +127,9 @@ class _Robot:
             shared_reward=True,
             score="mean",
         )
-        # The package hands a whole robot's action on as it is, and collects the parts' in double precision.
+        # The package passes a whole robot's action on unchanged, and collects the parts' in double precision.
         self._torque = np.zeros(bounds.shape, np.float32 if agent_obsk is None else np.float64)
-        # Where joint after joint stands in the team's flattened action, and in the robot's.
+        # Indices of all joints in the team's flattened action, and in the robot's.
         self._from = np.concatenate([row * max(widths) + np.arange(width) for row, width in enumerate(widths)])
         self._to = np.array([joint.act_ids for part in package.agent_action_partitions for joint in part])
         self._entries = np.zeros(self.spec.state_dim + 1, np.float32)
@@ -140,9 +139,9 @@ class _Robot:
         self._clock = 0
 
     def _gathered(self) -> np.ndarray | None:
-        """[N, O], where in the state (a zero appended) each number observed stands; None where it does not.
+        """[N, O], index in the state (with a zero appended) of each observed number; None if they are not entries.
 
-        The state of some robots holds clipped speeds of which agents see the true ones: then ``_speeds`` says where.
+        The state of some robots holds clipped velocities, which agents observe unclipped: ``_speeds`` is their slice.
         """
         where, layout = self._package.observation_factorization, getattr(self._body, "observation_structure", None)
         if where is None:
@@ -156,7 +155,7 @@ class _Robot:
         return None
 
     def _unclipped(self) -> tuple[int, ...] | None:
-        """The features observed that the state holds only clipped; None where observations are no entries of it."""
+        """The observed features that the state holds only clipped; None if observations are not entries of it."""
         if self._where is None:
             return None
         clipped = np.zeros(self.spec.state_dim + 1, bool)
@@ -165,7 +164,7 @@ class _Robot:
         return tuple(np.flatnonzero(clipped[self._where].any(0)).tolist())
 
     def _agrees(self, where: dict[str, np.ndarray]) -> bool:
-        """Whether what is gathered is what the package lists, of numbers that nothing clips and of large ones."""
+        """Whether gathered observations equal the package's, for small values and for values that are clipped."""
         rng, data = np.random.default_rng(0), self._body.data
         for scale in (0.2, 20.0):
             for values in (data.qpos, data.qvel, data.cinert, data.cvel, data.qfrc_actuator, data.cfrc_ext):

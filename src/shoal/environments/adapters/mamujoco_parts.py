@@ -1,11 +1,11 @@
-"""How a robot's joints are shared out among the agents of MA-MuJoCo."""
+"""Partitions of a robot's joints among the agents of MA-MuJoCo."""
 
 import itertools
 from typing import Any
 
 from shoal.errors import InputError, unknown
 
-# Robot -> its number of joints, and the ways of sharing them out that the package has a name for.
+# Robot -> its number of joints, and the partitions that the package names.
 ROBOTS: dict[str, tuple[int, tuple[str, ...]]] = {
     "Ant": (8, ("2x4", "2x4d", "4x2")),
     "HalfCheetah": (6, ("2x3", "6x1")),
@@ -21,7 +21,7 @@ SEGMENTED = ("ManySegmentAnt", "ManySegmentSwimmer")
 
 
 def parsed(task: str) -> tuple[str, str]:
-    """The package's name of the robot, and how its joints are shared out."""
+    """The package's name of the robot, and the partition of its joints."""
     robot, _, parts = task.partition("-")
     robot = "Walker2d" if robot == "Walker" else robot
     if robot not in ROBOTS and robot not in SEGMENTED:
@@ -41,19 +41,19 @@ def parsed(task: str) -> tuple[str, str]:
 
 
 def size_of(parts: str) -> int:
-    """N·M of ``NxM``; 0 of anything else."""
+    """N·M for ``NxM``; 0 for anything else."""
     agents, _, each = parts.partition("x")
     return int(agents) * int(each) if agents.isdecimal() and each.isdecimal() else 0
 
 
 def factorisation(robot: str, parts: str) -> dict[str, Any]:
-    """The package's own of that name, or N agents that take the next M joints each, in the order of their actuators."""
+    """The package's partition of that name, or N agents with the next M joints each, in the order of the actuators."""
     from gymnasium_robotics.envs.multiagent_mujoco.obsk import get_parts_and_edges
 
     named = ROBOTS[robot][1]
     groups, edges, shared = get_parts_and_edges(robot, parts if parts in named else named[0])
     joints = sorted(itertools.chain(*groups), key=lambda joint: joint.act_ids or 0)
-    if robot == "Pusher":  # Two joints have the label that the package sorts by: agents would see either one first.
+    if robot == "Pusher":  # Two joints have the same label, by which the package sorts: their order would be random.
         for joint in joints:
             joint.label = f"joint{joint.act_ids}"
     if parts not in named:

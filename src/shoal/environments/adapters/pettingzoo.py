@@ -1,4 +1,4 @@
-"""PettingZoo's environments (https://pettingzoo.farama.org), ``pettingzoo:module_name``, and classes like them."""
+"""PettingZoo's environments (https://pettingzoo.farama.org), ``pettingzoo:module_name``, and its interface."""
 
 import functools
 import importlib
@@ -21,8 +21,8 @@ from shoal.extras import install
 from shoal.game import Game, HostEnvironment, HostTimestep
 from shoal.spec import EnvSpec
 
-# Environments whose state() is not asked: MPE's is all observations side by side, each of them computed once more, and
-# Multiwalker's raises once a walker has been removed. The state is put together from what step() returned.
+# Environments whose state() is not used: MPE's recomputes and concatenates all observations, and Multiwalker's raises
+# after a walker has been removed. The state is concatenated from the observations of step().
 _MULTIWALKER = "pettingzoo.sisl.multiwalker.multiwalker"
 # Environments that share rewards by default.
 _SHARING = ("pettingzoo.sisl.multiwalker", "pettingzoo.sisl.pursuit")
@@ -30,26 +30,26 @@ _CONCATENATED = frozenset({"mpe2._mpe_utils.simple_env", _MULTIWALKER})
 
 
 def make(task: str, *, time_limit: int | None = None, metrics: tuple[str, ...] = (), **options: Any) -> HostEnvironment:
-    """A PettingZoo environment: all agents act at once, or, where they take turns, whoever is not on turn has the one
-    legal action 0.
+    """A PettingZoo environment. All agents act at once; in turn-based games, agents not on turn have the single legal
+    action 0.
 
     An agent that ends is dead from then on: its row is zero. One that ends by ``terminations`` has discount 0 there,
-    one by ``truncations`` has 1; the episode ends when no agent is left. A step of a game of turns is one move, which
-    gives every agent what its cumulative reward gained by it. ``action_mask`` in observations or infos gives the legal
-    actions. The state is the environment's ``state()``, or else all observations side by side.
+    one by ``truncations`` has 1; the episode ends when no agent is left. A step of a turn-based game is one move, which
+    gives every agent the increment of its cumulative reward. ``action_mask`` in observations or infos gives the legal
+    actions. The state is the environment's ``state()``, or else the concatenation of all observations.
 
     Args:
         task: the module, for example ``mpe2.simple_spread_v3`` or ``pettingzoo.classic.tictactoe_v3`` (``pettingzoo.``
-            may be left out).
-        time_limit: steps after which an episode is cut off; the environment's own limit where it is smaller or this is
-            absent, and 10,000 where it has none that is known.
+            may be omitted).
+        time_limit: steps after which an episode is truncated, if smaller than the environment's own limit; 10,000 if
+            neither is known.
         metrics: names of numbers in the infos of an episode's last step that are metrics of the episode, each the mean
             over the agents whose info has it.
         options: keyword arguments of the module's ``parallel_env`` or ``env``.
 
     Raises:
-        InputError: there is no such module, it takes no such option, what it needs is not installed, or its spaces
-            cannot be those of one team.
+        InputError: the module or an option is unknown, a dependency is not installed, or its spaces cannot be those of
+            one team.
     """
     maker = functools.partial(_game, task, time_limit, metrics, options)
     game = maker()
@@ -65,7 +65,7 @@ def _game(
     module = _module(task, name)
     factory, given = _factory(module, name), dict(options)
     if module.__name__.startswith(_SHARING):
-        given["shared_reward"] = False  # where they shall be shared, the option of every environment does it
+        given["shared_reward"] = False  # Shoal's own option shares them
     draws = {"render_mode": "rgb_array"} if render and _takes(factory, "render_mode") else {}
     try:
         made = factory(**given, **draws)
@@ -77,7 +77,7 @@ def _game(
 
 
 def _factory(module: Any, name: str) -> Callable[..., Any]:
-    """What builds the environment of a module: its ``parallel_env`` or ``env``, or the one class that it defines.
+    """The factory of a module: its ``parallel_env`` or ``env``, or its only class with PettingZoo's interface.
 
     Raises:
         InputError: there is none, or there are several classes.
@@ -126,7 +126,7 @@ def _module(task: str, name: str) -> Any:
 
 
 def wrap(made: Any, name: str, *, time_limit: int | None = None, metrics: Sequence[str] = ()) -> Game:
-    """An object with PettingZoo's parallel or AEC interface behind Shoal's.
+    """Wrap an object with PettingZoo's parallel or AEC interface.
 
     Raises:
         InputError: it has no ``possible_agents``, or its spaces cannot be those of one team.
@@ -171,13 +171,13 @@ class _ParallelGame:
 
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
         agents, gone = self._agents, self._gone
-        # Python's own numbers are quicker to go through than an array's.
+        # Iterating over Python numbers is faster than over an array.
         rows = action.tolist() if self._team.indices else action
         each = zip(agents, self._team.send, rows, gone.tolist(), strict=True)
         seen, rewards, ended, cut, infos = self._env.step({a: send(x) for a, send, x, absent in each if not absent})
         self._time += 1
-        for what, said in (("rewards", rewards), ("terminations", ended), ("truncations", cut)):
-            by_agent(what, said, self._known)
+        for what, values in (("rewards", rewards), ("terminations", ended), ("truncations", cut)):
+            by_agent(what, values, self._known)
         ended = {agent: flag(x, "the termination of", agent) for agent, x in ended.items()}
         cut = {agent: flag(x, "the truncation of", agent) for agent, x in cut.items()}
         here = self._listed(seen, {agent for agent in agents if ended.get(agent) or cut.get(agent)})
@@ -187,16 +187,16 @@ class _ParallelGame:
                 continue
             if agent in rewards:
                 out.reward[i] = number(rewards[agent], "the reward of", agent)
-            elif any(agent in said for said in (here, seen, ended, cut)):
+            elif any(agent in listed for listed in (here, seen, ended, cut)):
                 raise ValueError(f"rewards lack {agent!r}, which has acted.")
         late = self._time >= self._limit
         if late or not self._all_here or len(here) < len(agents) or any(ended.values()) or any(cut.values()):
-            # An agent that nothing is said of any more at the time limit has been cut off.
+            # An agent that is not listed any more at the time limit has been truncated.
             cuts = np.array([cut.get(a, self._time >= self.spec.horizon and a not in here) for a in agents]) | late
             if self._time >= self._clock:
                 ends, cuts[:] = np.zeros(len(agents), bool), True
             else:
-                # An agent that is no longer listed has ended, whether or not the environment said so.
+                # An agent that is no longer listed has ended, even if the environment does not report it.
                 ends = np.array(
                     [ended.get(a, False) or not (a in here or c) for a, c in zip(agents, cuts, strict=True)]
                 )
@@ -205,10 +205,10 @@ class _ParallelGame:
             self._all_here = not gone.any()
 
     def _listed(self, seen: Any, over: Collection[Any] = ()) -> list[Any]:
-        """The environment's ``agents``, after a look at whether each that is not ``over`` has an observation.
+        """The environment's ``agents``, each of which must have an observation unless it is in ``over``.
 
         Raises:
-            ValueError: one has none, or is not one of ``possible_agents``.
+            ValueError: an agent has no observation, or is not one of ``possible_agents``.
         """
         here = self._env.agents
         by_agent("observations", seen, self._known)

@@ -1,7 +1,7 @@
 """``rware/…``: the multi-robot warehouse, on the device through Jumanji or on the host through rware.
 
 The tasks of Papoudakis et al. 2021, "Benchmarking Multi-Agent Deep Reinforcement Learning Algorithms in Cooperative
-Tasks". This module knows no JAX until it is asked for the device.
+Tasks". JAX is imported only for the device.
 """
 
 import functools
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 SIZES = {"tiny": (1, 3), "small": (2, 3), "medium": (2, 5), "large": (3, 5)}
 """Rows and columns of blocks of shelves."""
 HEIGHT = 8
-"""Shelves from the top to the bottom of a block."""
+"""Height of a block in shelves."""
 REQUESTS = {"-easy": 2.0, "": 1.0, "-hard": 0.5}
 """Shelves requested at any time, per robot."""
 _NAME = re.compile(r"(?:rware-)?((tiny|small|medium|large)-(\d+)ag(-easy|-hard|))(?:-v\d+)?")
 
 
 class Task(NamedTuple):
-    """What the name of a task says."""
+    """A parsed task name."""
 
     name: str
     rows: int
@@ -47,28 +47,27 @@ def make(
 ) -> "Environment | HostEnvironment":
     """A warehouse: robots carry requested shelves to the goals and empty ones back.
 
-    Tasks are named as elsewhere: size (``tiny``, ``small``, ``medium``, ``large``), robots, and how many shelves are
+    Tasks have their usual names: size (``tiny``, ``small``, ``medium``, ``large``), robots, and how many shelves are
     requested at any time, as many as robots, twice (``-easy``) or half as many (``-hard``): ``rware/tiny-2ag``,
     ``rware/small-4ag-hard``. Each delivery earns 1, so a score is the number of deliveries in an episode.
 
-    Actions are none, forward, left, right and load or unload. An observation holds the robot's own place, load and
+    Actions are none, forward, left, right and load or unload. An observation holds the robot's own position, load and
     direction, and robots and shelves in the 3 x 3 cells around it. The state is the concatenation of all observations.
 
     The backends are two implementations of nearly the same rules. In rware robots block each other's way, every action
-    is legal, and only the time limit ends an episode. In Jumanji an episode ends, by true termination, when two robots
-    collide (also when one enters a cell that another leaves in the same step but later in the order of robots); a
-    loaded robot may not walk into a shelf; and there is only a reward of the whole team.
+    is legal, and only the time limit ends an episode. In Jumanji an episode terminates when two robots collide (also
+    when one enters a cell that another leaves in the same step but later in the order of robots); a loaded robot may
+    not move into a shelf; and there is only a team reward.
 
     Args:
         task: the name without ``rware/``; ``rware-…-v2`` is understood as well.
         backend: ``device`` plays Jumanji's implementation inside the compiled program, ``host`` rware's in worker
             processes.
         horizon: steps after which an episode is cut off.
-        reward: ``team`` gives everyone the sum of what all robots earn, ``individual`` each robot its own deliveries
-            (on the host).
+        reward: ``team`` gives all robots the sum of their rewards, ``individual`` each robot its own (host only).
 
     Raises:
-        InputError: the name or an option is wrong, or the library is not installed.
+        InputError: the name or an option is invalid, or the library is not installed.
     """
     parsed = parse(task)
     on_host = check_choice("backend", backend, ("device", "host")) == "host"
@@ -84,10 +83,10 @@ def make(
 
 
 def parse(task: str) -> Task:
-    """What the name of a task says.
+    """Parse the name of a task.
 
     Raises:
-        InputError: it is no such name, or nobody could play it.
+        InputError: it is malformed, or the task cannot be played.
     """
     match = _NAME.fullmatch(task)
     if match is None:
@@ -143,10 +142,10 @@ def _device(task: Task, horizon: int) -> "Environment":
 
 
 class Warehouse:
-    """rware's game on the host; its time limit, the only end there is, comes as ``terminated`` there."""
+    """rware's game on the host. Its only end is the time limit, which it reports as ``terminated``."""
 
     def __init__(self, task: str, horizon: int, shared: bool, render: bool = False) -> None:
-        """``render`` changes nothing: rware draws on a screen only."""
+        """``render`` is ignored: rware can only draw on a screen."""
         parsed = parse(task)
         try:
             from rware.warehouse import RewardType
@@ -184,7 +183,7 @@ class Warehouse:
         out.state[...] = out.obs.reshape(-1)
 
     def render(self) -> None:
-        """No picture."""
+        """Return None: there is no picture."""
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there are no resources."""

@@ -1,4 +1,4 @@
-"""``smac/…``: battles of small armies, in any package with the interface of SMAC. Knows no JAX.
+"""``smac/…``: battles of small armies, in any package with SMAC's interface. Does not import JAX.
 
 Samvelyan et al. 2019, "The StarCraft Multi-Agent Challenge"; Ellis et al. 2023, "SMACv2"; Michalski et al. 2023,
 "SMAClite: A Lightweight Environment for Multi-Agent Reinforcement Learning", which needs no StarCraft II.
@@ -27,27 +27,27 @@ def make(
 ) -> HostEnvironment:
     """A battle of the team's units against the computer's.
 
-    Tasks are SMAC's maps, ``smac/2s3z`` or ``smac/corridor``, of which SMAClite has twelve, and SMACv2's armies drawn
-    at random for every episode: ``smac/terran_5_vs_5``, ``smac/protoss_10_vs_11``, ``smac/zerg_20_vs_23`` and so on.
+    Tasks are SMAC's maps, for example ``smac/2s3z`` or ``smac/corridor`` (SMAClite has twelve of them), and SMACv2's
+    armies drawn at random for every episode, for example ``smac/terran_5_vs_5`` or ``smac/protoss_10_vs_11``.
 
-    Actions are no-op (legal for the dead alone), stop, four moves, and attacking or healing each unit. Everybody
-    receives the team's reward, of which an episode won without loss of time holds about 20. Victory and defeat are true
-    terminations, the time limit is not. The state is the package's own. Who is dead sees zeros and has the no-op as the
-    only legal action, while the team's reward goes on. The metrics of an episode are ``won`` (the package's
-    ``battle_won``), ``dead_allies`` and ``dead_enemies``; where StarCraft II crashed they are not known.
+    Actions are no-op (legal for dead agents only), stop, four moves, and attacking or healing each unit. All agents
+    receive the team's reward, whose sum in a quickly won episode is about 20. Victory and defeat are terminations, the
+    time limit is not. The state is the package's. Dead agents observe zeros and have the no-op as their only legal
+    action, while the team's reward goes on. The metrics of an episode are ``won`` (the package's ``battle_won``),
+    ``dead_allies`` and ``dead_enemies``; they are unknown if StarCraft II crashed.
 
-    SMAClite draws an episode from its seed alone. StarCraft II takes a seed only when it starts, with the first
-    episode; SMACv2 draws its armies without one.
+    In SMAClite an episode depends only on its seed. StarCraft II takes a seed only at its start, for the first episode;
+    SMACv2 draws its armies without a seed.
 
     Args:
         task: the name without ``smac/``.
-        package: whose battle it is: SMAC's, SMACv2's or SMAClite's; None: the first of them that is installed (of
-            SMACv2 alone where armies are drawn). Their scores cannot be compared, so name it in a published run.
-        time_limit: steps after which an episode is cut off; None: SMAC's limit of that map, also with SMAClite, which
+        package: ``smac``, ``smacv2`` or ``smaclite``; None: the first of them that is installed (for random armies
+            SMACv2). Their scores are not comparable, so name the package in published results.
+        time_limit: steps after which an episode is truncated; None: SMAC's limit of the map, also with SMAClite, which
             has none of its own.
 
     Raises:
-        InputError: there is no such map or package, an option is wrong, or the package (or StarCraft II) is missing.
+        InputError: the map or package is unknown, an option is invalid, or the package (or StarCraft II) is missing.
     """
     if time_limit is not None:
         check_steps("time_limit", time_limit)
@@ -58,7 +58,7 @@ def make(
 
 
 def _build(task: str, package: str, time_limit: int | None, render: bool = False) -> "Battle":
-    """``render`` changes nothing: pictures are made when they are asked for."""
+    """``render`` is ignored: pictures are drawn on demand."""
     return Battle(smac_packages.BUILDERS[package](task, time_limit), f"smac/{task}", time_limit)
 
 
@@ -69,27 +69,27 @@ def understands(made: Any) -> bool:
 
 
 def wrap(made: Any, name: str, metrics: Sequence[str] = ()) -> "Battle":
-    """An object with SMAC's interface, as a game; ``metrics`` are numbers of its ``info`` that it reports as well.
+    """Wrap an object with SMAC's interface; ``metrics`` are keys of its ``info`` that are reported as well.
 
     Raises:
-        InputError: its time limit is not known, or it lacks a part of the interface.
+        InputError: its time limit is unknown, or a part of the interface is missing.
     """
     return Battle(made, name, metrics=metrics)
 
 
 class Battle:
-    """An object with SMAC's interface, as a game.
+    """An object with SMAC's interface as a game.
 
-    ``step`` may give SMAC's (reward, terminated, info) or Gymnasium's five values. An agent is dead where the no-op,
-    action 0, is its only legal action. At a time limit SMAC says ``terminated``, and names the limit in ``info`` only
-    if it was told to; it is known by SMAC's counter of time-outs. Its counter of restarts tells an episode that was
-    lost because StarCraft II crashed, which is cut off as well. Of an object that has neither, an end at the limit is
-    the battle's own if all allies are dead or ``info`` says that the battle was won.
+    ``step`` may return SMAC's (reward, terminated, info) or Gymnasium's five values. An agent is dead if the no-op,
+    action 0, is its only legal action. SMAC reports time limits as ``terminated``, and in ``info`` only optionally;
+    they are detected by its counter of time-outs. Its counter of restarts identifies episodes lost by a crash of
+    StarCraft II, which are truncated as well. For an object with neither, an end at the limit is a termination if all
+    allies are dead or ``info`` reports a victory.
     """
 
     def __init__(self, made: Any, name: str, time_limit: int | None = None, metrics: Sequence[str] = ()) -> None:
-        """``time_limit``: steps; None: the object's own ``episode_limit``, or SMAC's limit of its map. ``metrics``:
-        numbers of its ``info`` beside those of every battle."""
+        """``time_limit``: steps; None: the object's ``episode_limit``, or SMAC's limit of its map. ``metrics``: keys of
+        its ``info`` beside the metrics of every battle."""
         self._env = made
         self._core = core = getattr(made, "unwrapped", made)
         try:
@@ -113,7 +113,7 @@ class Battle:
             shared_reward=True,
             score="mean",
             metrics=tuple(dict.fromkeys((*smac_results.names(core), *metrics))),
-            novel=smac_layout.novel(core, width) if made is core else None,  # a wrapper may change what is seen
+            novel=smac_layout.novel(core, width) if made is core else None,  # a wrapper may change observations
         )
         self._seeded_reset = "seed" in inspect.signature(made.reset).parameters
         self._seed = getattr(core, "seed", None)
@@ -138,7 +138,7 @@ class Battle:
 
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
         """Play int32 [N]."""
-        result = self._env.step(action.tolist())  # SMAClite takes nothing but Python's own integers
+        result = self._env.step(action.tolist())  # SMAClite accepts only Python integers
         self._steps += 1
         if len(result) == 3:
             reward, over, info = result
@@ -166,7 +166,7 @@ class Battle:
         out.obs[~out.alive] = 0.0
 
     def _was_cut(self, info: dict[str, Any], alive: np.ndarray) -> bool:
-        """Whether the end that was reported is none of the battle's own."""
+        """Whether the reported end is a truncation."""
         if "episode_limit" in info:
             return bool(info["episode_limit"])
         if self._cuts is not None:
@@ -174,29 +174,29 @@ class Battle:
         return self._steps >= self.spec.horizon and not info.get("battle_won", False) and bool(alive.any())
 
     def _interruptions(self) -> int | None:
-        """Time-outs and crashes so far; None where nobody counts them."""
+        """Number of time-outs and crashes so far; None if the object does not count them."""
         timeouts = getattr(self._core, "timeouts", None)
         return None if timeouts is None else timeouts + getattr(self._core, "force_restarts", 0)
 
     def render(self) -> np.ndarray | None:
-        """A picture, where the object draws without a window."""
+        """A picture; None if the object cannot draw without a window."""
         picture = None if self._drawn_as is None else self._core.render(**self._drawn_as)
         return picture if isinstance(picture, np.ndarray) else None
 
     def close(self) -> None:
-        """End the program that plays."""
+        """Stop the game's process."""
         self._env.close()
 
 
 def _attributes(core: Any) -> dict[str, Any]:
-    """What SMAC's ``get_env_info`` would tell of an object, such as SMAClite's, that has the facts as attributes."""
+    """The values of SMAC's ``get_env_info`` from the attributes of an object such as SMAClite's."""
     info = {"n_agents": core.n_agents, "n_actions": core.n_actions}
     info |= {"obs_shape": core.obs_size, "state_shape": core.state_size}
     return info | {"episode_limit": getattr(core, "episode_limit", None)}
 
 
 def _drawing(core: Any) -> dict[str, str] | None:
-    """What ``render`` is to be told for a picture; None where it would open a window."""
+    """The arguments of ``render`` for a picture; None if it would open a window."""
     if not hasattr(core, "render"):
         return None
     if "mode" in inspect.signature(core.render).parameters:

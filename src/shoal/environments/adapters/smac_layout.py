@@ -1,8 +1,8 @@
-"""What the state of SMAC, SMACv2 and SMAClite holds of an observation, and which type of unit each agent is.
+"""``EnvSpec.novel`` of SMAC, SMACv2 and SMAClite, and the unit types of agents.
 
-An observation of all three is: where one can move; four features of each enemy that depend on the observer (whether it
-can be attacked, distance, two offsets), then its health, shield and type; the same of each ally, where the first
-feature is whether it is seen; one's own health, shield, position and type. The state has health, shield, position and
+An observation of all three is: the possible moves; four features of each enemy that depend on the observer (whether it
+can be attacked, distance, two offsets), then its health, shield and type; the same of each ally, whose first feature is
+whether it is visible; the agent's own health, shield, position and type. The state has health, shield, position and
 type of every unit, and with SMAC's defaults all last actions. MAPPO's agent-specific state adds the same features
 (Yu et al. 2022, section on the value function's input).
 """
@@ -12,7 +12,7 @@ from typing import Any
 _SMAC = {"smac.env.starcraft2.starcraft2", "smacv2.env.starcraft2.starcraft2"}
 _LITE = {"smaclite.env.smaclite"}
 _RELATIVE = 4
-"""Features at the beginning of another unit's that depend on who sees it."""
+"""Number of features at the start of another unit's that depend on the observer."""
 _DEFAULTS = {
     "obs_timestep_number": False,
     "obs_starcraft": True,
@@ -22,7 +22,7 @@ _DEFAULTS = {
     "stochastic_health": False,
     "prob_obs_enemy": 1.0,
 }
-"""Options of which another value changes what is observed in ways that are not told apart here."""
+"""Options that change observations; other values than these are not supported."""
 
 _ARMIES = {
     "1c3s5z": (1, 3, 5),
@@ -33,17 +33,16 @@ _ARMIES = {
     "MMM2": (2, 7, 1),
     "bane_vs_bane": (4, 20),
 }
-"""SMAC's maps on which allies differ: how many there are of each type, in the order of their ids, which is that of the
-agents: colossi, stalkers, zealots; marauders, marines, medivacs; banelings, zerglings."""
+"""SMAC's maps with several ally types: the number of units of each type, in the order of the agents (colossi, stalkers,
+zealots; marauders, marines, medivacs; banelings, zerglings)."""
 
 
 def novel(core: Any, width: int) -> tuple[int, ...] | None:
-    """The observation features that the state does not hold; None where the object is none of these packages', or has
-    options that are not known here.
+    """The observation features that the state does not contain; None for other packages or unsupported options.
 
     Args:
         core: an object with SMAC's interface.
-        width: of an observation.
+        width: width of an observation.
     """
     inner = _inner(core)
     if _is(inner, _LITE):
@@ -66,7 +65,7 @@ def novel(core: Any, width: int) -> tuple[int, ...] | None:
 
 
 def roles(core: Any, agents: int) -> tuple[int, ...]:
-    """A role per agent: its type of unit, where that is the same in every episode; otherwise 0 for all."""
+    """The role of each agent: its unit type if that is the same in every episode; otherwise 0 for all."""
     inner = _inner(core)
     names: list[Any] = []
     if _is(inner, _LITE):
@@ -81,10 +80,10 @@ def roles(core: Any, agents: int) -> tuple[int, ...]:
 
 
 def _inner(core: Any) -> Any:
-    """SMACv2 draws armies in a wrapper."""
+    """The environment inside SMACv2's wrapper for random armies."""
     return core.env if type(core).__module__ == "smacv2.env.starcraft2.wrapper" else core
 
 
 def _is(made: Any, modules: set[str]) -> bool:
-    """Whether an object's class is, or derives from, one of these modules'."""
+    """Whether an object's class, or a base class, is defined in one of these modules."""
     return any(kind.__module__ in modules for kind in type(made).__mro__)

@@ -1,4 +1,4 @@
-"""SMAC, SMACv2 and SMAClite: which of them is installed, what their tasks are called, and how each is built."""
+"""SMAC, SMACv2 and SMAClite: installation, task names, and construction."""
 
 import contextlib
 import importlib.util
@@ -37,7 +37,7 @@ LIMITS = {
     "corridor": 400,
     "so_many_baneling": 100,
 }
-"""Steps after which SMAC cuts an episode off, by map (``smac/env/starcraft2/maps/smac_maps.py``)."""
+"""SMAC's time limits in steps, by map (``smac/env/starcraft2/maps/smac_maps.py``)."""
 
 INSTALL = {
     "smac": "SMAC (StarCraft II, and pip install git+https://github.com/oxwhirl/smac)",
@@ -45,10 +45,10 @@ INSTALL = {
     "smaclite": f"SMAClite ({install('smac')}, and pip install --no-deps "
     "git+https://github.com/uoe-agents/smaclite, whose own requirements are out of date)",
 }
-"""How to come by each."""
+"""Name and installation of each package."""
 
 _DRAWN = re.compile(r"(protoss|terran|zerg)_([1-9]\d*)_vs_([1-9]\d*)")
-# Unit types, their probabilities, and types of which no army may consist alone; of SMACv2's published configurations.
+# Unit types, their probabilities, and types that cannot form an army alone, from SMACv2's published configurations.
 _ARMIES = {
     "protoss": (("stalker", "zealot", "colossus"), (0.45, 0.45, 0.1), ()),
     "terran": (("marine", "marauder", "medivac"), (0.45, 0.45, 0.1), ("medivac",)),
@@ -57,10 +57,10 @@ _ARMIES = {
 
 
 def choose(task: str, package: str | None) -> str:
-    """The package that plays ``task``: the one that was asked for, or the first one installed.
+    """The package for ``task``: the requested one, or the first that is installed.
 
     Raises:
-        InputError: there is no such package, or it is not installed.
+        InputError: the package is unknown or not installed.
     """
     if package is not None and package not in INSTALL:
         raise unknown("package", package, INSTALL)
@@ -75,13 +75,13 @@ def choose(task: str, package: str | None) -> str:
 
 
 def installed(package: str) -> bool:
-    """Whether a package is there; an optimiser called ``smac`` is not SMAC."""
+    """Whether a package is installed; a hyper-parameter optimiser is also called ``smac``."""
     folder = _folder(package)
     return folder is not None and (package == "smaclite" or (folder / "env" / "starcraft2").is_dir())
 
 
 def _folder(package: str) -> Path | None:
-    """Where a package lies, found without importing it."""
+    """The folder of a package, found without importing it."""
     found = importlib.util.find_spec(package)
     places = found.submodule_search_locations if found else None
     return Path(next(iter(places))) if places else None
@@ -143,17 +143,17 @@ def _smaclite(task: str, time_limit: int | None) -> Any:
     maps = {preset.value.name: preset.value for preset in MapPreset}
     if task not in maps:
         raise unknown("SMAClite map", task, maps)
-    with contextlib.redirect_stdout(io.StringIO()):  # it announces which collision library it uses
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints which collision library it uses
         return SMACliteEnv(map_info=maps[task], render_mode="rgb_array")
 
 
 BUILDERS: dict[str, Callable[[str, int | None], Any]] = {"smac": _smac, "smacv2": _smacv2, "smaclite": _smaclite}
-"""(task, time limit) -> an object with SMAC's interface, of each package."""
+"""Package -> function: (task, time limit) -> an object with SMAC's interface."""
 
 
 def seed_launch(made: Any, seed: int) -> None:
-    """Tell StarCraft II its seed, unless it has one: it can be told only before the first reset, which starts it."""
-    core = getattr(made, "env", made)  # SMACv2 draws armies in a wrapper
+    """Set StarCraft II's seed unless it has one; possible only before the first reset, which starts it."""
+    core = getattr(made, "env", made)  # SMACv2 has a wrapper for random armies
     if getattr(core, "_seed", seed) is None:
         core._seed = seed
 

@@ -1,4 +1,4 @@
-"""How a battle ended, told by objects with SMAC's interface: who won it, and who died. Knows no JAX."""
+"""Metrics of a battle from objects with SMAC's interface. Does not import JAX."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,15 +11,15 @@ from shoal.game import HostTimestep
 
 
 def names(core: Any) -> tuple[str, ...]:
-    """The metrics of a battle; enemies are counted by SMAC and SMACv2 in ``info``, and listed by SMAClite."""
+    """The names of the metrics; SMAC and SMACv2 count dead enemies in ``info``, SMAClite lists living ones."""
     counted = hasattr(core, "death_tracker_enemy") or isinstance(getattr(core, "enemies", None), dict | list)
     return ("won", "dead_allies", "dead_enemies") if counted else ("won", "dead_allies")
 
 
 def write(metrics: Sequence[str], core: Any, info: Mapping[str, Any], out: HostTimestep) -> None:
-    """The values after a step, of which ``out.alive`` is written already.
+    """Write the metrics after a step; ``out.alive`` must be written before.
 
-    Without ``battle_won`` in ``info``, as where StarCraft II crashed, nothing of the battle is known.
+    Without ``battle_won`` in ``info``, as after a crash of StarCraft II, the battle's metrics are unknown.
     """
     if "battle_won" in info:
         known = {

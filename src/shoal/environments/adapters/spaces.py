@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as Shoal's: flat float32 observations, one index or one vector per action, roles."""
+"""Conversion of Gymnasium's spaces: flat float32 observations, one index or one vector per action, roles."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -13,17 +13,17 @@ from shoal.errors import InputError
 from shoal.spec import Box, Discrete, EnvSpec
 
 MOST_ACTIONS = 4096
-"""Joint actions of a MultiDiscrete space above which flattening it is refused."""
+"""Largest number of joint actions of a MultiDiscrete space."""
 
 Read = Callable[[Any], Any]
-"""What the environment returned -> its flat row."""
+"""Observation -> its flat row."""
 
 
 class Observation:
-    """One agent's observation space: its width, whether it carries an action mask, and how to read it flat.
+    """One agent's observation space: its width, whether it holds an action mask, and the function that flattens it.
 
-    ``read`` gives what ``gymnasium.spaces.flatten`` gives (one-hot for discrete parts, Dict in the order of its keys),
-    without the part ``action_mask``.
+    ``read`` is ``gymnasium.spaces.flatten`` (one-hot for discrete parts, Dict in the order of its keys) without the
+    part ``action_mask``.
 
     Raises:
         InputError: the space has no fixed size.
@@ -36,13 +36,13 @@ class Observation:
         if self.masked:
             space = spaces.Dict({key: part for key, part in space.spaces.items() if key != MASK})
         self.space = space
-        """Without the mask."""
+        """The space without the mask."""
         try:
             self.width = int(spaces.flatdim(space))
         except (NotImplementedError, ValueError) as error:
             raise InputError(f"{name} observes {space}, which cannot be flattened to a vector.") from error
         self.read: Read = _reader(space)
-        if self.masked and len(space.spaces) == 1:  # as PettingZoo has it, without the detour over a dict
+        if self.masked and len(space.spaces) == 1:  # as in PettingZoo; faster than flattening a dict
             key, part = next(iter(space.spaces.items()))
             read = _reader(part)
             self.read = lambda seen: read(seen[key])
@@ -57,10 +57,10 @@ def _reader(space: Any) -> Read:
 
 
 def actions(spaces_of: Sequence[Any], name: str) -> tuple[Discrete | Box, tuple[int, ...], list[Form]]:
-    """(the team's padded action space, each agent's own width, the form of each agent's own space).
+    """(the team's padded action space, each agent's width, the form of each agent's space).
 
     Discrete, MultiDiscrete, MultiBinary, and Tuples and Dicts of them become one index over all combinations. Boxes
-    keep their bounds where these are the same number for all; otherwise they are mapped from [-1, 1].
+    keep their bounds if these are the same number for all; otherwise they are scaled from [-1, 1].
 
     Raises:
         InputError: discrete and continuous agents are mixed, bounds are not finite, or there are too many combinations.
@@ -111,10 +111,11 @@ def describe(
     horizon: int,
     metrics: Sequence[str] = (),
 ) -> EnvSpec:
-    """The specification; agents with the same :func:`kind` of name and the same spaces have one role. Without a
-    ``state_dim``, the state is all observations side by side, which hold everything; what the environment's own state
-    holds is not known. Each agent has its own reward, and the score is the sum; the options that every environment
-    takes change that."""
+    """The spec; agents with the same :func:`kind` of name and the same spaces have one role.
+
+    With ``state_dim`` None the state is the concatenation of all observations; otherwise ``novel`` is unknown. Each
+    agent has its own reward, and the score is the sum, unless the options of all environments change that.
+    """
     groups: list[tuple[Any, ...]] = []
     roles = []
     for agent, seen, acts in zip(agents, observations, action_spaces, strict=True):
@@ -139,17 +140,17 @@ def describe(
 
 
 def write_mask(legal: np.ndarray, mask: Any) -> None:
-    """An agent's mask into its row of ``legal``; where it allows nothing, index 0 stays as a no-op."""
+    """Write an agent's mask into its row of ``legal``; if no action is legal, index 0 is, as a no-op."""
     legal[: len(mask)] = mask
     if not legal.any():
         legal[0] = True
 
 
 def check_width(what: str, row: np.ndarray, width: int) -> None:
-    """Refuse a row that NumPy would stretch or translate, or could not place.
+    """Check a row, which NumPy might otherwise broadcast or convert.
 
     Raises:
-        ValueError: it is not a row of numbers, or has not as many as its space.
+        ValueError: it is not a row of numbers, or its width differs from that of its space.
     """
     if row.dtype.kind not in "biuf" or row.ndim != 1:
         raise ValueError(f"{what} is an array of {row.dtype} with {row.ndim} axes, but its space is a row of numbers.")

@@ -1,4 +1,4 @@
-"""Teams whose observations come in a dict, and agents that end one by one."""
+"""Teams with dicts of observations, and agents that end individually."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,14 +17,14 @@ from shoal.spec import Discrete, EnvSpec
 
 
 class Team:
-    """The ``possible_agents`` of a PettingZoo environment, and what they see, written in place.
+    """The ``possible_agents`` of a PettingZoo environment; writes their observations in place.
 
     Args:
-        env: with PettingZoo's interface.
-        name: how the environment is called.
+        env: an object with PettingZoo's interface.
+        name: name of the environment.
         horizon: steps of the longest episode.
-        metrics: which numbers of the infos are metrics of the episode.
-        ask: whether to use the environment's ``state()``, where it has one.
+        metrics: keys of the infos that are metrics of the episode.
+        ask: whether to use the environment's ``state()`` if it has one.
         turns: whether agents take turns.
 
     Raises:
@@ -39,7 +39,7 @@ class Team:
         seen = [spaces.Observation(env.observation_space(agent), name) for agent in self.agents]
         action, dims, self._acts = spaces.actions(acts, name)
         self.send = [partial(acted, form) for form in self._acts]
-        """What turns each agent's row of the joint action into its own action."""
+        """For each agent, the function from its row of the joint action to the environment's action."""
         self._env = env
         self._reads = [observation.read for observation in seen]
         self._widths = [observation.width for observation in seen]
@@ -54,7 +54,7 @@ class Team:
         self.spec: EnvSpec = replace(spec, interface=described)
 
     def write(self, seen: Mapping[Any, Any], infos: Mapping[Any, Any], out: HostTimestep) -> None:
-        """Observations, legal actions, the state and metrics; agents that ``seen`` lacks get zeros."""
+        """Write observations, legal actions, state and metrics; agents missing in ``seen`` have zeros."""
         obs, state, ask, indices, at = out.obs, out.state, self._ask, self.indices, 0
         for i, agent in enumerate(self.agents):
             width = self._widths[i]
@@ -74,7 +74,7 @@ class Team:
 
 
 def _state(env: Any) -> np.ndarray | None:
-    """The environment's own global state, at the start of an episode, where it has one of numbers."""
+    """The environment's own global state at the start of an episode; None without a numeric state."""
     if not hasattr(env, "state"):
         return None
     env.reset(seed=0)
@@ -86,22 +86,22 @@ def _state(env: Any) -> np.ndarray | None:
 
 
 def end(out: HostTimestep, gone: np.ndarray, ended: np.ndarray, cut: np.ndarray) -> None:
-    """Write which agents end here, each on its own, and keep in ``gone`` who has ended.
+    """Write ``alive``, ``discount`` and ``last`` for agents that end individually.
 
     Args:
-        out: written already, but for ``alive``, ``discount`` and ``last``.
-        gone: bool [N], who had ended before; updated.
-        ended: bool [N], who terminates now.
-        cut: bool [N], who is cut off now.
+        out: the timestep, written except for these fields.
+        gone: bool [N], agents that ended before; updated.
+        ended: bool [N], agents that terminate now.
+        cut: bool [N], agents that are truncated now.
     """
     before = gone.copy()
     gone |= ended | cut
     if gone.all():
-        # Those who are still there keep their last observation, from which a time limit bootstraps.
+        # Agents that end now keep their last observation, from which a time limit bootstraps.
         out.last[...] = True
         out.alive[before] = False
         out.discount[ended & ~before] = 0.0
-        # Who ended earlier follows the episode: one number where all of it is a time limit or a termination.
+        # Agents that ended earlier get the discount of the end of the episode.
         out.discount[before] = float((cut & ~ended & ~before).any())
     else:
         out.alive[gone] = False

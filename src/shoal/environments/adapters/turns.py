@@ -1,4 +1,4 @@
-"""PettingZoo's games of turns (AEC): one step is one move, and everybody else has one legal action."""
+"""PettingZoo's turn-based games (AEC): one step is one move; other agents have one legal action."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,10 +14,10 @@ from shoal.spec import EnvSpec
 
 
 class TurnGame:
-    """Agents take turns; whoever is not on turn has index 0 as its one legal action, which is not played.
+    """A turn-based game; index 0 is the only legal action of agents not on turn, and is ignored.
 
-    Every agent is rewarded for every move, by what its cumulative reward gained: between two of its turns these add up
-    to what ``last()`` gives it. The environment's own limit in rounds becomes one in moves.
+    Every agent's reward of a move is the increment of its cumulative reward; between two of its turns they add up to
+    the reward of ``last()``. The environment's own limit in rounds is converted to moves.
     """
 
     def __init__(self, env: Any, name: str, time_limit: int | None, metrics: Sequence[str] = ()):
@@ -50,8 +50,8 @@ class TurnGame:
         self._time += 1
         self._earned[mover] = 0.0
         by_agent("the cumulative rewards", env._cumulative_rewards, self._places.keys())
-        for agent, said in env._cumulative_rewards.items():
-            i, total = self._places[agent], number(said, "the reward of", agent)
+        for agent, reward in env._cumulative_rewards.items():
+            i, total = self._places[agent], number(reward, "the reward of", agent)
             out.reward[i] = total - self._earned[i]
             self._earned[i] = total
         here = self._listed()
@@ -79,7 +79,7 @@ class TurnGame:
         return here
 
     def _skip(self) -> None:
-        """Let those who have ended leave, as they must before another can move."""
+        """Step agents that have ended, as AEC requires before another agent can move."""
         env = self._env
         while env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
             env.step(None)

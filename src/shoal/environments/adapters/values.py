@@ -1,4 +1,4 @@
-"""What an environment of somebody else returned, checked: numbers, flags, and dicts by agent."""
+"""Checks of values returned by a user's environment: numbers, flags, and dicts by agent."""
 
 from collections.abc import Collection, Mapping
 from numbers import Real
@@ -8,10 +8,10 @@ import numpy as np
 
 
 def number(value: Any, *what: Any) -> float:
-    """One number, as a float: Python's, NumPy's, or an array without axes. ``what`` are words for the error.
+    """A Python or NumPy number, or an array without axes, as a float. ``what`` describes it in the error.
 
     Raises:
-        ValueError: it is something else, for example a text, None or an array.
+        ValueError: it is something else, for example text, None or an array.
     """
     if isinstance(value, Real) or (_size(value) == () and _numeric(value)):
         return float(value)
@@ -19,10 +19,10 @@ def number(value: Any, *what: Any) -> float:
 
 
 def flag(value: Any, *what: Any) -> bool:
-    """True or False, also as 0 or 1 or as an array of one of them. ``what`` are words for the error.
+    """A boolean, also given as 0 or 1 or as an array of one element. ``what`` describes it in the error.
 
     Raises:
-        ValueError: it is something else, for example a text or None.
+        ValueError: it is something else, for example text or None.
     """
     if isinstance(value, bool):
         return value
@@ -31,15 +31,15 @@ def flag(value: Any, *what: Any) -> bool:
     raise ValueError(f"{' '.join(map(str, what))} is {_shown(value)}, neither True nor False.")
 
 
-def by_agent(what: str, said: Any, agents: Collection[Any]) -> None:
-    """Refuse what is not a dict, or has a key that is none of ``agents``.
+def by_agent(what: str, values: Any, agents: Collection[Any]) -> None:
+    """Check a dict by agent.
 
     Raises:
-        ValueError: naming the type or the key.
+        ValueError: it is not a dict, or has a key that is not in ``agents``.
     """
-    if not isinstance(said, Mapping):
-        raise ValueError(f"{what} are a {type(said).__name__}, not a dict with a key for each agent.")
-    stranger = next((key for key in said if key not in agents), None)
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{what} are a {type(values).__name__}, not a dict with a key for each agent.")
+    stranger = next((key for key in values if key not in agents), None)
     if stranger is not None:
         raise ValueError(f"{what} have the key {stranger!r}, which is not one of possible_agents.")
 
@@ -50,7 +50,7 @@ def _size(value: Any) -> tuple[int, ...] | None:
 
 
 def _numeric(value: Any) -> bool:
-    """Whether an array holds numbers; arrays of other libraries than NumPy may not say so."""
+    """Whether an array holds numbers; assumed for arrays of other libraries than NumPy."""
     return getattr(getattr(value, "dtype", None), "kind", "f") in "biuf"
 
 

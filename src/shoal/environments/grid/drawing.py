@@ -1,4 +1,4 @@
-"""A field as a :class:`Scene`: agents are numbered discs, prey are rings, and who is left is told below."""
+"""A field as a :class:`Scene`: agents are numbered discs, prey are rings, remaining numbers are in the caption."""
 
 import numpy as np
 from jaxtyping import Array, Int
@@ -15,7 +15,7 @@ RADII = np.array([0.06, 0.17, 0.2, 0.12])
 
 
 def scene(field: Field, agents: Int[Array, " N"], prey: Int[Array, " M"], stags: int) -> Scene:
-    """One unbatched timestep. Posts stand at the corners of the field, which need not fill the square picture."""
+    """One unbatched timestep. Posts mark the corners of the field, which may be smaller than the square picture."""
     cells, n = np.concatenate([np.asarray(agents), np.asarray(prey)]), len(agents)
     there = cells != GONE
     kind = np.repeat([AGENT, STAG, HARE], [n, stags, len(prey) - stags])[there]

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 GONE = -(1 << 20)
-"""The cell of whoever has left the field: farther from every real cell than anyone sees or steps."""
+"""The cell of agents and prey that have left the field; beyond the view and reach of every real cell."""
 MAX_SIDE = 256
-"""Rows or columns, so that cells stay far from :data:`GONE`."""
+"""Largest number of rows or columns, so that cells are far from :data:`GONE`."""
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,15 @@ from shoal.types import Discrete, Environment, EnvSpec, Step
 
 RIGHT, DOWN, LEFT, UP, STAY, CATCH = range(6)
 STAG, HARE = 10.0, 1.0
-"""What the team earns for one."""
+"""The team's reward for one animal."""
 UNROLL = 4
-"""Turns per iteration of a compiled loop: quick to compile for large teams, and not slower than all of them."""
+"""Turns per iteration of a compiled loop; as fast as full unrolling, and compiles faster for large teams."""
 LARGEST = 1e6
-"""Penalties beyond this would swamp single precision."""
+"""Largest magnitude of the penalty, for single precision."""
 
 
 class State(NamedTuple):
-    """Where everyone is: cells as :class:`Field` numbers them, ``GONE`` for frozen agents and captured animals."""
+    """Cells of agents and prey (:class:`Field`); ``GONE`` for frozen agents and captured animals."""
 
     agents: Int[Array, " N"]
     prey: Int[Array, " M"]
@@ -50,16 +50,15 @@ def stag_hunt(
     """Predator-prey with a penalty for catching alone (Böhmer et al. 2020); the defaults are PyMARL2's task.
 
     Actions are right, down, left, up, stay and catch. In each step the agents move first, one after another in random
-    order, each into its cell if nobody stands there by then. Then comes the prey, one animal after another in random
-    order: a stag is captured if at least two agents beside it catch, a hare if one does; otherwise it moves to one of
-    the free cells beside it, each as likely, and stays where there is none. A stag earns the team 10, a hare 1, and a
-    stag that one agent alone tries to catch ``penalty``. All who caught an animal are frozen: they leave the field with
-    it.
+    order, each into its target cell if that is free. Then each animal acts, in random order: a stag is captured if at
+    least two adjacent agents catch, a hare if one does; otherwise it moves to a uniformly random adjacent free cell, if
+    there is one. The team's reward is 10 for a stag, 1 for a hare, and ``penalty`` for a stag that a single agent tries
+    to catch. Agents that captured an animal are frozen: they leave the field with it.
 
-    An agent sees who is in a square around it: for each cell, row by row, whether an agent, a stag, and (where there
-    are hares) a hare stands there. Neither walls nor numbers of agents are seen. The global state is the same for the
-    whole field. Walking into a wall is illegal, and so is catching where no animal is beside one. A frozen agent is not
-    ``alive``: it sees zeros and may only stay, while the team's reward goes on.
+    An agent observes a square around it: for each cell, row by row, whether an agent, a stag, and (if there are hares)
+    a hare is there. Neither walls nor the agents' indices are observed. The global state holds the same for the whole
+    field. Moving into a wall is illegal, and so is catching without an adjacent animal. A frozen agent is not
+    ``alive``: it observes zeros and can only stay, while the team's reward goes on.
 
     An episode ends when all agents are frozen or all prey is captured; after ``horizon`` steps it is cut off.
 
@@ -68,12 +67,12 @@ def stag_hunt(
         num_stags: stags, 0 or more, but at least one animal in all.
         num_hares: hares, 0 or more.
         grid: rows and columns of the field, or one number for both; each at most 256.
-        penalty: earned for a lone attempt on a stag, 0 or less; -2 in the authors' configuration.
+        penalty: reward of a single agent's attempt on a stag, 0 or less; -2 in the authors' configuration.
         view: how many cells an agent sees in each direction.
         horizon: steps in an episode.
 
     Raises:
-        InputError: an option is out of range, or the field is too small for everyone.
+        InputError: an option is out of range, or the field is too small for all agents and animals.
     """
     n, stags = check_count("num_agents", num_agents, least=2), check_count("num_stags", num_stags, least=0)
     m = stags + check_count("num_hares", num_hares, least=0)
@@ -140,7 +139,7 @@ def stag_hunt(
 
 
 def walk(field: Field, state: State, action: Int[Array, " N"], order: Int[Array, " N"]) -> Int[Array, " N"]:
-    """The agents' cells after they moved one after another, each into its cell if nobody stands there by then."""
+    """The agents' cells after moving one after another, each into its target cell if that is free."""
     goal = state.agents + jnp.where(action[:, None] == np.arange(STAY), field.moves, 0).sum(1)
     goal = jnp.where(field.inside(goal), goal, state.agents)
 
@@ -161,9 +160,9 @@ def hunt(
     order: Int[Array, " M"],
     luck: Float[Array, " M"],
 ) -> tuple[State, Bool[Array, " M"], Bool[Array, " M"]]:
-    """The prey's turns: each animal is captured, or moves as ``luck`` in [0, 1) has it.
+    """The prey's turns: each animal is captured, or moves by its random number ``luck`` in [0, 1).
 
-    Returns the state after them, which animals were captured, and which escaped an agent who tried to catch them.
+    Returns the next state, which animals were captured, and which a single agent failed to catch.
     """
 
     def act(turn: Int[Array, ""], carry: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -187,14 +186,14 @@ def hunt(
 
 
 def _legal(field: Field, state: State) -> Bool[Array, "N 6"]:
-    """Moves inside the field, staying, and catching beside an animal. Beside ``GONE`` there is neither."""
+    """Legal: moves inside the field, staying, and catching next to an animal; for ``GONE`` only staying."""
     beside = state.agents[:, None] + field.moves
     tempted = (beside[:, :, None] == state.prey).any((1, 2))
     return jnp.concatenate([field.inside(beside), jnp.ones_like(tempted)[:, None], tempted[:, None]], axis=1)
 
 
 def _planes(cells: Int[Array, "*c"], kinds: tuple[Array, ...]) -> Float[Array, "*c P"]:
-    """For each cell, whether someone of each kind (their cells, [K]) stands there."""
+    """For each cell, whether it is occupied by each kind, given by its cells [K]."""
     return jnp.stack([(cells[..., None] == kind).any(-1) for kind in kinds], axis=-1).astype(float)
 
 

@@ -33,7 +33,7 @@ def blind_spread(
     """Blind-particle spread (Christianos et al. 2021): each agent must reach the landmark of its own type.
 
     There is one landmark per type. An agent sees its velocity, its position and the offsets of all landmarks; neither
-    colours nor other agents, and nobody bumps into anybody. The global state is all positions, all velocities, then the
+    colours nor other agents, and there are no collisions. The global state is all positions, all velocities, then the
     landmarks. Each agent receives ``-0.5`` times its distance from its own landmark at every step, and the score sums
     over agents. ``EnvSpec.roles`` are the types, which stand in blocks: agents of type 0 first.
 

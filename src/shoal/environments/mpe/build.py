@@ -1,4 +1,4 @@
-"""From a particle world and its definition (what is seen, what is earned) to an :class:`Environment`."""
+"""Assembly of an :class:`Environment` from a particle world and its observation and reward functions."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -29,9 +29,9 @@ def environment(
 ) -> Environment:
     """Assemble a scenario.
 
-    ``observe`` returns blocks of rows: one block per width, in agent order; they are zero-padded to the widest.
-    ``reward`` is of the state arrived at. ``features`` is the global state. ``colours`` gives [L, 3] for a picture.
-    Episodes end only by the time limit (``last`` with ``discount`` 1): nothing in these worlds terminates.
+    ``observe`` returns blocks of rows, one block per width, in agent order; they are zero-padded to the widest.
+    ``reward`` is a function of the next state. ``features`` is the global state. ``colours`` are the landmarks' [L, 3].
+    Episodes end only by the time limit (``last`` with ``discount`` 1).
     """
     num_agents, dims = len(world.agents), world.action_dims
     start = jax.eval_shape(lambda: core.draw(world, jax.random.key(0)))
@@ -70,7 +70,7 @@ def environment(
         return state, make_step(state, jnp.zeros(num_agents), first=True)
 
     def step(key: PRNGKeyArray, state: State, action: Int[Array, " N"] | Float[Array, "N A"]) -> tuple[State, Step]:
-        del key  # the world moves without chance
+        del key  # the dynamics are deterministic
         state = core.advance(world, state, action)
         return state, make_step(state, reward(state), first=False)
 

@@ -1,8 +1,8 @@
-"""The particle world: discs on a plane that are pushed, bump into each other, and talk.
+"""The particle world: discs on a plane that accelerate, collide, and send messages.
 
 Lowe et al. 2017, "Multi-Agent Actor-Critic for Mixed Cooperative-Competitive Environments"; the numbers are those of
 the reference code in its two forms: ``mpe2`` (maintained today) and OpenAI's original, which the papers used.
-Everything is stacked on an agent axis; what differs between agents is static, so it becomes constants of the program.
+Arrays are stacked on an agent axis; properties that differ between agents are static constants of the program.
 """
 
 import math
@@ -73,24 +73,23 @@ class World:
 
 
 class State(NamedTuple):
-    """One timestep of the world."""
+    """State of the world."""
 
     pos: Float[Array, "N 2"]
     vel: Float[Array, "N 2"]
     comm: Float[Array, "N C"]
-    """What each agent said last; zero for those that cannot speak."""
+    """Last message of each agent; zero for agents that cannot speak."""
     landmarks: Float[Array, "L 2"]
     goal: Int[Array, " G"]
-    """Indices of goal landmarks; what they mean is the scenario's."""
+    """Indices of goal landmarks; the scenario defines their meaning."""
     t: Int[Array, ""]
-    """Steps taken."""
+    """Number of steps."""
 
 
 def draw(world: World, key: PRNGKeyArray) -> State:
-    """The start of an episode: agents at rest, positions and goals uniform.
+    """The initial state of an episode: agents at rest, positions and goals uniform.
 
-    All numbers come from one draw: where environments reset inside a compiled loop, each further draw costs more than
-    a step of the world.
+    All random numbers come from one draw: inside a compiled loop, a further draw costs more than a step of the world.
     """
     num_agents, num_landmarks = len(world.agents), len(world.landmarks)
     ends = np.cumsum([2 * num_agents, 2 * num_landmarks])
@@ -106,7 +105,7 @@ def draw(world: World, key: PRNGKeyArray) -> State:
 
 
 def advance(world: World, state: State, action: Int[Array, " N"] | Float[Array, "N A"]) -> State:
-    """One step of 0.1 s: actions and contacts push, velocities are damped, messages are heard."""
+    """One step of 0.1 s: forces of actions and contacts, damped velocities, new positions and messages."""
     force, comm = _decode(world, action)
     moves = np.array([a.moves for a in world.agents])
     if not moves.any():
@@ -149,7 +148,7 @@ def _decode(
 
 
 def _contacts(world: World, state: State) -> Float[Array, "N 2"]:
-    """The push that each agent feels from all it touches: 100 · margin · softplus(overlap / margin), outwards."""
+    """The contact force on each agent: 100 · margin · softplus(overlap / margin) away from each body it touches."""
     solid = np.array([a.collides for a in world.agents])
     radius = np.array([a.radius for a in world.agents])
     hard = [mark for mark in world.landmarks if mark.collides]
@@ -170,7 +169,7 @@ def _push(offset: Float[Array, "N M 2"], reach: np.ndarray, pairs: np.ndarray) -
     for j in range(offset.shape[1]):
         distance = norm(offset[:, j])
         overlap = jnp.logaddexp(0.0, (reach[:, j] - distance) / CONTACT_MARGIN) * CONTACT_MARGIN
-        # Two centres on one point give no direction to push in: no force, where a division would give NaN.
+        # Coinciding centres have no direction and no force; a division would give NaN.
         apart = pairs[:, j] & (distance > 0.0)
         strength = jnp.where(apart, CONTACT_FORCE * overlap / jnp.where(apart, distance, 1.0), 0.0)
         total = total - strength[:, None] * offset[:, j]

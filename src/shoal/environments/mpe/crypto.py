@@ -17,12 +17,12 @@ EVE, BOB, ALICE = 0, 1, 2
 
 
 def simple_crypto(*, horizon: int = 25, continuous_actions: bool = False) -> Environment:
-    """Covert communication (Lowe et al. 2017). Nobody moves; each agent says one of 4 words per step.
+    """Covert communication (Lowe et al. 2017). Agents do not move; each sends one of 4 words per step.
 
-    A secret and a key are each one of 2 codes (4 wide, one-hot). Alice sees secret and key, Bob the key and what Alice
-    said, Eve only what Alice said. The error of Bob or Eve is the squared distance of their own word from the secret,
-    or 0 while they say nothing. Eve earns minus her error; Alice and Bob each earn Eve's error minus Bob's. The global
-    state is secret and key (one-hot of 2 each), then what Eve, Bob and Alice said.
+    A secret and a key are each one of 2 codes (4 wide, one-hot). Alice observes secret and key, Bob the key and Alice's
+    message, Eve only Alice's message. The error of Bob or Eve is the squared distance of their own message from the
+    secret, or 0 for an empty message. Eve's reward is minus her error; Alice and Bob each receive Eve's error minus
+    Bob's. The global state is secret and key (one-hot of 2 each), then the messages of Eve, Bob and Alice.
 
     Args:
         horizon: steps in an episode.
@@ -42,12 +42,12 @@ def simple_crypto(*, horizon: int = 25, continuous_actions: bool = False) -> Env
 
     def observe(s: State) -> list[Float[Array, "1 D"]]:
         secret, key = jnp.split(pick(s.goal, CODES), 2)
-        heard = s.comm[ALICE:]
-        return [heard, jnp.concatenate([key, heard], axis=1), jnp.concatenate([secret, key], axis=1)]
+        message = s.comm[ALICE:]
+        return [message, jnp.concatenate([key, message], axis=1), jnp.concatenate([secret, key], axis=1)]
 
     def reward(s: State) -> Float[Array, " 3"]:
-        said = s.comm[: BOB + 1]
-        error = jnp.square(said - pick(s.goal[:1], CODES)).sum(1) * (said != 0.0).any(1)
+        guesses = s.comm[: BOB + 1]
+        error = jnp.square(guesses - pick(s.goal[:1], CODES)).sum(1) * (guesses != 0.0).any(1)
         team = error[EVE] - error[BOB]
         return jnp.stack([-error[EVE], team, team])
 

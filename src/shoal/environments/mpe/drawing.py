@@ -1,4 +1,4 @@
-"""A particle world as a :class:`Scene`: agents are discs, landmarks rings, what was said stands below."""
+"""A particle world as a :class:`Scene`: agents are discs, landmarks rings, messages the caption."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ from shoal.types import Scene
 
 Colour = tuple[float, float, float]
 
-# Okabe and Ito's palette, told apart by readers with any common colour blindness.
+# Okabe and Ito's palette, which is safe for common forms of colour blindness.
 BLUE: Colour = (0.0, 0.447, 0.698)
 VERMILION: Colour = (0.835, 0.369, 0.0)
 GREEN: Colour = (0.0, 0.620, 0.451)
@@ -46,11 +46,11 @@ def scene(world: World, state: State, colours: Callable[[State], np.ndarray] | N
 
 
 def _caption(world: World, comm: np.ndarray) -> str:
-    def message(said: np.ndarray) -> str:
-        if not said.any():
+    def message(word: np.ndarray) -> str:
+        if not word.any():
             return "nothing"
         if world.continuous:
-            return "[" + " ".join(f"{value:.2f}" for value in said) + "]"
-        return chr(ord("A") + int(said.argmax()))
+            return "[" + " ".join(f"{value:.2f}" for value in word) + "]"
+        return chr(ord("A") + int(word.argmax()))
 
     return "   ".join(f"{agent.name}: {message(comm[i])}" for i, agent in enumerate(world.agents) if agent.speaks)

@@ -26,7 +26,7 @@ def simple_reference(
 ) -> Environment:
     """Reference game (Mordatch and Abbeel 2018).
 
-    Agent i sees its velocity, the offsets of the 3 landmarks, the colour of the other agent's goal and the word heard.
+    Agent i observes its velocity, the offsets of the 3 landmarks, the colour of the other agent's goal and its message.
     A discrete action is ``move + 5 · word``. The global state is positions, velocities, landmarks, both goals
     (one-hot, goal i being what agent i knows) and both words. With d_i the distance of the *other* agent from goal i:
 

@@ -21,7 +21,7 @@ def simple_speaker_listener(
     """Cooperative communication (Lowe et al. 2017).
 
     The speaker sees the goal's colour and picks one of 3 words; the listener sees its velocity, the offsets of the
-    3 landmarks and the word heard, and walks. The global state is the listener's position and velocity, the
+    3 landmarks and the message, and moves. The global state is the listener's position and velocity, the
     landmarks, the goal (one-hot) and the word. Each step costs d², the listener's squared distance from the goal:
 
     * ``mpe2``: both agents receive -d²; the score sums over agents, so it is -2 Σ_t d².

@@ -13,7 +13,7 @@ from shoal.types import Environment
 
 RADIUS = 0.15
 WORDS = 2
-"""Width of the message each agent could hear from each other; nobody speaks, so these stay zero."""
+"""Width of each other agent's message in the observation; no agent speaks, so they are zero."""
 
 
 def simple_spread(

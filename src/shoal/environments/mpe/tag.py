@@ -14,7 +14,7 @@ CATCH = 10.0
 
 
 def fence(pos: Float[Array, "M 2"]) -> Float[Array, " M"]:
-    """What leaving the arena costs, summed over both coordinates: 0 up to |x| = 0.9, 10 (|x| - 0.9) up to 1, then
+    """The penalty of leaving the arena, summed over both coordinates: 0 up to |x| = 0.9, 10 (|x| - 0.9) up to 1, then
     e^{2|x| - 2}, at most 10.
     """
     x = jnp.abs(pos)
