@@ -84,7 +84,7 @@ def test_every_hyper_parameter_has_help() -> None:
     for kind in (Settings, Body, mappo.Config, ippo.Config):
         assert set(kind.__dataclass_fields__) == set(attribute_docs(kind))
     assert "local" in attribute_docs(ippo.Config)["critic_input"]
-    assert attribute_docs(EnvSpec)["name"].startswith("How shoal.make calls it")
+    assert attribute_docs(EnvSpec)["name"].startswith("Name, for example mpe")
 
 
 def test_argument_docs() -> None:
