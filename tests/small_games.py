@@ -92,7 +92,7 @@ def probabilities(env: Environment, config: Any, learner: Learner) -> np.ndarray
     step = jax.tree.map(lambda x: jnp.asarray(x)[None, None], step)
 
     def one(policy: Any) -> jax.Array:
-        dist = actor.distribution(policy, actor.initial_carry(1), step)[1]
+        dist = actor.distribution(policy.actor, actor.initial_carry(1), step, policy.epsilon)[1]
         assert isinstance(dist, Categorical)
         return dist.probabilities()[0, 0]
 

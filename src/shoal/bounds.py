@@ -71,6 +71,8 @@ Size = Annotated[int, Bounds(least=1, most=LARGEST_INT)]
 """Number of stored items."""
 Fraction = Annotated[float, Bounds(least=0.0, most=1.0)]
 """A fraction or a probability."""
+Part = Annotated[float, Bounds(least=0.0, below=1.0)]
+"""A fraction below 1."""
 Positive = Annotated[float, Bounds(above=0.0, most=1e6)]
 """A width, a limit or a temperature."""
 Weight = Annotated[float, Bounds(least=0.0, most=1e6)]
@@ -102,6 +104,11 @@ def check(config: Any, prefix: str = "") -> None:
             check(value, prefix + field.metadata.get("prefix", ""))
         elif field.name in known:
             check_value(prefix + field.name, value, known[field.name])
+
+
+def off(value: Any) -> bool:
+    """Whether a weight or a probability is the number 0, so that its term can be left out; never for a traced array."""
+    return isinstance(value, numbers.Real) and value == 0
 
 
 def check_value(name: str, value: Any, bounds: Bounds) -> None:

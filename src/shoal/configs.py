@@ -9,6 +9,8 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+import jax
+
 from shoal.errors import InputError, shortened, unknown
 from shoal.synonyms import meant
 from shoal.types import EnvSpec
@@ -118,6 +120,8 @@ def _fitted(value: Any, option: Any) -> Any:
         return _UNFIT if any(item is _UNFIT for item in items) else items
     if option in (bool, str) and isinstance(value, option):
         return value
+    if option is float and isinstance(value, jax.Array) and value.shape == () and value.dtype.kind == "f":
+        return value  # one program can then train with many values
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return _UNFIT
     if option is int and isinstance(value, numbers.Integral):

@@ -43,7 +43,12 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """An error that suggests the most similar known name, for example ``unknown("algorithm", "mapo", ["mappo"])``."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
+    hint = f"known: {', '.join(known)}."
+    if near:
+        hint = f"did you mean {near[0]!r}?"
+    elif len(hint) > 300:
+        some = ", ".join(difflib.get_close_matches(name, known, n=8, cutoff=0.0))
+        hint = f"the nearest of {len(known)} known ones are {some}."
     return InputError(f"There is no {kind} {name!r}; {hint}")
 
 

@@ -10,9 +10,10 @@ import numpy as np
 from trajectories import Program, assert_trees_close, compiled, distance, from_trajectories, make_trajectory
 
 from shoal.algorithms import iddpg, maddpg, matd3
+from shoal.learning.optimiser import ByNet
 from shoal.networks.body import Body, build
 from shoal.networks.sharing import policy_of
-from shoal.types import Box, EnvSpec, Scale, Step, Trajectory
+from shoal.types import Box, EnvSpec, Learner, Scale, Step, Trajectory
 
 # A large ε of Adam keeps its steps proportional to the gradient; the norm is sometimes clipped, sometimes not.
 BASE = maddpg.Config(
@@ -32,10 +33,29 @@ def made(spec: EnvSpec, config: Any, scale: Scale = Scale(4, 5, 10)) -> Program:
         return jnp.array(rng.normal(size=x.shape) * (1.5 / np.sqrt(x.shape[-2]) if x.ndim > 2 else 0.3), jnp.float32)
 
     learner = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    actor, critic, target = jax.tree.map(noise, (shapes.policy.actor, shapes.critic, shapes.statistics.target))
+    models = getattr(shapes.statistics, "models", None)
+    nets = shapes.policy.actor, shapes.critic, models, slow_copies(shapes)
+    actor, critic, models, slow = jax.tree.map(noise, nets)
     policy = learner.policy._replace(actor=actor, noise=jnp.float32(config.noise))
-    learner = learner._replace(policy=policy, critic=critic, statistics=learner.statistics._replace(target=target))
+    learner = with_slow_copies(learner._replace(policy=policy, critic=critic), *slow)
+    if config.policies == "inferred":
+        learner = learner._replace(statistics=learner.statistics._replace(models=models))
     return Program(algorithm, learner, compiled(algorithm.update))
+
+
+def slow_copies(learner: Any) -> tuple[Any, Any, Any]:
+    """(actor, critic, models), None for no models."""
+    kept = learner.statistics
+    return (*kept.maddpg.target, kept.target) if hasattr(kept, "maddpg") else (*kept.target, None)
+
+
+def with_slow_copies(learner: Learner, actor: Any, critic: Any, models: Any) -> Learner:
+    """The learner with other target networks."""
+    kept, target = learner.statistics, ByNet(actor, critic)
+    if hasattr(kept, "maddpg"):
+        kept = kept._replace(maddpg=kept.maddpg._replace(target=target), target=models)
+        return learner._replace(statistics=kept)
+    return learner._replace(statistics=kept._replace(target=target))
 
 
 def sampled(config: Any, traj: Trajectory) -> tuple[Step, Any, Step, Any]:
@@ -214,16 +234,16 @@ def assert_like_loops(spec: EnvSpec, c: Any, length: int = 5) -> None:
         traj = traj._replace(extras={"member": jnp.array(member, jnp.int32)})
     twins, delay = (2, c.policy_delay) if isinstance(c, matd3.Config) else (1, 1)
     one = compiled(partial(step, spec, c, twins, delay))
-    learner, slow = prog.learner, tuple(prog.learner.statistics.target)
-    nets = learner.policy.actor, learner.critic.q
+    learner, slow = prog.learner, slow_copies(prog.learner)
+    nets = learner.policy.actor, learner.critic
     memory = tuple((jax.tree.map(jnp.zeros_like, net),) * 2 for net in nets)
     for t in range(1, 3):
         key = jax.random.key(t)
         learner, _ = prog.update(learner, traj, key)
         if c.policies == "inferred":  # the models' own step is test_inferred_policies.py's
-            slow = (*slow[:2], learner.statistics.target.models)
+            slow = (*slow[:2], learner.statistics.target)
         nets, slow, memory = one(nets, slow, memory, jnp.int32(t), traj, key)
-        got = learner.policy.actor, learner.critic.q
-        assert_trees_close((got, tuple(learner.statistics.target)), (nets, slow), 2e-4, 2e-5)
+        got = learner.policy.actor, learner.critic
+        assert_trees_close((got, slow_copies(learner)), (nets, slow), 2e-4, 2e-5)
     assert distance(learner.policy.actor, prog.learner.policy.actor) > 1e-3
-    assert distance(learner.critic.q, prog.learner.critic.q) > 1e-2
+    assert distance(learner.critic, prog.learner.critic) > 1e-2

@@ -150,7 +150,7 @@ def update(spec: Any, c: Any, num_updates: int, learner: Any, traj: Any, u_next:
 
     rate = c.learning_rate if c.critic_learning_rate is None else c.critic_learning_rate
     fitted, critic_norm, _ = Adam(critics, rate, c, num_updates).step(critics, gradient(critic_loss, critics))
-    epsilon = 0.0 if isinstance(learner.policy.floor, tuple) else float(learner.policy.floor)
+    epsilon = 0.0 if learner.policy.epsilon is None else float(learner.policy.epsilon)
     carry = traj.carry.actor if c.network.recurrent else None
     actor = learner.policy.actor
     pi, p = probabilities(spec, c, actor, step, carry, epsilon)

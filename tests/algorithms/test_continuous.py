@@ -46,7 +46,7 @@ def test_mean_and_deviation_are_in_units_of_half_the_box():
     policy = with_bias(policy, 1.5)
     _, action, _ = act(policy, (), STEP, jax.random.key(0), True)
     np.testing.assert_allclose(action[REAL], MIDDLE + 1.5 * HALF, atol=0.02 * HALF)  # beyond the box: the env clips
-    _, dist = made.distribution(policy, (), jax.tree.map(lambda x: x[None], STEP))
+    _, dist = made.distribution(policy.actor, (), jax.tree.map(lambda x: x[None], STEP))
     assert isinstance(dist, DiagGaussian)
     np.testing.assert_allclose(jnp.exp(dist.log_std), HALF * np.exp(-0.5), rtol=1e-5)
 
@@ -69,7 +69,7 @@ def test_clipping_leaves_actions_as_drawn_and_squashing_keeps_them_inside():
 
 def test_squashing_is_another_distribution():
     made, policy, act = actor(True)
-    _, dist = made.distribution(policy, (), jax.tree.map(lambda x: x[None], STEP))
+    _, dist = made.distribution(policy.actor, (), jax.tree.map(lambda x: x[None], STEP))
     assert isinstance(dist, TanhGaussian) and (dist.low, dist.high) == (-2.0, 6.0)
     _, action, _ = act(with_bias(policy, 1.0), (), STEP, jax.random.key(0), True)
     np.testing.assert_allclose(np.asarray(action)[REAL], MIDDLE + HALF * np.tanh(1.0), atol=0.02 * HALF)
@@ -78,7 +78,7 @@ def test_squashing_is_another_distribution():
 @pytest.mark.parametrize("squash", [False, True])
 def test_padded_dimensions_change_neither_log_probability_nor_entropy(squash):
     made, policy, _ = actor(squash)
-    _, dist = made.distribution(policy, (), jax.tree.map(lambda x: x[None], STEP))
+    _, dist = made.distribution(policy.actor, (), jax.tree.map(lambda x: x[None], STEP))
     action = dist.sample(jax.random.key(0))
     junk = jnp.where(jnp.asarray(REAL), action, 123.0)
     np.testing.assert_array_equal(dist.log_prob(action), dist.log_prob(junk))

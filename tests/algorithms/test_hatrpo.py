@@ -25,6 +25,7 @@ from shoal.algorithms import happo, hatrpo
 from shoal.errors import InputError
 from shoal.models.actor_critic import make_nets
 from shoal.networks.body import Body
+from shoal.networks.input_statistics import normalised
 from shoal.networks.sharing import policy_of
 from shoal.types import Box, EnvSpec, Learner, Scale, Trajectory
 
@@ -63,9 +64,8 @@ class Reference:
         self.advantage = jnp.where(alive, (advantage - mean) / (std + 1e-5), 0)
 
     def dist(self, theta: Any) -> Any:
-        return self.actor.distribution(
-            self.learner.policy._replace(actor=theta), self.traj.carry.actor, self.traj.step
-        )[1]
+        step = normalised(self.learner.policy.inputs, self.traj.step)
+        return self.actor.distribution(theta, self.traj.carry.actor, step)[1]
 
     def mean(self, x: Any, i: int) -> Any:
         alive = self.traj.step.alive[..., i]
@@ -190,7 +190,7 @@ def test_actors_have_no_optimiser_and_the_program_does_not_grow_with_the_team() 
         spec = make_spec(n=n)
         algorithm = hatrpo.make(spec, CONFIG, Scale(E, T, 10))
         learner = jax.eval_shape(algorithm.init, KEY)
-        assert learner.optimiser.actor == ()
+        assert learner.optimiser.actor is None
         return str(jax.make_jaxpr(algorithm.update)(learner, make_trajectory(spec), KEY)).count("\n")
 
     assert equations(27) < 1.02 * equations(3)

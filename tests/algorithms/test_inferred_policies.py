@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from naive_maddpg import BASE, adam, made, of
+from naive_maddpg import BASE, adam, made, of, slow_copies, with_slow_copies
 from trajectories import E, T, assert_trees_close, assert_trees_equal, compiled, distance, make_spec, make_trajectory
 
 from shoal.algorithms import maddpg
@@ -60,7 +60,7 @@ def test_models_of_a_team_that_stays_as_it_is_become_its_policies() -> None:
     def kl(learner: Learner, i: int, j: int) -> float:
         legal = traj.step.legal[..., j, :]
         true = log_softmax(read(SPEC, FIXED.network, of(learner.policy.actor, j), traj.step, j), legal)
-        model = log_softmax(read(SPEC, FIXED.network, of(learner.critic.models, N * i + j), traj.step, j), legal)
+        model = log_softmax(read(SPEC, FIXED.network, of(learner.statistics.models, N * i + j), traj.step, j), legal)
         return float((np.exp(true) * (true - model)).sum(-1)[np.asarray(traj.step.alive[..., j])].mean())
 
     pairs = [(i, j) for i in range(N) for j in range(N) if i != j]
@@ -69,7 +69,7 @@ def test_models_of_a_team_that_stays_as_it_is_become_its_policies() -> None:
     assert max(after) < 0.02, after
     np.testing.assert_allclose(metrics["model_kl"][0], np.mean(before), rtol=1e-4)
     np.testing.assert_allclose(metrics["model_kl"][-1], np.mean(after), rtol=0.05, atol=1e-4)
-    assert_trees_equal(*(of(x.critic.models, 0) for x in (start, learner)))  # nobody needs a model of itself
+    assert_trees_equal(*(of(x.statistics.models, 0) for x in (start, learner)))  # nobody needs a model of itself
 
 
 def test_models_of_continuous_policies_find_action_and_noise() -> None:
@@ -81,7 +81,7 @@ def test_models_of_continuous_policies_find_action_and_noise() -> None:
         real = np.arange(2) < spec.action_dims[j]
         true = np.tanh(read(spec, FIXED.network, of(learner.policy.actor, j), traj.step, j))
         mean, log_std = np.split(
-            read(spec, FIXED.network, of(learner.critic.models, N * i + j), traj.step, j, 2), 2, -1
+            read(spec, FIXED.network, of(learner.statistics.models, N * i + j), traj.step, j, 2), 2, -1
         )
         inside = np.abs(true) < 0.6  # elsewhere noise is clipped off at the edge of the box
         return np.abs(mean - true)[seen[..., None] & real & inside].mean(), np.exp(log_std)[0, 0][real]
@@ -110,11 +110,11 @@ def naive_models(prog: Any, traj: Trajectory) -> tuple[Any, Any]:
             sum_of_all -= jnp.where(alive, taken + INFER.model_entropy_coef * entropy, 0).sum() / alive.sum()
         return sum_of_all
 
-    phi = learner.critic.models
+    phi = learner.statistics.models
     memory = (jax.tree.map(jnp.zeros_like, phi),) * 2
     gradient = jax.tree.map(lambda g: g + 1e-30, jax.grad(loss)(phi))  # a norm of 0 would not divide
     after, _ = adam(INFER, phi, gradient, memory, 1, INFER.model_learning_rate)
-    slow = jax.tree.map(lambda old, new: 0.9 * old + 0.1 * new, learner.statistics.target.models, after)
+    slow = jax.tree.map(lambda old, new: 0.9 * old + 0.1 * new, learner.statistics.target, after)
     return after, slow
 
 
@@ -122,8 +122,8 @@ def test_one_step_is_that_of_a_loop_and_its_slow_copy_lags() -> None:
     prog, traj = made(SPEC, INFER), make_trajectory(SPEC)
     learner, _ = prog.update(prog.learner, traj, KEY)
     expected = compiled(lambda traj: naive_models(prog, traj))(traj)
-    assert_trees_close((learner.critic.models, learner.statistics.target.models), expected, 2e-4, 2e-6)
-    assert distance(learner.critic.models, prog.learner.critic.models) > 1e-3
+    assert_trees_close((learner.statistics.models, learner.statistics.target), expected, 2e-4, 2e-6)
+    assert distance(learner.statistics.models, prog.learner.statistics.models) > 1e-3
 
 
 def test_models_learn_from_the_newest_roll_out_and_not_from_the_buffer() -> None:
@@ -134,7 +134,7 @@ def test_models_learn_from_the_newest_roll_out_and_not_from_the_buffer() -> None
         sample = algorithm.replay.keep(make_trajectory(SPEC, stored))
         sample = jax.tree.map(lambda x: x.reshape(1, 1, T * E, *x.shape[2:]), sample)
         got, _ = update(learner, Experience(make_trajectory(SPEC, newest), sample), KEY)
-        return got.critic.models, got.critic.q
+        return got.statistics.models, got.critic
 
     (models, critic), (same, other_critic), (other, _) = after(0, 0), after(0, 1), after(1, 0)
     assert_trees_equal(same, models)
@@ -144,19 +144,17 @@ def test_models_learn_from_the_newest_roll_out_and_not_from_the_buffer() -> None
 def test_the_target_of_an_agent_reads_its_own_models_of_the_others() -> None:
     prog, traj = made(SPEC, INFER), make_trajectory(SPEC, dead=0.1)
     learner, _ = prog.update(prog.learner, traj, KEY)
-    target = prog.learner.statistics.target
+    actor, critic, models = slow_copies(prog.learner)
     for i in range(N):
         for j in range(N):
-            models = jax.tree.map(lambda x, row=N * i + j: x.at[row].multiply(-2.0), target.models)
-            statistics = prog.learner.statistics._replace(target=target._replace(models=models))
-            other, _ = prog.update(prog.learner._replace(statistics=statistics), traj, KEY)
-            changed = [distance(of(other.critic.q, k), of(learner.critic.q, k)) > 1e-5 for k in range(N)]
+            strange = jax.tree.map(lambda x, row=N * i + j: x.at[row].multiply(-2.0), models)
+            other, _ = prog.update(with_slow_copies(prog.learner, actor, critic, strange), traj, KEY)
+            changed = [distance(of(other.critic, k), of(learner.critic, k)) > 1e-5 for k in range(N)]
             assert changed == [k == i and i != j for k in range(N)], (i, j)
-            assert_trees_equal(other.critic.models, learner.critic.models)
+            assert_trees_equal(other.statistics.models, learner.statistics.models)
     # Of the true policies each reads its own alone; the others' would be changes of their targets here.
     for j in range(N):
-        actor = jax.tree.map(lambda x, row=j: x.at[row].multiply(-2.0), target.actor)
-        statistics = prog.learner.statistics._replace(target=target._replace(actor=actor))
-        other, _ = prog.update(prog.learner._replace(statistics=statistics), traj, KEY)
-        changed = [distance(of(other.critic.q, k), of(learner.critic.q, k)) > 1e-5 for k in range(N)]
+        strange = jax.tree.map(lambda x, row=j: x.at[row].multiply(-2.0), actor)
+        other, _ = prog.update(with_slow_copies(prog.learner, strange, critic, models), traj, KEY)
+        changed = [distance(of(other.critic, k), of(learner.critic, k)) > 1e-5 for k in range(N)]
         assert changed == [k == j for k in range(N)]

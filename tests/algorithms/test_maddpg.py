@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from naive_maddpg import BASE, made, of
+from naive_maddpg import BASE, made, of, slow_copies
 from trajectories import acted, assert_trees_equal, compiled, distance, make_spec, make_trajectory
 
 from shoal.algorithms import iddpg, maddpg
@@ -21,7 +21,7 @@ FLAT = make_spec(obs_dims=(5,) * 3, state_dim=0)
 
 def nets(learner: Learner, i: int) -> tuple[Any, Any]:
     """(actor, critic) of agent i, where they are its own."""
-    return of(learner.policy.actor, i), of(learner.critic.q, i)
+    return of(learner.policy.actor, i), of(learner.critic, i)
 
 
 def moved(config: Any, a: Trajectory, b: Trajectory) -> list[tuple[bool, bool]]:
@@ -72,8 +72,9 @@ def test_slow_copies_start_as_copies_and_the_policy_alone_is_deployed() -> None:
     config = replace(BASE, policies="inferred", ensemble=2, network=replace(BASE.network, hidden=(2,)))
     algorithm = maddpg.make(SPEC, config, SCALE)
     learner = compiled(algorithm.init)(KEY)
-    assert_trees_equal(tuple(learner.statistics.target), (learner.policy.actor, *learner.critic))
-    rows = [{x.shape[0] for x in jax.tree.leaves(tree)} for tree in (learner.policy.actor, *learner.critic)]
+    nets = learner.policy.actor, learner.critic, learner.statistics.models
+    assert_trees_equal(slow_copies(learner), nets)
+    rows = [{x.shape[0] for x in jax.tree.leaves(tree)} for tree in nets]
     assert rows == [{6}, {3}, {9}]  # sub-policies, critics, and models of everybody by everybody
     assert all(distance(of(learner.policy.actor, p), of(learner.policy.actor, p + 1)) > 0.1 for p in range(5))
 

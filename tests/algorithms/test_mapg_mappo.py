@@ -30,7 +30,7 @@ def advantage(config, learner, traj):
     index = policy_of(SPEC, config.sharing)
     nets = make_nets(SPEC, config, index)
     q = make_action_critic(SPEC, config.network, config.critic_input, (0,) * N, config.agent_id)
-    _, dist = nets.actor.distribution(learner.policy, (), traj.step)
+    _, dist = nets.actor.distribution(learner.policy.actor, (), traj.step)
     params = learner.critic["q"]
     options = q.options(params, traj.step, traj.action, dist, KEY, 1, 0.0)
     x = np.asarray(mapg.advantage_over(config.baseline, q.taken(params, traj.step, traj.action), options))
@@ -44,13 +44,14 @@ def test_the_actors_climb_q_minus_the_baseline(baseline):
     config = replace(WITH_Q, baseline=baseline, entropy_coef=0.0)
     prog, traj = program(SPEC, config), make_trajectory(SPEC)
     nets = make_nets(SPEC, config, policy_of(SPEC, config.sharing))
-    _, dist = compiled(lambda policy, step: nets.actor.distribution(policy, (), step))(prog.learner.policy, traj.step)
+    _, dist = compiled(lambda theta, step: nets.actor.distribution(theta, (), step))(
+        prog.learner.policy.actor, traj.step
+    )
     traj = traj._replace(extras={"log_prob": dist.log_prob(traj.action)})
     x, alive = advantage(config, prog.learner, traj), np.asarray(traj.step.alive)
 
     def objective(theta):
-        policy = prog.learner.policy._replace(actor=theta)
-        log_prob = nets.actor.distribution(policy, (), traj.step)[1].log_prob(traj.action)
+        log_prob = nets.actor.distribution(theta, (), traj.step)[1].log_prob(traj.action)
         return -jnp.where(alive, log_prob * x, 0).sum() / alive.sum()
 
     slope = compiled(jax.grad(objective))(prog.learner.policy.actor)

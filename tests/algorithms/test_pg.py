@@ -24,12 +24,9 @@ BOX = make_spec(action=Box(2, -2.0, 1.0), shared_reward=True)
 def test_the_next_action_is_the_one_taken_until_something_ends():
     traj = make_trajectory(SPEC, dead=0.0)
     traj = traj._replace(outcome=traj.outcome._replace(legal=jnp.ones((T, E, N, 4), bool).at[..., 2].set(False)))
-
-    def distribution(policy, carry, step):
-        logits = jnp.zeros((*step.alive.shape, 4)) + 20 * (jnp.arange(4) == 3) * step.obs[..., :1]
-        return carry, Categorical(logits, step.legal)
-
-    drawn = [np.asarray(q_critic.next_action(distribution, (), traj, (), jax.random.key(k))) for k in range(20)]
+    ahead = jax.tree.map(lambda x: x[None], traj.outcome)
+    dist = Categorical(20 * (jnp.arange(4) == 3) * ahead.obs[..., :1], ahead.legal)
+    drawn = [np.asarray(q_critic.next_action(dist, traj, jax.random.key(k))) for k in range(20)]
     end = np.asarray(traj.outcome.last).copy()
     end[-1] = True
     assert 0.2 < end.mean() < 0.8
@@ -45,8 +42,8 @@ def test_the_next_action_is_the_one_taken_until_something_ends():
 def test_a_dead_agent_s_action_is_never_the_next_one():
     traj = make_trajectory(SPEC, dead=0.5)
     traj = traj._replace(action=jnp.where(traj.step.alive, 1, -7))
-    uniform = lambda policy, carry, step: (carry, Categorical(jnp.zeros((*step.alive.shape, 4)), step.legal))  # noqa: E731
-    assert (q_critic.next_action(uniform, (), traj, (), KEY) >= 0).all()
+    uniform = Categorical(jnp.zeros((1, T, E, N, 4)), traj.outcome.legal[None])
+    assert (q_critic.next_action(uniform, traj, KEY) >= 0).all()
 
 
 def test_the_team_s_reward_and_discount():
@@ -163,7 +160,7 @@ def test_exploration_falls_on_a_line_and_is_part_of_the_policy():
     prog, traj = program(SPEC, config), data("coma")
     learner, seen = prog.learner, []
     for _ in range(6):
-        seen.append(float(learner.policy.floor))
+        seen.append(float(learner.policy.epsilon))
         learner, metrics = prog.update(learner, traj, KEY)
         assert metrics["epsilon"] == np.float32(seen[-1])
     assert 0.4 * NUM_UPDATES == 4

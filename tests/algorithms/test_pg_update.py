@@ -14,6 +14,7 @@ from shoal.algorithms import coma, mapg
 from shoal.models import q_critic
 from shoal.models.actor_critic import make_actor
 from shoal.networks.body import Body
+from shoal.networks.input_statistics import normalised
 from shoal.networks.sharing import policy_of
 
 KEY = jax.random.key(3)
@@ -74,8 +75,11 @@ def next_joint_action(name, learner, traj):
     """As the update draws it: only where the roll-out or the episode ends, which has a test of its own."""
     c = CASES[name]
     actor = make_actor(SPEC, c.network, policy_of(SPEC, c.sharing), c.agent_id, c.output_gain, c.log_std, c.squash)
-    after, _ = actor.distribution(learner.policy, traj.carry.actor, traj.step)
-    return q_critic.next_action(actor.distribution, learner.policy, traj, after, jax.random.split(KEY, 3)[0])
+    policy = learner.policy
+    after, _ = actor.distribution(policy.actor, traj.carry.actor, normalised(policy.inputs, traj.step))
+    ahead = jax.tree.map(lambda x: x[None], normalised(policy.inputs, traj.outcome))
+    _, dist = actor.distribution(policy.actor, after, ahead, policy.epsilon)
+    return q_critic.next_action(dist, traj, jax.random.split(KEY, 3)[0])
 
 
 @every_case

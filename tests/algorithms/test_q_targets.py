@@ -99,11 +99,11 @@ def test_epsilon_falls_on_a_line_and_then_stays() -> None:
     config = replace(FEED, epsilon=0.8, epsilon_final=0.2, epsilon_fraction=0.5)  # of 10 updates
     prog = program(SPEC, config)
     learner, sample = prog.learner, data(prog)
-    assert float(learner.policy.floor) == pytest.approx(0.8)
+    assert float(learner.policy.epsilon) == pytest.approx(0.8)
     for k in range(1, 8):
         learner, metrics = prog.update(learner, sample, KEY)
         assert float(metrics["epsilon"]) == pytest.approx(0.8 - 0.12 * min(k - 1, 5), abs=1e-6)
-        assert float(learner.policy.floor) == pytest.approx(0.8 - 0.12 * min(k, 5), abs=1e-6)
+        assert float(learner.policy.epsilon) == pytest.approx(0.8 - 0.12 * min(k, 5), abs=1e-6)
 
 
 def test_epsilon_is_the_probability_of_any_legal_action() -> None:
@@ -113,7 +113,7 @@ def test_epsilon_is_the_probability_of_any_legal_action() -> None:
     act = compiled(prog.algorithm.act, static_argnums=4)
 
     def actions(epsilon: float, greedy: bool) -> np.ndarray:
-        learner = prog.learner._replace(policy=prog.learner.policy._replace(floor=jnp.float32(epsilon)))
+        learner = prog.learner._replace(policy=prog.learner.policy._replace(epsilon=jnp.float32(epsilon)))
         return np.asarray(act(learner, (), step, KEY, greedy)[1])
 
     best = actions(1.0, True)

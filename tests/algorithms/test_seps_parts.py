@@ -55,7 +55,7 @@ def test_the_bound() -> None:
     c = seps.Config(kl_weight=0.3)
     params = jnp.array(w_enc, jnp.float32), jnp.array(w_dec, jnp.float32)
     arrays = (jnp.array(x, jnp.float32) for x in (seen, outcome, weight))
-    rows = autoencoder.Rows(jnp.array(agent, jnp.int32), *arrays)
+    rows = autoencoder.TransitionBatch(jnp.array(agent, jnp.int32), *arrays)
     loss = autoencoder.elbo_loss(c, autoencoder.Autoencoder(linear(), linear()), n, params, rows, KEY)
     noise = np.asarray(jax.random.normal(KEY, (batch, latent)))
     total = 0.0

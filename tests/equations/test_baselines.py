@@ -7,7 +7,7 @@ import pytest
 
 from shoal.equations.baselines import counterfactual, gaussian_score_square, optimal, softmax_score_square
 from shoal.equations.distributions import Categorical, DiagGaussian, TanhGaussian
-from shoal.equations.exploration import with_floor
+from shoal.equations.exploration import mixed_with_uniform
 
 RNG = np.random.default_rng(0)
 LOGITS = jnp.array(2 * RNG.normal(size=(6, 4)), jnp.float32)
@@ -18,7 +18,7 @@ Q = jnp.array(RNG.normal(size=(6, 4)) * 10, jnp.float32)
 def policy(logits, floor):
     """A softmax over legal actions; with a floor, mixed with the uniform one."""
     dist = Categorical(logits, LEGAL)
-    return dist if floor == 0 else with_floor(dist, floor)
+    return dist if floor == 0 else mixed_with_uniform(dist, floor)
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.3])
@@ -82,7 +82,7 @@ def test_a_policy_without_choice_has_the_value_of_its_action_for_a_baseline():
 
 
 def test_a_floor_keeps_every_legal_action_possible():
-    dist = with_floor(Categorical(100 * LOGITS, LEGAL), 0.2)
+    dist = mixed_with_uniform(Categorical(100 * LOGITS, LEGAL), 0.2)
     p = np.asarray(dist.probabilities())
     count = np.asarray(LEGAL).sum(-1, keepdims=True)
     softmax = np.asarray(Categorical(100 * LOGITS, LEGAL).probabilities())
@@ -94,10 +94,10 @@ def test_a_floor_keeps_every_legal_action_possible():
 def test_a_floor_of_nothing_is_no_floor():
     def log_prob(logits, floor):
         dist = Categorical(logits, LEGAL)
-        return (with_floor(dist, floor) if floor is not None else dist).log_prob(jnp.zeros(6, int)).sum()
+        return (mixed_with_uniform(dist, floor) if floor is not None else dist).log_prob(jnp.zeros(6, int)).sum()
 
     got, expected = (jax.value_and_grad(log_prob)(50 * LOGITS, floor) for floor in (jnp.float32(0), None))
     np.testing.assert_allclose(got[0], expected[0], rtol=1e-5)
     np.testing.assert_allclose(got[1], expected[1], atol=1e-6)
     gaussian = DiagGaussian(LOGITS, LOGITS, LEGAL)
-    assert with_floor(gaussian, ()) is gaussian
+    assert mixed_with_uniform(gaussian, None) is gaussian

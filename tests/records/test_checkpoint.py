@@ -168,3 +168,13 @@ def test_a_position_that_has_become_a_field_is_the_same_leaf(tmp_path: Path):
     checkpoints.save(2, {"optimiser": Named(np.zeros(2), ())}, {})
     with pytest.raises(CheckpointError, match="does not fit this run"):
         checkpoints.restore({"optimiser": (np.zeros(2), ())})
+
+
+def test_a_renamed_field_and_a_position_that_is_gone_are_the_same_leaves(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"critic": ({"kernel": np.arange(2.0)}, ()), "policy": {"floor": np.float32(0.5)}}, {})
+    state, _, _ = checkpoints.restore({"critic": {"kernel": np.zeros(2)}, "policy": {"epsilon": np.float32(0)}})
+    np.testing.assert_array_equal(state["critic"]["kernel"], np.arange(2.0))
+    assert state["policy"]["epsilon"] == 0.5
+    with pytest.raises(CheckpointError, match="does not fit this run"):
+        checkpoints.restore({"critic": {"bias": np.zeros(2)}, "policy": {"epsilon": np.float32(0)}})

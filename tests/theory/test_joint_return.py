@@ -69,7 +69,7 @@ def build(name: str, horizon: int, **flags: Any) -> Program:
     everywhere = games.everywhere(problem(horizon, 0))
 
     def policies(learner: Learner) -> Any:
-        dist = actor.distribution(learner.policy, (), everywhere)[1]
+        dist = actor.distribution(learner.policy.actor, (), everywhere)[1]
         assert isinstance(dist, Categorical)
         return jnp.swapaxes(dist.probabilities()[0], 0, 1)
 

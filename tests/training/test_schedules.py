@@ -54,7 +54,7 @@ def test_epsilon_and_the_rate_arrive_with_the_last_update(tmp_path: Path, scales
     trainer = trainer_of("iql", tmp_path)
     assert trainer.run()
     assert trainer.state.learner.updates.tolist() == [scales[-1].num_updates] == [LEARNING]
-    np.testing.assert_allclose(trainer.state.learner.policy.floor, 0.2, rtol=1e-6)  # ε of a run's end
+    np.testing.assert_allclose(trainer.state.learner.policy.epsilon, 0.2, rtol=1e-6)  # ε of a run's end
 
     longer = replace(SETTINGS, steps=480.0)  # as when it is resumed with more steps
     trainer_of("iql", tmp_path, longer)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from jaxtyping import Array, Float
 
 from shoal.algorithms import mapg
-from shoal.bounds import Count, Fraction, Rate, Size, Weight
+from shoal.bounds import Count, Fraction, Part, Rate, Size, Weight
 from shoal.equations.baselines import counterfactual
 from shoal.errors import InputError
 from shoal.models.action_critic import Options, needs_team
@@ -44,9 +44,9 @@ class Config(mapg.BaselineConfig):
     """Critic steps per pass, each on as many timesteps. Code: one step per time index."""
     entropy_coef: Weight = 0.0
     """Weight σ of the entropy bonus. Paper: none."""
-    epsilon: Fraction = 0.5
+    epsilon: Part = 0.5
     """ε that the policy starts from: π(u) = (1 − ε) softmax(z)_u + ε / n over the n legal actions. Paper: 0.5."""
-    epsilon_final: Fraction = 0.02
+    epsilon_final: Part = 0.02
     """ε that it ends at. Paper: 0.02; code: 0.01."""
 
 
@@ -65,4 +65,4 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     if isinstance(spec.action, Box):
         raise InputError(f"coma sums over all of an agent's actions; {spec.name} has continuous ones: use mapg.")
     needs_team(config.critic_input)
-    return mapg.make_with(spec, config, scale, advantage)
+    return mapg.make_policy_gradient(spec, config, scale, advantage)

@@ -28,11 +28,10 @@ from shoal.equations.surrogate import importance_ratio
 from shoal.equations.value_scale import make_value_scale
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, check_options
-from shoal.learning.optimiser import Optimiser, one, optimiser
+from shoal.learning.optimiser import ByNet, Optimiser, one, optimiser
 from shoal.models import on_policy
-from shoal.models.actor_critic import Actor, ActorCritic, Policy, make_nets
+from shoal.models.actor_critic import Actor, ActorCritic, make_nets
 from shoal.models.on_policy import Batch
-from shoal.networks.input_statistics import Inputs
 from shoal.networks.sharing import Sharing, policy_of
 from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Trajectory
 
@@ -41,7 +40,12 @@ Order = Literal["random", "fixed"]
 
 @dataclass(frozen=True)
 class Config(PpoConfig):
-    """HAPPO's hyper-parameters. "Paper" is Kuba et al. 2022; "code" the authors' later one (HARL) for MPE."""
+    """HAPPO's hyper-parameters. "Paper" is Kuba et al. 2022; "code" the authors' later one (HARL) for MPE.
+
+    The code has ``gamma`` 0.99, ``lam`` 0.95, ``clip`` and ``value_clip`` 0.2, ``entropy_coef`` 0.01, ``huber`` 10,
+    ``max_grad_norm`` 10, ``adam_eps`` 1e-5, ``value_norm`` running, ``minibatches`` 1, ``chunk_length`` 10 and a
+    ``network`` of 128, 128 (relu, layer norm). The paper's for SMAC: ``gamma`` 0.95 or 0.99.
+    """
 
     order: Order = "random"
     """Agents update in a fresh random order each time, or in their ``fixed`` order (the paper's ablation)."""
@@ -53,7 +57,7 @@ class Config(PpoConfig):
     """Passes over each batch, for every agent and for the critic. Code: 5."""
 
 
-class Rows(NamedTuple):
+class AgentBatch(NamedTuple):
     """One agent's rows of a batch, [items, L ...]; with a leading axis N, every agent's."""
 
     x: Array
@@ -69,27 +73,27 @@ class Rows(NamedTuple):
     """Recurrent state before each item [items, H]."""
 
 
-def rows_of_agents(actor: Actor, batch: Batch) -> Rows:
+def rows_of_agents(actor: Actor, batch: Batch) -> AgentBatch:
     """A batch with its agents in front: leaves [N, items, L ...]."""
     n = len(actor.policy_of)
     own = actor.features(batch.step), batch.step.legal, batch.action, batch.extras, batch.advantage, batch.weight
     x, legal, action, extras, advantage, weight = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 2, 0), own)
     first = jnp.broadcast_to(batch.step.first, (n, *batch.step.first.shape))
     carry = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), batch.carry.actor)
-    return Rows(x, legal, first, action, extras, advantage, weight, carry)
+    return AgentBatch(x, legal, first, action, extras, advantage, weight, carry)
 
 
-def policy_at(actor: Actor, params: PyTree, rows: Rows) -> Distribution:
+def policy_at(actor: Actor, params: PyTree, rows: AgentBatch) -> Distribution:
     """One agent's policy in its time-major rows, [L, items]."""
     return actor.alone(params, rows.carry, rows.x, rows.legal, rows.first)
 
 
 def sequential(
-    step: Callable[[PyTree, PyTree, Rows, Int[Array, ""], PRNGKeyArray], tuple[PyTree, PyTree, Metrics]],
+    step: Callable[[PyTree, PyTree, AgentBatch, Int[Array, ""], PRNGKeyArray], tuple[PyTree, PyTree, Metrics]],
     actor: Actor,
     theta: PyTree,
     state: PyTree,
-    rows: Rows,
+    rows: AgentBatch,
     order: Int[Array, " N"],
     key: PRNGKeyArray,
 ) -> tuple[PyTree, PyTree, Metrics]:
@@ -138,7 +142,7 @@ def fit_critic(
     c: EpochsConfig, nets: ActorCritic, adam: Optimiser, learner: Learner, batch: Batch, key: PRNGKeyArray
 ) -> tuple[Learner, Metrics]:
     """Line 16: all epochs of the critic, after the actors have had theirs."""
-    # Rows that the critic does not read need not be gathered for every epoch.
+    # AgentBatch that the critic does not read need not be gathered for every epoch.
     batch = batch._replace(action=(), extras={}, advantage=(), carry=batch.carry._replace(actor=()))  # type: ignore[arg-type]
 
     def loss(params: PyTree, part: Batch) -> tuple[Array, Metrics]:
@@ -171,14 +175,16 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:
-        return on_policy.init_learner(spec, c, nets, values, actor_adam, critic_adam, *jax.random.split(key))
+        params = nets.init(key)
+        state = ByNet(actor_adam.init(params.actor), critic_adam.init(params.critic))
+        return on_policy.init_learner(spec, c, values, params, state)
 
     def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         key_order, key_actors, key_critic = jax.random.split(key, 3)
 
         # VALUES AND ADVANTAGES
         out, alive = traj.outcome, traj.step.alive
-        v = on_policy.evaluate(spec, nets, values, learner, traj)
+        v = on_policy.in_reward_units(spec, values, learner, traj, nets.evaluate(learner, traj))
         advantage, target = gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)
         learner = on_policy.count_targets(values, learner, target, alive)
         standard = on_policy.standardise(c.normalise_advantage, advantage, alive)
@@ -187,11 +193,11 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         # LOSS OF ONE AGENT
         sigma, kappa = on_policy.entropy_coef(c, learner, scale), learner.statistics.coefficients.kl
 
-        def loss(params: PyTree, part: Rows) -> tuple[Array, Metrics]:
+        def loss(params: PyTree, part: AgentBatch) -> tuple[Array, Metrics]:
             return policy_loss(c, policy_at(actor, params, part), part, sigma, kappa)  # line 11
 
         # EPOCHS × MINIBATCHES OF ONE AGENT
-        def one_agent(params: PyTree, state: PyTree, own: Rows, p: Array, key: PRNGKeyArray) -> tuple:
+        def one_agent(params: PyTree, state: PyTree, own: AgentBatch, p: Array, key: PRNGKeyArray) -> tuple:
             def step(gradient: PyTree, state: PyTree, params: PyTree) -> tuple[PyTree, PyTree, Metrics]:
                 params, state, norm = actor_adam.step_one(gradient, state, params, p)
                 return params, state, {"actor_grad_norm": norm}
@@ -214,7 +220,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
         # END OF THE UPDATE
         def log_ratio(part: Batch) -> Array:
-            _, pi = actor.distribution(Policy(theta, Inputs()), part.carry.actor, part.step)
+            _, pi = actor.distribution(theta, part.carry.actor, part.step)
             return pi.log_prob(part.action) - part.extras["log_prob"]
 
         metrics |= on_policy.kl_of_update(c, log_ratio, batch) | of_critic

@@ -31,7 +31,7 @@ from shoal.equations.trust_region import conjugate_gradients, fisher_vector_prod
 from shoal.equations.value_scale import make_value_scale
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, check_options
-from shoal.learning.optimiser import optimiser
+from shoal.learning.optimiser import ByNet, optimiser
 from shoal.models import on_policy
 from shoal.models.actor_critic import make_nets
 from shoal.networks.sharing import Sharing, policy_of
@@ -40,7 +40,10 @@ from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Tra
 
 @dataclass(frozen=True)
 class Config(EpochsConfig):
-    """HATRPO's hyper-parameters. "Paper" is Kuba et al. 2022; "code" the authors' later one (HARL) for MPE."""
+    """HATRPO's hyper-parameters. "Paper" is Kuba et al. 2022; "code" the authors' later one (HARL) for MPE.
+
+    The code also has those of :class:`shoal.algorithms.happo.Config` for the critic and the advantages.
+    """
 
     max_kl: Positive = 0.01
     """δ: largest mean KL(old ‖ new) of one agent's step, in nats. Code: 0.005; 0.06 in SMAC."""
@@ -91,14 +94,15 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
     def init(key: PRNGKeyArray) -> Learner:
         # A trust-region step has no memory, so actors have no optimiser.
-        return on_policy.init_learner(spec, c, nets, values, None, critic_adam, *jax.random.split(key))
+        params = nets.init(key)
+        return on_policy.init_learner(spec, c, values, params, ByNet(None, critic_adam.init(params.critic)))
 
     def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         key_order, key_actors, key_critic = jax.random.split(key, 3)
 
         # VALUES AND ADVANTAGES
         out, alive = traj.outcome, traj.step.alive
-        v = on_policy.evaluate(spec, nets, values, learner, traj)
+        v = on_policy.in_reward_units(spec, values, learner, traj, nets.evaluate(learner, traj))
         advantage, target = gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)
         learner = on_policy.count_targets(values, learner, target, alive)
         standard = on_policy.standardise(c.normalise_advantage, advantage, alive)
@@ -107,31 +111,31 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         # THE TRUST-REGION STEP OF ONE AGENT
         sigma = on_policy.entropy_coef(c, learner, scale)
 
-        def one_agent(params: PyTree, _: PyTree, own: happo.Rows, p: Array, key: PRNGKeyArray) -> tuple:
+        def one_agent(params: PyTree, _: PyTree, own: happo.AgentBatch, p: Array, key: PRNGKeyArray) -> tuple:
             own = sgd.whole(own)
             theta, unravel = ravel_pytree(params)
 
-            def policy(theta: Array, part: happo.Rows) -> Any:
+            def policy(theta: Array, part: happo.AgentBatch) -> Any:
                 return happo.policy_at(actor, unravel(theta), part)
 
-            def objective(dist: Distribution, part: happo.Rows) -> Array:
+            def objective(dist: Distribution, part: happo.AgentBatch) -> Array:
                 """r M + σ S in every row; its weighted sum is L(θ)."""
                 log_ratio = jnp.where(part.weight > 0, dist.log_prob(part.action) - part.extras["log_prob"], 0.0)
                 return importance_ratio(log_ratio) * part.advantage + sigma * dist.entropy()
 
-            def gain(theta: Array, part: happo.Rows) -> tuple[Array, Metrics]:
+            def gain(theta: Array, part: happo.AgentBatch) -> tuple[Array, Metrics]:
                 dist = policy(theta, part)
                 metrics = {"entropy": jnp.sum(part.weight * dist.entropy())}
                 return jnp.sum(part.weight * objective(dist, part)), metrics
 
             def product(vector: Array) -> Array:
-                def of(part: happo.Rows) -> Array:
+                def of(part: happo.AgentBatch) -> Array:
                     return fisher_vector_product(lambda theta: policy(theta, part), part.weight, theta, vector)
 
                 return sgd.sums(of, own, c.block) + c.damping * vector
 
             def trial(fraction: Array) -> tuple[Array, Array]:
-                def of(part: happo.Rows) -> tuple[Array, Array]:
+                def of(part: happo.AgentBatch) -> tuple[Array, Array]:
                     old, new = policy(theta, part), policy(theta + fraction * step, part)
                     improvement = objective(new, part) - objective(old, part)
                     return jnp.sum(part.weight * improvement), jnp.sum(part.weight * old.kl(new))
@@ -157,11 +161,11 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
                 "step_fraction": found.fraction,
                 "actor_grad_norm": jnp.linalg.norm(g),
             }
-            return unravel(jnp.where(accepted, theta + found.fraction * step, theta)), (), metrics
+            return unravel(jnp.where(accepted, theta + found.fraction * step, theta)), None, metrics
 
         # ONE AGENT AFTER THE OTHER
         order, rows = happo.order_of(c.order, spec.num_agents, key_order), happo.rows_of_agents(actor, batch)
-        theta, _, metrics = happo.sequential(one_agent, actor, learner.policy.actor, (), rows, order, key_actors)
+        theta, _, metrics = happo.sequential(one_agent, actor, learner.policy.actor, None, rows, order, key_actors)
         learner = learner._replace(policy=learner.policy._replace(actor=theta))
 
         # THE CRITIC

@@ -17,7 +17,7 @@ from shoal.types import Algorithm, EnvSpec, Scale
 
 @dataclass(frozen=True)
 class Config(QConfig):
-    """IQL's hyper-parameters."""
+    """IQL's hyper-parameters. pymarl has those of :class:`shoal.algorithms.qmix.Config`."""
 
 
 def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
@@ -26,5 +26,5 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     Raises:
         InputError: actions are continuous, or an option is out of its range.
     """
-    alone = Mixer(lambda key: (), lambda params, q, best, action, step: q, team=False)
-    return qmix.make_with(spec, config, scale, alone)
+    alone = Mixer(lambda key: None, lambda params, q, best, action, step: q, team=False)
+    return qmix.make_q_learning(spec, config, scale, alone)

@@ -35,7 +35,7 @@ from shoal.models import q_critic
 from shoal.models.actor_critic import Carry, Policy, make_actor
 from shoal.models.on_policy import end_update, entropy_coef
 from shoal.networks.hyper import Mixing, mixing_critic
-from shoal.networks.input_statistics import Inputs, init_inputs, normalised
+from shoal.networks.input_statistics import init_inputs, normalised
 from shoal.networks.inputs import CriticInput, critic_input
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, Discrete, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
@@ -148,10 +148,11 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     def one_hot(action: Array, alive: Array) -> Array:
         return joint(jax.nn.one_hot(action, space.n), alive)
 
-    def targets(learner: Learner, traj: Trajectory, x_next: Array, after: PyTree, key: PRNGKeyArray) -> Array:
+    def targets(learner: Learner, traj: Trajectory, outcome: Step, after: PyTree, key: PRNGKeyArray) -> Array:
         """y_t, in the rewards' units."""
-        u_next = q_critic.next_action(actor.distribution, learner.policy, traj, after, key)
-        q = critic.apply(learner.statistics.target, x_next, one_hot(u_next, traj.outcome.alive))
+        ahead = jax.tree.map(lambda x: x[None], outcome)
+        u_next = q_critic.next_action(actor.distribution(learner.policy.actor, after, ahead)[1], traj, key)
+        q = critic.apply(learner.statistics.target, source.features(outcome), one_hot(u_next, traj.outcome.alive))
         q = values.denormalise(learner.statistics.value, q[..., None])[..., 0]
         q = of_a_living_team(q, traj.outcome.alive)
         return td_lambda(*team_reward(traj), q, traj.outcome.last, gamma=c.gamma, lam=c.lam)
@@ -164,7 +165,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     def actor_loss(theta: PyTree, phi: PyTree, part: ActorBatch, xi: Array, batch_entropy: Array) -> tuple:
         """−J(θ), and its metrics."""
         step, x, weight = part.step, part.x, part.weight
-        _, dist = actor.distribution(Policy(theta, Inputs()), part.carry, step)
+        _, dist = actor.distribution(theta, part.carry, step)
         assert isinstance(dist, Categorical)
         q = critic.apply(phi, x, joint(dist.probabilities(), step.alive))  # Q_φ(s, π_θ¹, …, π_θⁿ)
         entropy = dist.entropy()
@@ -177,11 +178,11 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         inputs, alive = learner.policy.inputs, traj.step.alive
         step, outcome = normalised(inputs, traj.step), normalised(inputs, traj.outcome)
         x, some = source.features(step), alive.any(-1)
-        after, dist = actor.distribution(learner.policy, traj.carry.actor, traj.step)
+        after, dist = actor.distribution(learner.policy.actor, traj.carry.actor, step)
 
         # THE CRITIC, FITTED TO λ-RETURNS
-        y = targets(learner, traj, source.features(outcome), after, key_next)
-        stats, _ = values.update(learner.statistics.value, (), y[..., None], some[..., None])
+        y = targets(learner, traj, outcome, after, key_next)
+        stats, _ = values.update(learner.statistics.value, None, y[..., None], some[..., None])
         learner = learner._replace(statistics=learner.statistics._replace(value=stats))
         y = values.normalise(stats, y[..., None])[..., 0]
         weight = some.astype(jnp.float32)

@@ -18,7 +18,7 @@ from shoal.types import Algorithm, EnvSpec, Scale
 
 @dataclass(frozen=True)
 class Config(ValueConfig):
-    """Hyper-parameters. "Paper" is Papoudakis et al. 2021, appendix, for MPE."""
+    """MAA2C's hyper-parameters. "Paper" is Papoudakis et al. 2021, appendix, for MPE."""
 
     lam: Fraction = 1.0
     """GAE's λ; 1 gives n-step returns that end with the rollout. Paper: five-step returns."""

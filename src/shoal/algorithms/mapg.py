@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from shoal.bounds import Draws, Fraction, Rate, Size
+from shoal.bounds import Draws, Fraction, Part, Rate, Size, off
 from shoal.equations import baselines
 from shoal.equations.reduce import mean_and_std
 from shoal.equations.returns import td_lambda
@@ -37,7 +37,7 @@ from shoal.models import q_critic
 from shoal.models.action_critic import Options, make_action_critic, needs_team
 from shoal.models.actor_critic import Policy, make_actor, make_actor_critic, make_critic
 from shoal.models.on_policy import end_update, entropy_coef, explained_variance
-from shoal.networks.input_statistics import Inputs, init_inputs, normalised
+from shoal.networks.input_statistics import init_inputs, normalised
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, Box, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
@@ -48,9 +48,10 @@ Baseline = Literal["none", "value", "counterfactual", "optimal"]
 class BaselineConfig(QCriticConfig):
     """And how a policy with a baseline explores and steps."""
 
-    epsilon: Fraction = 0.0
-    """ε that a discrete policy starts from: π(u) = (1 − ε) softmax(z)_u + ε / n over the n legal actions."""
-    epsilon_final: Fraction = 0.0
+    epsilon: Part = 0.0
+    """ε that a discrete policy starts from: π(u) = (1 − ε) softmax(z)_u + ε / n over the n legal actions. At 1
+    nothing would be learned."""
+    epsilon_final: Part = 0.0
     """ε that it ends at; 0 with ``epsilon`` 0 for a plain softmax."""
     epsilon_fraction: Fraction = 0.1
     """Share of the run in which ε goes linearly from the one to the other."""
@@ -100,7 +101,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     else:
         needs_team(config.critic_input)
     advantage = partial(advantage_over, config.baseline)
-    return make_with(spec, config, scale, advantage, config.baseline == "value", config.draws)
+    return make_policy_gradient(spec, config, scale, advantage, config.baseline == "value", config.draws)
 
 
 class Critics(NamedTuple):
@@ -108,7 +109,7 @@ class Critics(NamedTuple):
 
     q: PyTree
     v: PyTree
-    """Of V(s); an empty tuple where nothing reads it."""
+    """Of V(s); None where nothing reads it."""
 
 
 class CriticBatch(NamedTuple):
@@ -135,14 +136,12 @@ Advantage = Callable[[Array, Options, Array | float], Array]
 """(Q of the joint action [T, E, N], every agent's options, V or 0), in rewards' units -> advantages."""
 
 
-def make_with(
+def make_policy_gradient(
     spec: EnvSpec, c: BaselineConfig, scale: Scale, advantage: Advantage, with_value: bool = False, draws: int = 1
 ) -> Algorithm:
     """The policy gradient with any advantage; a ``critic_input`` of ``local`` makes the critics independent."""
     q_critic.check(c, scale)
-    explores = max(c.epsilon, c.epsilon_final) > 0
-    if max(c.epsilon, c.epsilon_final) == 1:
-        raise InputError("epsilon must lie below 1: at 1 the policy learns nothing.")
+    explores = not (off(c.epsilon) and off(c.epsilon_final))
     if explores and isinstance(spec.action, Box):
         raise InputError(f"epsilon mixes discrete actions evenly; {spec.name} has continuous ones: leave it at 0.")
     index, central = policy_of(spec, c.sharing), c.critic_input != "local"
@@ -155,23 +154,25 @@ def make_with(
     values = make_value_scale(c.value_norm, critic.group_of, c.value_norm_beta)
     adam, critic_adam = q_critic.make_optimisers(c, scale, actor.num_policies, critic.num_nets)
 
-    def floor(updates: Array) -> Array | tuple[()]:
+    def epsilon_after(updates: Array) -> Array | None:
         """ε after so many updates."""
-        done = updates / max(c.epsilon_fraction * scale.num_updates, 1.0)
-        return jnp.float32(linear(c.epsilon, c.epsilon_final, done)) if explores else ()
+        done = updates / jnp.maximum(c.epsilon_fraction * scale.num_updates, 1.0)
+        return jnp.float32(linear(c.epsilon, c.epsilon_final, done)) if explores else None
 
     def init(key: PRNGKeyArray) -> Learner:
         key_actor, key_q, key_v = jax.random.split(key, 3)
-        policy = Policy(actor.init(key_actor), init_inputs(spec, c.normalise_inputs), floor(jnp.int32(0)))
-        critics = Critics(critic.init(key_q), state_value.init(key_v) if with_value else ())
+        policy = Policy(actor.init(key_actor), init_inputs(spec, c.normalise_inputs), epsilon_after(jnp.int32(0)))
+        critics = Critics(critic.init(key_q), state_value.init(key_v) if with_value else None)
         optimisers = ByNet(adam.init(policy.actor), critic_adam.init(critics))
         return Learner(policy, critics, optimisers, q_critic.init_statistics(c, values.init(), critics), jnp.int32(0))
 
     def targets(learner: Learner, traj: Trajectory, after: PyTree, key: PRNGKeyArray) -> Array:
         """y [T, E, N]: one for the team under a centralised critic, every agent's own under independent ones."""
         out, kept = traj.outcome, learner.statistics
-        action = q_critic.next_action(actor.distribution, learner.policy, traj, after, key)
-        next_q = critic.taken(kept.target.q, normalised(learner.policy.inputs, out), action)
+        policy, outcome = learner.policy, normalised(learner.policy.inputs, out)
+        ahead = jax.tree.map(lambda x: x[None], outcome)
+        pi = actor.distribution(policy.actor, after, ahead, policy.epsilon)[1]
+        next_q = critic.taken(kept.target.q, outcome, q_critic.next_action(pi, traj, key))
         next_q = values.denormalise(kept.value, next_q)
         if not central:
             next_q = of_the_team(next_q, out.alive, spec.shared_reward)
@@ -193,13 +194,13 @@ def make_with(
         key_next, key_fit, key_draws = jax.random.split(key, 3)
         policy, kept, alive = learner.policy, learner.statistics, traj.step.alive
         step = normalised(policy.inputs, traj.step)._replace(reward=(), discount=(), last=())  # type: ignore[arg-type]
-        weight, epsilon = alive.astype(jnp.float32), policy.floor if explores else 0.0
-        after, pi = actor.distribution(policy, traj.carry.actor, traj.step)
+        weight, epsilon = alive.astype(jnp.float32), policy.epsilon if explores else 0.0
+        after, pi = actor.distribution(policy.actor, traj.carry.actor, step, policy.epsilon)
 
         # THE CRITIC, FITTED TO λ-RETURNS
         y = targets(learner, traj, after, key_next)
         before = values.denormalise(kept.value, critic.taken(learner.critic.q, step, traj.action))
-        stats, _ = values.update(kept.value, (), y, alive)
+        stats, _ = values.update(kept.value, None, y, alive)
         learner = learner._replace(statistics=kept._replace(value=stats))
         batch = CriticBatch(*sgd.items((step, traj.action, values.normalise(stats, y), weight), 1))
         learner, metrics = q_critic.fit_critic(c, critic_adam, critic_loss, learner, batch, key_fit, critic.group_of)
@@ -220,7 +221,7 @@ def make_with(
 
         def loss(theta: PyTree, part: ActorBatch) -> tuple[Array, Metrics]:
             """−E[log π(u^a | h^a) X̂^a + σ S(π)]."""
-            _, pi = actor.distribution(Policy(theta, Inputs(), policy.floor), part.carry, part.step)
+            _, pi = actor.distribution(theta, part.carry, part.step, policy.epsilon)
             gain, entropy = pi.log_prob(part.action) * part.advantage, pi.entropy()
             metrics = {"policy_loss": -gain, "entropy": entropy}
             total = -jnp.sum(part.weight * (gain + sigma * entropy))
@@ -235,7 +236,7 @@ def make_with(
         if explores:
             metrics["epsilon"] = jnp.float32(epsilon)
         learner, metrics = end_update(spec, c, scale, learner, traj, metrics)
-        return learner._replace(policy=learner.policy._replace(floor=floor(learner.updates))), metrics
+        return learner._replace(policy=learner.policy._replace(epsilon=epsilon_after(learner.updates))), metrics
 
     unequal = on_unequal_rewards(spec) if central else ""
     return Algorithm(init, nets.initial_carry, nets.act, update, unequal_rewards=unequal)

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
@@ -31,10 +30,9 @@ from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, check_options
 from shoal.learning.optimiser import ByNet, both, optimiser
 from shoal.models import on_policy
-from shoal.models.actor_critic import ActorCritic, Policy, make_nets
+from shoal.models.actor_critic import ActorCritic, make_nets
 from shoal.models.on_policy import Batch
 from shoal.networks.body import Body
-from shoal.networks.input_statistics import Inputs
 from shoal.networks.inputs import CriticInput
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Trajectory
@@ -131,14 +129,14 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         from shoal.algorithms import q_baseline
 
         return q_baseline.make(spec, config, scale, nets)
-    return make_with(spec, config, scale, nets)
+    return make_ppo(spec, config, scale, nets)
 
 
 Credit = Callable[[Learner, Trajectory, Batch], Batch]
 """Puts another advantage into a batch; see :mod:`shoal.algorithms.q_baseline`."""
 
 
-def make_with(
+def make_ppo(
     spec: EnvSpec, config: Config, scale: Scale, nets: ActorCritic, critic_loss: Callable = value_loss
 ) -> Algorithm:
     """MAPPO with any decentralised actors and state-value critic, and any loss of the critic."""
@@ -150,11 +148,13 @@ def make_with(
     values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:
-        return on_policy.init_learner(spec, c, nets, values, actor_adam, critic_adam, *jax.random.split(key))
+        params = nets.init(key)
+        state = ByNet(actor_adam.init(params.actor), critic_adam.init(params.critic))
+        return on_policy.init_learner(spec, c, values, params, state)
 
     def estimate(learner: Learner, traj: Trajectory) -> tuple[on_policy.Values, Array, Array]:
         """V, advantages and value targets under the learner's critic, in the rewards' units."""
-        v, out = on_policy.evaluate(spec, nets, values, learner, traj), traj.outcome
+        v, out = on_policy.in_reward_units(spec, values, learner, traj, nets.evaluate(learner, traj)), traj.outcome
         return v, *gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)
 
     def make_batch(learner: Learner, traj: Trajectory, v: on_policy.Values, advantage: Array, target: Array) -> Batch:
@@ -173,7 +173,7 @@ def make_with(
         sigma, kappa = on_policy.entropy_coef(c, learner, scale), learner.statistics.coefficients.kl
 
         def loss(params: ByNet, part: Batch) -> tuple[Array, Metrics]:
-            _, pi = actor.distribution(Policy(params.actor, Inputs()), part.carry.actor, part.step)
+            _, pi = actor.distribution(params.actor, part.carry.actor, part.step)
             loss_pi, metrics = policy_loss(c, pi, part, sigma, kappa)  # L(θ)
             loss_v, of_critic = critic_loss(c, nets, params.critic, part)  # L(φ)
             return loss_pi + c.value_coef * loss_v, metrics | of_critic
@@ -194,7 +194,7 @@ def make_with(
 
         # END OF THE UPDATE
         def log_ratio(part: Batch) -> Array:
-            _, pi = actor.distribution(Policy(params.actor, Inputs()), part.carry.actor, part.step)
+            _, pi = actor.distribution(params.actor, part.carry.actor, part.step)
             return pi.log_prob(part.action) - part.extras["log_prob"]
 
         metrics |= on_policy.kl_of_update(c, log_ratio, batch)

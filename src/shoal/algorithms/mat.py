@@ -29,10 +29,10 @@ from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import PpoConfig, check_options
-from shoal.learning.optimiser import one, optimiser
+from shoal.learning.optimiser import ByNet, one, optimiser
 from shoal.models import on_policy
 from shoal.models.on_policy import Batch
-from shoal.models.sequence import make_sequence_team
+from shoal.models.sequence import FEED_FORWARD, make_sequence_team
 from shoal.networks.body import Body
 from shoal.networks.inputs import CriticInput
 from shoal.networks.sharing import policy_of
@@ -41,7 +41,11 @@ from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Tra
 
 @dataclass(frozen=True)
 class Config(PpoConfig):
-    """MAT's hyper-parameters. "Paper" is Wen et al. 2022 and its authors' scripts, for MPE."""
+    """MAT's hyper-parameters. "Paper" is Wen et al. 2022 and its authors' scripts, for MPE.
+
+    There ``learning_rate`` is 7e-4, ``gamma`` 0.99, ``lam`` 0.95, ``epochs`` 10, ``minibatches`` 1, ``entropy_coef``
+    0.01, ``value_coef`` 1, ``huber`` 10, ``max_grad_norm`` 10 and ``adam_eps`` 1e-5.
+    """
 
     network: Body = field(
         default_factory=lambda: Body(hidden=(64,), activation="gelu", layer_norm=True, input_layer_norm=True)
@@ -112,19 +116,20 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
             "MAT has one network and one optimiser: there is no critic_learning_rate beside learning_rate."
         )
     sgd.check_items(scale, c.minibatches, c.chunk)
-    nets, evaluate_actions = make_sequence_team(spec, c)
+    team = make_sequence_team(spec, c)
     adam = optimiser(
         c.learning_rate, c.lr_final, [scale.num_updates * c.epochs * c.minibatches], c.max_grad_norm, c.adam_eps
     )
-    values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
+    values = make_value_scale(c.value_norm, (0,) * spec.num_agents, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:
-        return on_policy.init_learner(spec, c, nets, values, adam, None, *jax.random.split(key))
+        theta = team.init(jax.random.split(key)[0])
+        return on_policy.init_learner(spec, c, values, ByNet(theta), ByNet(adam.init(theta)))
 
     def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         # VALUES AND ADVANTAGES
         out, alive = traj.outcome, traj.step.alive
-        v = on_policy.evaluate(spec, nets, values, learner, traj)
+        v = on_policy.in_reward_units(spec, values, learner, traj, team.evaluate(learner, traj))
         advantage, target = gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)
         learner = on_policy.count_targets(values, learner, target, alive)
         of_all = joint_advantage(advantage, alive) if c.advantage == "joint" else advantage
@@ -135,7 +140,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         sigma, kappa = on_policy.entropy_coef(c, learner, scale), learner.statistics.coefficients.kl
 
         def loss(params: PyTree, part: Batch) -> tuple[Array, Metrics]:
-            pi, value = evaluate_actions(params, part.step, part.action, part.extras)
+            pi, value = team.evaluate_actions(params, part.step, part.action, part.extras)
             loss_pi, metrics = decoder_loss(c, pi, part, sigma, kappa)
             error = clipped_value_loss(value, part.value, part.target, c.value_clip, c.huber)
             loss_v = jnp.sum(part.weight * error)  # L(φ)
@@ -152,7 +157,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
         # END OF THE UPDATE
         def ratio(part: Batch) -> Array:
-            pi, _ = evaluate_actions(theta, part.step, part.action, part.extras)
+            pi, _ = team.evaluate_actions(theta, part.step, part.action, part.extras)
             return log_ratio(c, pi, part)
 
         metrics |= on_policy.kl_of_update(c, ratio, batch)
@@ -161,4 +166,4 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
     acts_on = "team" if c.critic_input == "local" else "state"
     unequal = on_unequal_rewards(spec, "the mean of the living agents' advantages") if c.advantage == "joint" else ""
-    return Algorithm(init, nets.initial_carry, nets.act, update, acts_on, unequal_rewards=unequal)
+    return Algorithm(init, lambda num_envs: FEED_FORWARD, team.act, update, acts_on, unequal_rewards=unequal)

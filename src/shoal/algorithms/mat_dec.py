@@ -75,4 +75,4 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         raise InputError(f"MAT-Dec's advantage comes from its encoder's values: baseline is value, not {c.baseline!r}.")
     index = policy_of(spec, c.sharing)
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
-    return mappo.make_with(spec, c, scale, make_actor_critic(actor, make_critic(spec, c)))
+    return mappo.make_ppo(spec, c, scale, make_actor_critic(actor, make_critic(spec, c)))

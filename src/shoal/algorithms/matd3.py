@@ -46,8 +46,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     c = config
     twin = maddpg.Variant(
         critics=2,
-        judge=lambda q: q.min(-1),
         smooth=lambda action, noise: smoothed(action, noise, c.target_noise, c.target_noise_clip),
         delay=c.policy_delay,
     )
-    return maddpg.make_with(spec, c, scale, twin)
+    return maddpg.make(spec, c, scale, twin)

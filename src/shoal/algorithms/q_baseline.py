@@ -56,7 +56,7 @@ def make(spec: EnvSpec, config: Any, scale: Scale, nets: ActorCritic) -> Algorit
     def credit(key: PRNGKeyArray, learner: Learner, traj: Trajectory, batch: Batch) -> Batch:
         """The batch with X̂, standardised as the advantage would be."""
         params, step = learner.critic["q"], normalised(learner.policy.inputs, traj.step)
-        _, pi = nets.actor.distribution(learner.policy, traj.carry.actor, traj.step)
+        _, pi = nets.actor.distribution(learner.policy.actor, traj.carry.actor, step)
         options = q.options(params, step, traj.action, pi, key, c.draws, 0.0)
         x = advantage_over(c.baseline, q.taken(params, step, traj.action), options)
         unit = values.denormalise(learner.statistics.value, jnp.ones_like(x))
@@ -66,7 +66,7 @@ def make(spec: EnvSpec, config: Any, scale: Scale, nets: ActorCritic) -> Algorit
 
     critic = nets.critic._replace(init=init, values=v)
     nets_with_q = make_actor_critic(nets.actor, critic)
-    algorithm = mappo.make_with(spec, c, scale, nets_with_q, critic_loss)
+    algorithm = mappo.make_ppo(spec, c, scale, nets_with_q, critic_loss)
 
     def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         key, key_draws = jax.random.split(key)

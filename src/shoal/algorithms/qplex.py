@@ -36,7 +36,10 @@ LEAST = 1e-10
 
 @dataclass(frozen=True)
 class Config(QConfig):
-    """QPLEX's hyper-parameters. "Paper" is Wang et al. 2021, "code" its repository, for StarCraft."""
+    """QPLEX's hyper-parameters. "Paper" is Wang et al. 2021, "code" its repository, for StarCraft.
+
+    Both have those of :class:`shoal.algorithms.qmix.Config` beside its own.
+    """
 
     mixer_input: Literal["state", "concat"] = "state"
     """What the mixer reads: the global ``state``, or ``concat``, all agents' observations. Paper: state."""
@@ -119,4 +122,4 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
             option is out of its range.
     """
     check_options(config)
-    return qmix.make_with(spec, config, scale, make_mixer(spec, config))
+    return qmix.make_q_learning(spec, config, scale, make_mixer(spec, config))

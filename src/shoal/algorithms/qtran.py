@@ -40,7 +40,10 @@ Variant = Literal["base", "alt"]
 
 @dataclass(frozen=True)
 class Config(QConfig):
-    """QTRAN's hyper-parameters. "Paper" is Son et al. 2019, "code" pymarl's QTRAN-base."""
+    """QTRAN's hyper-parameters. "Paper" is Son et al. 2019, "code" pymarl's QTRAN-base.
+
+    The code has those of :class:`shoal.algorithms.qmix.Config` beside its own.
+    """
 
     variant: Variant = "base"
     """Joint actions in L_nopt: the one taken (``base``), or all that differ from it in one agent at most (``alt``)."""
@@ -114,4 +117,4 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     if config.variant not in get_args(Variant):
         raise unknown("variant of QTRAN", config.variant, get_args(Variant))
     check_options(config)
-    return qmix.make_with(spec, config, scale, make_mixer(spec, config))
+    return qmix.make_q_learning(spec, config, scale, make_mixer(spec, config))

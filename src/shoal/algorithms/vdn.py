@@ -17,10 +17,10 @@ from shoal.types import Algorithm, EnvSpec, Scale
 
 @dataclass(frozen=True)
 class Config(QConfig):
-    """VDN's hyper-parameters."""
+    """VDN's hyper-parameters. pymarl has those of :class:`shoal.algorithms.qmix.Config`."""
 
 
-MIX = Mixer(lambda key: (), lambda params, q, best, action, step: q.sum(-1))
+MIX = Mixer(lambda key: None, lambda params, q, best, action, step: q.sum(-1))
 
 
 def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
@@ -29,4 +29,4 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     Raises:
         InputError: actions are continuous, or an option is out of its range.
     """
-    return qmix.make_with(spec, config, scale, MIX)
+    return qmix.make_q_learning(spec, config, scale, MIX)

@@ -60,21 +60,21 @@ def on_unequal_rewards(spec: EnvSpec, what: str = "the mean of all agents' rewar
     return "" if spec.shared_reward or spec.num_agents == 1 else what
 
 
-def init_rewards(kind: RewardNorm, shape: tuple[int, ...]) -> normalise.Running | tuple[()]:
-    """Statistics that have seen nothing, or an empty tuple where rewards stay as they are."""
-    return () if kind == "none" else normalise.init(shape)
+def init_rewards(kind: RewardNorm, shape: tuple[int, ...]) -> normalise.Running | None:
+    """Empty statistics, or None where rewards are not scaled."""
+    return None if kind == "none" else normalise.init(shape)
 
 
-def count(stats: normalise.Running | tuple[()], reward: Array, weight: Array) -> normalise.Running | tuple[()]:
-    """Count the newest rewards in."""
-    return normalise.update(stats, reward, weight, beta=None) if isinstance(stats, normalise.Running) else ()
+def count(stats: normalise.Running | None, reward: Array, weight: Array) -> normalise.Running | None:
+    """The statistics with the newest rewards."""
+    return None if stats is None else normalise.update(stats, reward, weight, beta=None)
 
 
 def scaled(
-    kind: RewardNorm, stats: normalise.Running | tuple[()], reward: Float[Array, "*b"] | Float[Array, "*b N"]
+    kind: RewardNorm, stats: normalise.Running | None, reward: Float[Array, "*b"] | Float[Array, "*b N"]
 ) -> Array:
-    """Rewards in the units of learning, by running statistics of rewards; an empty tuple leaves them alone."""
-    if not isinstance(stats, normalise.Running):
+    """Rewards scaled by their running statistics; unchanged where these are None."""
+    if stats is None:
         return reward
     mean, std = normalise.moments(stats)
     return (reward - mean) / std if kind == "standardise" else reward / std

@@ -11,7 +11,7 @@ from shoal.equations import normalise
 from shoal.types import PyTree
 
 ValueNorm = Literal["running", "popart", "none"]
-Stats = normalise.Running | tuple[()]
+Stats = normalise.Running | None
 
 
 class ValueScale(NamedTuple):
@@ -35,7 +35,7 @@ def make_value_scale(kind: ValueNorm, group_of: tuple[int, ...], beta: float) ->
     groups = max(group_of) + 1
 
     if kind == "none":
-        return ValueScale(lambda: (), lambda _, x: x, lambda _, x: x, lambda stats, params, *_: (stats, params))
+        return ValueScale(lambda: None, lambda _, x: x, lambda _, x: x, lambda stats, params, *_: (stats, params))
 
     def of_agents(stats: Stats) -> normalise.Running:
         return jax.tree.map(lambda x: x[index], stats)

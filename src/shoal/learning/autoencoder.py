@@ -23,7 +23,7 @@ HELD_OUT = 4
 """One in so many environments is kept from the training, to judge codes by."""
 
 
-class Rows(NamedTuple):
+class TransitionBatch(NamedTuple):
     """Transitions of single agents, standardised; *b is any batch. Dead agents' rows are zero and weigh nothing."""
 
     agent: Int[Array, "*b"]
@@ -45,7 +45,7 @@ class Autoencoder(NamedTuple):
         mean, log_var = jnp.split(_call(self.encoder, params[0], jnp.eye(num_agents)), 2, axis=-1)
         return mean, log_var
 
-    def error(self, params: PyTree, z: Float[Array, "*b Z"], rows: Rows) -> Float[Array, "*b"]:
+    def error(self, params: PyTree, z: Float[Array, "*b Z"], rows: TransitionBatch) -> Float[Array, "*b"]:
         """−2 log p of each row up to a constant: its squared error, summed over features."""
         predicted = _call(self.decoder, params[1], jnp.concatenate([z, rows.seen], axis=-1))
         return rows.weight * jnp.square(predicted - rows.outcome).sum(-1)
@@ -55,7 +55,7 @@ def _call(net: Net, params: PyTree, x: Array) -> Array:
     return net.apply(params, (), x[None], jnp.zeros((1, 1), bool))[1][0]
 
 
-def experience(spec: EnvSpec, traj: Trajectory) -> Rows:
+def experience(spec: EnvSpec, traj: Trajectory) -> TransitionBatch:
     """The trajectory's transitions, [T, E, N]; the step in which an agent dies is none, nor is what follows it."""
     step, outcome = traj.step, traj.outcome
     weight = step.alive & outcome.alive
@@ -66,7 +66,7 @@ def experience(spec: EnvSpec, traj: Trajectory) -> Rows:
         mean, std = mean_and_std(x, weight[..., None], (0, 1, 2))
         return jnp.where(weight[..., None], (x - mean) / jnp.where(std > 1e-6, std, 1.0), 0.0)
 
-    return Rows(
+    return TransitionBatch(
         jnp.broadcast_to(jnp.arange(spec.num_agents), weight.shape),
         standardised(step.obs, action),
         standardised(outcome.obs - step.obs, outcome.reward[..., None]),
@@ -75,7 +75,7 @@ def experience(spec: EnvSpec, traj: Trajectory) -> Rows:
 
 
 def elbo_loss(
-    c: Any, nets: Autoencoder, num_agents: int, params: PyTree, rows: Rows, key: PRNGKeyArray
+    c: Any, nets: Autoencoder, num_agents: int, params: PyTree, rows: TransitionBatch, key: PRNGKeyArray
 ) -> Float[Array, ""]:
     """−ELBO of a batch [b], its squared errors not halved, as in the authors' code."""
     mean, log_var = nets.codes(params, num_agents)
@@ -85,7 +85,7 @@ def elbo_loss(
     return jnp.mean(nets.error(params, z, rows) + rows.weight * c.kl_weight * kl)
 
 
-def fit(c: Any, nets: Autoencoder, num_agents: int, rows: Rows, key: PRNGKeyArray) -> PyTree:
+def fit(c: Any, nets: Autoencoder, num_agents: int, rows: TransitionBatch, key: PRNGKeyArray) -> PyTree:
     """Parameters of the autoencoder after training on batches drawn from ``rows`` [R] with replacement."""
     key_encoder, key_decoder, key_train = jax.random.split(key, 3)
     adam = optax.adam(optax.linear_schedule(c.pretrain_rate, 0.0, c.pretrain_updates))
@@ -117,14 +117,14 @@ def encode(spec: EnvSpec, c: Any, traj: Trajectory, key: PRNGKeyArray) -> tuple[
     nets, held = Autoencoder(encoder, decoder), max(1, traj.step.first.shape[1] // HELD_OUT)
 
     @jax.jit
-    def train(traj: Trajectory, key: Array) -> tuple[PyTree, Array, Rows]:
+    def train(traj: Trajectory, key: Array) -> tuple[PyTree, Array, TransitionBatch]:
         rows = experience(spec, traj)
         params = fit(c, nets, n, jax.tree.map(lambda x: x[:, held:].reshape(-1, *x.shape[3:]), rows), key)
         return params, nets.codes(params, n)[0], jax.tree.map(lambda x: jnp.swapaxes(x[:, :held], 0, 1), rows)
 
     @jax.jit
-    def judge(params: PyTree, kept: Rows, codes: Array) -> Array:
-        def one(rows: Rows) -> Array:
+    def judge(params: PyTree, kept: TransitionBatch, codes: Array) -> Array:
+        def one(rows: TransitionBatch) -> Array:
             z = jnp.broadcast_to(codes, (*rows.weight.shape, c.latent))
             return nets.error(params, z, rows).sum(0) / jnp.maximum(rows.weight.sum(0), 1.0)
 

@@ -44,7 +44,20 @@ class AgentConfig:
 
 
 @dataclass(frozen=True)
-class PolicyConfig(AgentConfig):
+class CriticConfig(AgentConfig):
+    """And a critic beside the actors."""
+
+    critic_learning_rate: Rate | None = None
+    """Adam's step size for critics; None for the actors'."""
+
+    @property
+    def critic_rate(self) -> float:
+        """The critics' step size."""
+        return self.learning_rate if self.critic_learning_rate is None else self.critic_learning_rate
+
+
+@dataclass(frozen=True)
+class PolicyConfig(CriticConfig):
     """And what every decentralised stochastic policy needs that learns from each rollout once."""
 
     output_gain: Gain = 0.01
@@ -66,8 +79,6 @@ class PolicyConfig(AgentConfig):
     target_entropy_rate: Rate = 0.05
     """Step of log σ per update and nat when target_entropy is given."""
 
-    critic_learning_rate: Rate | None = None
-    """Adam's step size for critics; None for the actors'."""
     chunk_length: Count = 16
     """L: recurrent nets are trained on chunks of this many steps; it must divide the rollout."""
 
@@ -75,11 +86,6 @@ class PolicyConfig(AgentConfig):
     def chunk(self) -> int | None:
         """Length of a recurrent net's chunks, None for a feed-forward net."""
         return self.chunk_length if self.network.recurrent else None
-
-    @property
-    def critic_rate(self) -> float:
-        """The critics' step size."""
-        return self.learning_rate if self.critic_learning_rate is None else self.critic_learning_rate
 
 
 @dataclass(frozen=True)

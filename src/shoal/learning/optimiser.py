@@ -58,14 +58,17 @@ Step = Callable[[PyTree, PyTree, PyTree], tuple[PyTree, PyTree, Metrics]]
 
 
 class ByNet(NamedTuple):
-    """One thing for actors and one for critics: parameters, their gradients, the states of their optimisers."""
+    """One tree for actors and one for critics: parameters, gradients or optimiser states; None where there is none.
+
+    In Q-learning the actor is the net of utilities, and the critic the mixer.
+    """
 
     actor: PyTree
-    critic: PyTree = ()
+    critic: PyTree = None
 
 
 def both(actor: Optimiser, critic: Optimiser) -> Step:
-    """A step of the actors' and one of the critics' optimiser, each with its own clip; no critic is none to step."""
+    """A step of the actors' and one of the critics' optimiser, each with its own clip."""
 
     def step(gradient: ByNet, state: ByNet, params: ByNet) -> tuple[ByNet, ByNet, Metrics]:
         theta, actor_state, norm = actor.step(gradient.actor, state.actor, params.actor)

@@ -1,4 +1,4 @@
-"""What every off-policy family shares: options of replay and targets, and what is stored of a moment.
+"""Replay: options of the buffer and of target networks, what is stored of a timestep, and what is drawn.
 
 A sample of the buffer is time-major, [L, B, ...], and reads as a short :class:`Trajectory` whose recurrent state starts
 at zero: L is 1 for feed-forward nets with one-step targets, and ``sequence_length`` otherwise.
@@ -8,11 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from shoal.bounds import LARGEST_INT, Bounds, Count, Fraction, Positive, Rate, Size, Tiny
-from shoal.equations.targets import RewardNorm
+from shoal.bounds import LARGEST_INT, Bounds, Count, Fraction, Positive, Rate, Size, off
+from shoal.equations.normalise import Running
+from shoal.equations.targets import RewardNorm, init_rewards
 from shoal.errors import InputError
 from shoal.learning.config import AgentConfig, check_options
 from shoal.networks.body import Body
@@ -23,10 +25,8 @@ from shoal.types import Box, EnvSpec, PyTree, Replay, Step, Trajectory
 class ReplayConfig(AgentConfig):
     """And a replay buffer with target networks."""
 
-    adam_eps: Tiny = 1e-5
-    """Adam's ε. Code: 1e-5 in pymarl's RMSprop, 1e-8 in openai/maddpg."""
     buffer_size: Size = 200_000
-    """Moments (environment steps) that the replay buffer holds; then the oldest are overwritten."""
+    """Environment steps that the replay buffer holds; then the oldest are overwritten."""
     batch_size: Size = 32
     """Sequences per gradient step, or single transitions where ``sequence_length`` does not apply."""
     sequence_length: Count = 25
@@ -45,37 +45,37 @@ class ReplayConfig(AgentConfig):
     copied every ``target_interval``."""
     reward_norm: RewardNorm = "none"
     """Learn from rewards divided by their running standard deviation (``scale``), and with their mean taken off as well
-    (``standardise``, which changes what is best where episodes can end early). Paper: none."""
+    (``standardise``, which changes what is best where episodes can end early)."""
 
 
 @dataclass(frozen=True)
 class QConfig(ReplayConfig):
-    """Hyper-parameters of the family. "Paper" is Rashid et al. 2018 for StarCraft, "code" its repository (pymarl)."""
+    """And what Q-learning with ε-greedy exploration needs."""
 
     network: Body = field(default_factory=lambda: Body(activation="relu"))
-    """Layers of the utilities' net. Paper: 64 wide, then a GRU of 64."""
+    """Layers of the utilities' net."""
     learning_rate: Rate = 5e-4
-    """Adam's step size. Paper: 5e-4 (RMSprop)."""
+    """Adam's step size."""
     double_q: bool = True
-    """Let θ choose the next action and θ^- judge it (van Hasselt et al. 2016). Code: yes."""
+    """Let θ choose the next action and θ^- judge it (van Hasselt et al. 2016)."""
     n_step: Count = 1
     """Rewards in a target before it bootstraps."""
     lam: Fraction = 0.0
-    """λ of Peng's Q(λ) targets; 0 for ``n_step``. Code: 0; its successor pymarl2: 0.6."""
+    """λ of Peng's Q(λ) targets; 0 for ``n_step``."""
     epsilon: Fraction = 1.0
-    """ε of ε-greedy exploration at the start. Paper: 1."""
+    """ε of ε-greedy exploration at the start."""
     epsilon_final: Fraction = 0.05
-    """ε in the end, from the fraction ``epsilon_fraction`` of the updates on. Paper: 0.05."""
+    """ε in the end, from the fraction ``epsilon_fraction`` of the updates on."""
     epsilon_fraction: Fraction = 0.1
     """Fraction of the updates in which ε falls linearly, from the first gradient step on; there is none before
-    ``learning_starts``. Code: the first 50,000 steps."""
+    ``learning_starts``."""
     huber: Positive | None = None
-    """Width δ of a Huber loss, in rewards' units; None for ½e². Paper: None."""
+    """Width δ of a Huber loss, in rewards' units; None for ½e²."""
 
     @property
     def sequences(self) -> bool:
         """Whether sequences are drawn from the buffer rather than transitions."""
-        return bool(self.network.recurrent) or self.lam > 0 or self.n_step > 1
+        return bool(self.network.recurrent) or self.n_step > 1 or not off(self.lam)
 
 
 def check_replay(config: Any) -> None:
@@ -100,8 +100,24 @@ def check_q(spec: EnvSpec, config: QConfig) -> None:
     if isinstance(spec.action, Box):
         raise InputError(f"Q-learning compares all of an agent's actions; {spec.name} has continuous ones: use maddpg.")
     check_replay(config)
-    if config.lam > 0 and config.n_step > 1:
+    if config.n_step > 1 and not off(config.lam):
         raise InputError("lam and n_step are two kinds of target: give one of them.")
+
+
+class TargetStatistics(NamedTuple):
+    """State of an off-policy update beside parameters."""
+
+    target: PyTree
+    """Parameters θ^- of the target networks."""
+    steps: Int[Array, ""]
+    """Gradient steps so far."""
+    reward: Running | None
+    """Of the rewards, where they are normalised."""
+
+
+def init_targets(params: PyTree, reward_norm: RewardNorm, shape: tuple[int, ...]) -> TargetStatistics:
+    """Target networks that are copies of ``params``, and statistics of rewards [*b, *shape]."""
+    return TargetStatistics(jax.tree.map(jnp.array, params), jnp.int32(0), init_rewards(reward_norm, shape))
 
 
 class Moments(NamedTuple):

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal.equations.distributions import Categorical, DiagGaussian, Distribution, TanhGaussian
-from shoal.equations.exploration import with_floor
+from shoal.equations.exploration import mixed_with_uniform
 from shoal.errors import InputError
+from shoal.learning.optimiser import ByNet
 from shoal.networks.body import Body, build
 from shoal.networks.input_statistics import Inputs, normalised
 from shoal.networks.inputs import CriticInput, actor_input, critic_input
@@ -24,8 +25,8 @@ class Policy(NamedTuple):
 
     actor: PyTree
     inputs: Inputs
-    floor: Float[Array, ""] | tuple[()] = ()
-    """ε of a discrete policy mixed with ε parts of the uniform one (COMA); an empty tuple where there is none."""
+    epsilon: Float[Array, ""] | None = None
+    """ε of exploration: a discrete policy mixed with ε parts of the uniform one (COMA), or ε-greedy (Q-learning)."""
 
 
 class Actor(NamedTuple):
@@ -35,10 +36,11 @@ class Actor(NamedTuple):
     """Which of the P policies each agent follows."""
     init: Callable[[PRNGKeyArray], PyTree]
     initial_carry: Callable[[int], PyTree]
-    distribution: Callable[[Policy, PyTree, Step], tuple[PyTree, Distribution]]
-    """(policy, carry before, step [T E ...]) -> (carry after each moment, distribution [T E N ...])."""
+    distribution: Callable[..., tuple[PyTree, Distribution]]
+    """(parameters, carry before, normalised step [T E ...], ε or None) -> (carry after each timestep, distribution
+    [T E N ...])."""
     act: Callable[[Policy, PyTree, Step, PRNGKeyArray, bool], tuple[PyTree, Array, dict[str, Array]]]
-    """(policy, carry, step [E ...], key, greedy) -> (carry, action, extras); notes ``log_prob`` [E N]."""
+    """(policy, carry, step [E ...], key, greedy) -> (carry, action, extras); the extras hold ``log_prob`` [E N]."""
     features: Callable[[Step], Array]
     """Normalised step [*b ...] -> what each agent's net reads, [*b N F]."""
     alone: Callable[[PyTree, PyTree, Array, Array, Array], Distribution]
@@ -91,12 +93,11 @@ def make_actor(
     one = build(body, source.width, spec.action.width, output_gain=output_gain, log_std=gaussian)
     net = per_agent(one, index)
 
-    def output(policy: Policy, carry: PyTree, step: Step) -> tuple[PyTree, Array]:
-        return net.apply(policy.actor, carry, source.features(normalised(policy.inputs, step)), step.first)
-
-    def distribution(policy: Policy, carry: PyTree, step: Step) -> tuple[PyTree, Distribution]:
-        carry, x = output(policy, carry, step)
-        return carry, with_floor(to_distribution(x, step.legal), policy.floor)
+    def distribution(
+        params: PyTree, carry: PyTree, step: Step, epsilon: Array | None = None
+    ) -> tuple[PyTree, Distribution]:
+        carry, x = net.apply(params, carry, source.features(step), step.first)
+        return carry, mixed_with_uniform(to_distribution(x, step.legal), epsilon)
 
     def alone(params: PyTree, carry: PyTree, x: Array, legal: Array, first: Array) -> Distribution:
         return to_distribution(one.apply(params, carry, x, first)[1], legal)
@@ -104,8 +105,9 @@ def make_actor(
     def act(
         policy: Policy, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool
     ) -> tuple[PyTree, Array, dict[str, Array]]:
-        carry, x = output(policy, carry, jax.tree.map(lambda leaf: leaf[None], step))
-        dist = with_floor(to_distribution(x[0], step.legal), policy.floor)
+        seen = jax.tree.map(lambda leaf: leaf[None], normalised(policy.inputs, step))
+        carry, x = net.apply(policy.actor, carry, source.features(seen), seen.first)
+        dist = mixed_with_uniform(to_distribution(x[0], step.legal), policy.epsilon)
         action = dist.mode() if greedy else dist.sample(key)
         return last_carry(carry), action, {"log_prob": dist.log_prob(action)}
 
@@ -121,7 +123,7 @@ class Critic(NamedTuple):
     init: Callable[[PRNGKeyArray], PyTree]
     initial_carry: Callable[[int], PyTree]
     values: Callable[[PyTree, PyTree, Step], tuple[PyTree, Float[Array, "T E N"]]]
-    """(params, carry before, normalised step [T E ...]) -> (carry after each moment, value)."""
+    """(params, carry before, normalised step [T E ...]) -> (carry after each timestep, value)."""
     group_of: tuple[int, ...]
     """Agents whose values share one scale, that is one output of one net, have the same number."""
     num_nets: int
@@ -159,13 +161,13 @@ class Carry(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """What the present nets say of a trajectory, one product for each; values in the critic's units."""
+    """Values of a trajectory under the present critic, in its units, and recurrent states."""
 
     value: Float[Array, "T E N"]
     next_value: Float[Array, "T E N"]
-    """V(outcome), read from the recurrent state after the action's moment."""
+    """V(outcome), read from the recurrent state after the timestep."""
     after: Carry
-    """Recurrent states after every moment."""
+    """Recurrent states after every timestep."""
 
 
 class ActorCritic(NamedTuple):
@@ -173,6 +175,7 @@ class ActorCritic(NamedTuple):
 
     actor: Actor
     critic: Critic
+    init: Callable[[PRNGKeyArray], ByNet]
     initial_carry: Callable[[int], Carry]
     act: Callable[[Learner, Carry, Step, PRNGKeyArray, bool], tuple[Carry, Array, dict[str, Array]]]
     evaluate: Callable[[Learner, Trajectory], Evaluation]
@@ -180,6 +183,10 @@ class ActorCritic(NamedTuple):
 
 def make_actor_critic(actor: Actor, critic: Critic) -> ActorCritic:
     """Join an actor and a critic; a recurrent critic's state advances while acting: no rollout starts blind."""
+
+    def init(key: PRNGKeyArray) -> ByNet:
+        key_actor, key_critic = jax.random.split(key)
+        return ByNet(actor.init(key_actor), critic.init(key_critic))
 
     def initial_carry(num_envs: int) -> Carry:
         return Carry(actor.initial_carry(num_envs), critic.initial_carry(num_envs))
@@ -201,10 +208,10 @@ def make_actor_critic(actor: Actor, critic: Critic) -> ActorCritic:
         _, next_value = critic.values(learner.critic, critic_after, jax.tree.map(lambda x: x[None], outcome))
         actor_after = ()
         if jax.tree.leaves(trajectory.carry.actor):
-            actor_after, _ = actor.distribution(learner.policy, trajectory.carry.actor, trajectory.step)
+            actor_after, _ = actor.distribution(learner.policy.actor, trajectory.carry.actor, step)
         return Evaluation(value, next_value[0], Carry(actor_after, critic_after))
 
-    return ActorCritic(actor, critic, initial_carry, act, evaluate)
+    return ActorCritic(actor, critic, init, initial_carry, act, evaluate)
 
 
 def make_nets(spec: EnvSpec, config: Any, index: tuple[int, ...]) -> ActorCritic:

@@ -10,29 +10,12 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from shoal.equations.reduce import total
 from shoal.errors import InputError, unknown
 from shoal.models.action_critic import encode
-from shoal.models.deterministic import DpgConfig, virtual
-from shoal.networks.body import build
+from shoal.networks.body import Body, build
 from shoal.networks.inputs import critic_input
-from shoal.networks.sharing import per_agent
+from shoal.networks.sharing import copies, per_agent
 from shoal.types import EnvSpec, PyTree, Step
 
 CRITIC_INPUTS = ("concat", "state", "local")
-
-
-class Nets(NamedTuple):
-    """Parameters of one kind: trained, or slow copies."""
-
-    actor: PyTree
-    critic: PyTree
-    models: PyTree
-
-
-class Trained(NamedTuple):
-    """Parameters that are no policy's."""
-
-    q: PyTree
-    models: PyTree
-    """Of inferred policies; an empty tuple where there are none."""
 
 
 class Critics(NamedTuple):
@@ -43,27 +26,45 @@ class Critics(NamedTuple):
     """(parameters, normalised step, encoded joint action that each agent's critic reads) -> Q."""
 
 
-def make_critics(spec: EnvSpec, c: DpgConfig, index: tuple[int, ...], count: int) -> Critics:
-    """Feed-forward critics; see ``critic_input`` and ``local_roles``.
+def make_critics(
+    spec: EnvSpec,
+    body: Body,
+    index: tuple[int, ...],
+    agent_id: bool,
+    *,
+    kind: str,
+    local_roles: tuple[int, ...] = (),
+    count: int = 1,
+) -> Critics:
+    """Feed-forward critics.
+
+    Args:
+        spec: the environment.
+        body: layers; a recurrent one is left out.
+        index: which agents share critics.
+        agent_id: whether critics that several agents share read the agent's number.
+        kind: ``concat``, ``state`` or ``local``.
+        local_roles: roles whose critics read their own agent alone.
+        count: C.
 
     Raises:
         InputError: there is no such input or role, or the environment has no global state to read.
     """
     n, width = spec.num_agents, spec.action.width
-    if c.critic_input not in CRITIC_INPUTS:  # the others hold one agent's observation beside the state
-        raise unknown("critic input", c.critic_input, CRITIC_INPUTS)
-    source = critic_input(spec, c.critic_input, agent_id=False)
-    if c.local_roles and c.critic_input != "concat":
-        raise InputError(f"local_roles narrows critics that read all observations, not critic_input {c.critic_input}.")
-    missing = [role for role in c.local_roles if role not in spec.roles]
+    if kind not in CRITIC_INPUTS:  # the others hold one agent's observation beside the state
+        raise unknown("critic input", kind, CRITIC_INPUTS)
+    source = critic_input(spec, kind, agent_id=False)
+    if local_roles and kind != "concat":
+        raise InputError(f"local_roles narrows critics that read all observations, not critic_input {kind}.")
+    missing = [role for role in local_roles if role not in spec.roles]
     if missing:
         raise InputError(f"local_roles has {missing[0]}; the roles of {spec.name} are 0 to {max(spec.roles)}.")
-    alone = [c.critic_input == "local" or role in c.local_roles for role in spec.roles]
+    alone = [kind == "local" or role in local_roles for role in spec.roles]
     sees = jnp.array([[i == j or not alone[i] for j in range(n)] for i in range(n)], jnp.float32)  # [reader, seen]
-    ids = c.agent_id and max(index) + 1 < n
+    ids = agent_id and max(index) + 1 < n
     own = source.per_agent  # a local input holds one observation, and one action goes with it
     inputs = source.width + (1 if own else n) * width + ids * n
-    net = per_agent(build(replace(c.network, recurrent=None), inputs, 1), virtual(index, count))
+    net = per_agent(build(replace(body, recurrent=None), inputs, 1), copies(index, count))
 
     def values(params: PyTree, step: Step, joint: Array) -> Array:
         lead = joint.shape[:-3]
@@ -71,7 +72,7 @@ def make_critics(spec: EnvSpec, c: DpgConfig, index: tuple[int, ...], count: int
             x, u = source.features(step), jnp.diagonal(joint, axis1=-3, axis2=-2).swapaxes(-1, -2)
         else:
             x = jnp.broadcast_to(source.features(step)[..., None, :], (*lead, n, source.width))
-            if c.critic_input == "concat" and any(alone):
+            if kind == "concat" and any(alone):
                 x = (x.reshape(*lead, n, n, spec.obs_dim) * sees[..., None]).reshape(x.shape)
             u = (joint * sees[..., None]).reshape(*lead, n, n * width)
         parts = [x, u] + ([jnp.broadcast_to(jnp.eye(n), (*lead, n, n))] if ids else [])

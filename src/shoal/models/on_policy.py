@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
 
 from shoal.equations import schedules
 from shoal.equations.reduce import mean_and_std
@@ -16,8 +16,8 @@ from shoal.equations.targets import of_the_team
 from shoal.equations.value_scale import Stats, ValueScale
 from shoal.learning import sgd
 from shoal.learning.config import PolicyConfig, PpoConfig, ValueConfig
-from shoal.learning.optimiser import ByNet, Optimiser
-from shoal.models.actor_critic import ActorCritic, Carry, Policy
+from shoal.learning.optimiser import ByNet
+from shoal.models.actor_critic import Carry, Evaluation, Policy
 from shoal.networks.input_statistics import init_inputs, normalised, update_inputs
 from shoal.types import EnvSpec, Learner, Metrics, Scale, Step, Trajectory
 
@@ -30,38 +30,38 @@ class Coefficients(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """What the update keeps beside parameters."""
+    """State of the update beside parameters."""
 
     value: Stats
     coefficients: Coefficients
 
 
 class Values(NamedTuple):
-    """What the critic says of a trajectory, in the rewards' units; the dead as :func:`of_the_team` has them."""
+    """Values of a trajectory; see :func:`in_reward_units`."""
 
     now: Float[Array, "T E N"]
     """V(step)."""
     next: Float[Array, "T E N"]
     """V(outcome)."""
     output: Float[Array, "T E N"]
-    """What the critic put out for V(step), in its own units."""
+    """The critic's output for V(step), in its own units."""
     after: Carry
     """Recurrent states after every timestep."""
 
 
 class Batch(NamedTuple):
-    """What is learned from; leaves are [items, L, N ...], carries [items, N, H]."""
+    """Training data; leaves are [items, L, N ...], carries [items, N, H]."""
 
     step: Step
     """With normalised inputs; without reward, discount and last."""
     action: Array
     extras: dict[str, Array]
-    """What ``act`` noted, among it ``log_prob``."""
+    """The extras of ``act``, among them ``log_prob``."""
     advantage: Array
     target: Array
     """Value target, in the critic's units."""
     value: Array
-    """What the critic put out before this update, in its units."""
+    """The critic's output before this update, in its units."""
     weight: Array
     """``alive`` in 0..1; :func:`shoal.learning.sgd.shuffled_minibatches` makes each minibatch's add up to one."""
     carry: Carry
@@ -77,21 +77,13 @@ def init_coefficients(c: PolicyConfig) -> Coefficients:
 def init_learner(
     spec: EnvSpec,
     c: ValueConfig,
-    nets: ActorCritic,
     values: ValueScale,
-    actor_adam: Optimiser | None,
-    critic_adam: Optimiser | None,
-    key_actor: PRNGKeyArray,
-    key_critic: PRNGKeyArray,
+    params: ByNet,
+    optimiser: ByNet,
 ) -> Learner:
-    """Fresh parameters, optimisers' states (by net, empty for an optimiser that is None) and statistics."""
-    policy = Policy(nets.actor.init(key_actor), init_inputs(spec, c.normalise_inputs))
-    critic = nets.critic.init(key_critic)
-    optimiser = ByNet(
-        actor_adam.init(policy.actor) if actor_adam else (), critic_adam.init(critic) if critic_adam else ()
-    )
-    statistics = Statistics(values.init(), init_coefficients(c))
-    return Learner(policy, critic, optimiser, statistics, jnp.int32(0))
+    """The learner that has these parameters and optimisers' states, with fresh statistics."""
+    policy = Policy(params.actor, init_inputs(spec, c.normalise_inputs))
+    return Learner(policy, params.critic, optimiser, Statistics(values.init(), init_coefficients(c)), jnp.int32(0))
 
 
 def entropy_coef(c: PolicyConfig, learner: Learner, scale: Scale) -> Float[Array, ""]:
@@ -102,13 +94,14 @@ def entropy_coef(c: PolicyConfig, learner: Learner, scale: Scale) -> Float[Array
     return schedules.linear(c.entropy_coef, final, learner.updates * (1.0 / scale.num_updates))
 
 
-def evaluate(spec: EnvSpec, nets: ActorCritic, values: ValueScale, learner: Learner, traj: Trajectory) -> Values:
-    """V of every timestep and of its outcome, under the learner's critic."""
-    seen, stats = nets.evaluate(learner, traj), learner.statistics.value
-    now, then = (values.denormalise(stats, v) for v in (seen.value, seen.next_value))
-    shared = spec.shared_reward
+def in_reward_units(
+    spec: EnvSpec, values: ValueScale, learner: Learner, traj: Trajectory, estimate: Evaluation
+) -> Values:
+    """V of every timestep and of its outcome in the rewards' units; dead agents have :func:`of_the_team`'s."""
+    stats, shared = learner.statistics.value, spec.shared_reward
+    now, then = (values.denormalise(stats, v) for v in (estimate.value, estimate.next_value))
     value, next_value = of_the_team(now, traj.step.alive, shared), of_the_team(then, traj.outcome.alive, shared)
-    return Values(value, next_value, seen.value, seen.after)
+    return Values(value, next_value, estimate.value, estimate.after)
 
 
 def count_targets(values: ValueScale, learner: Learner, target: Array, alive: Array) -> Learner:

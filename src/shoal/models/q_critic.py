@@ -3,7 +3,6 @@
 The critic's fit to λ-returns, the next joint action that these bootstrap on, and the actors' one step.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +17,7 @@ from shoal.learning import sgd
 from shoal.learning.config import QCriticConfig, check_options
 from shoal.learning.optimiser import Optimiser, optimiser
 from shoal.models.on_policy import Coefficients, init_coefficients
-from shoal.types import Learner, Metrics, PyTree, Scale, Step, Trajectory
+from shoal.types import Learner, Metrics, PyTree, Scale, Trajectory
 
 
 def check(config: QCriticConfig, scale: Scale) -> None:
@@ -39,7 +38,7 @@ def make_optimisers(c: QCriticConfig, scale: Scale, policies: int, critics: int)
     return actor, optimiser(c.critic_rate, c.lr_final, [steps] * critics, c.max_grad_norm, c.adam_eps)
 
 
-class Statistics(NamedTuple):
+class CriticStatistics(NamedTuple):
     """What the update keeps beside parameters."""
 
     value: Stats
@@ -50,28 +49,22 @@ class Statistics(NamedTuple):
     """Gradient steps of the critic so far."""
 
 
-def init_statistics(c: QCriticConfig, value: Stats, critic: PyTree) -> Statistics:
+def init_statistics(c: QCriticConfig, value: Stats, critic: PyTree) -> CriticStatistics:
     """The statistics to start from; the target network is a copy of the critic."""
-    return Statistics(value, init_coefficients(c), jax.tree.map(jnp.array, critic), jnp.int32(0))
+    return CriticStatistics(value, init_coefficients(c), jax.tree.map(jnp.array, critic), jnp.int32(0))
 
 
-Behaviour = Callable[[PyTree, PyTree, Step], tuple[PyTree, Distribution]]
-"""(policy, carry before, step [T E ...]) -> (carry after each moment, distribution): ``Actor.distribution``."""
-
-
-def next_action(distribution: Behaviour, policy: PyTree, traj: Trajectory, after: PyTree, key: PRNGKeyArray) -> Array:
-    """u_{t+1}, the joint action in outcome_t [T, E, N ...]: the one taken, or one drawn from the policy at an end.
+def next_action(policy: Distribution, traj: Trajectory, key: PRNGKeyArray) -> Array:
+    """u_{t+1}, the joint action in outcome_t [T, E, N ...]: the one taken, or one drawn from ``policy`` at an end.
 
     Where the episode goes on, outcome_t is step_{t+1} and u_{t+1} was taken in it. At a time limit and at the end of
-    the rollout nothing was: the policy is asked, from its recurrent state ``after`` the moment t [T, E, N, H]. A draw
-    from the policy that acted keeps Q(outcome_t, u_{t+1}) an unbiased sample of the state's value.
+    the rollout no action was taken: one is drawn from the policy in the outcomes [1, T, E, N ...]. A draw from the
+    policy that acted keeps Q(outcome_t, u_{t+1}) an unbiased sample of the state's value.
     """
-    ahead = jax.tree.map(lambda x: x[None], traj.outcome)
-    _, dist = distribution(policy, after, ahead)
-    drawn = dist.sample_from(noise(dist, key, 2))[0]
+    drawn = policy.sample_from(noise(policy, key, 2))[0]
     taken = jnp.concatenate([traj.action[1:], drawn[-1:]])
-    nobody = jnp.zeros_like(traj.step.alive[:1])
-    acted = jnp.concatenate([traj.step.alive[1:], nobody]) & ~traj.outcome.last[..., None]
+    none = jnp.zeros_like(traj.step.alive[:1])
+    acted = jnp.concatenate([traj.step.alive[1:], none]) & ~traj.outcome.last[..., None]
     return jnp.where(acted.reshape(*acted.shape, *(1,) * (drawn.ndim - 3)), taken, drawn)
 
 

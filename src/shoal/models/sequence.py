@@ -1,7 +1,7 @@
 """A team that acts as a sequence: one network, agents decoded one after the other, actions of earlier ones seen."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from shoal.equations.distributions import Distribution
 from shoal.errors import InputError
-from shoal.models.actor_critic import Actor, ActorCritic, Carry, Critic, Evaluation, make_distribution
+from shoal.models.actor_critic import Carry, Evaluation, make_distribution
 from shoal.networks.body import Body
 from shoal.networks.input_statistics import normalised
 from shoal.networks.inputs import CriticInput, Input, critic_input
@@ -22,8 +22,10 @@ FEED_FORWARD = Carry((), ())
 class SequenceTeam(NamedTuple):
     """Encoder and decoder, for an algorithm to be filled from."""
 
-    nets: ActorCritic
-    """All parameters are the actor's; there is no critic beside it."""
+    init: Callable[[PRNGKeyArray], PyTree]
+    """key -> parameters of both, leaves with a leading axis of length 1; all are the actor's."""
+    act: Callable[[Learner, Carry, Step, PRNGKeyArray, bool], tuple[Carry, Array, dict[str, Array]]]
+    evaluate: Callable[[Learner, Trajectory], Evaluation]
     evaluate_actions: Callable[[PyTree, Step, Array, dict[str, Array]], tuple[Distribution, Float[Array, "*b N"]]]
     """(parameters, normalised step [*b ...], action, extras) -> (each agent's distribution given the actions before
     it, value), all agents at once."""
@@ -34,7 +36,7 @@ def decoding_rank(
 ) -> Int[Array, "*b N"]:
     """How many agents decode before each: those of lower priority, or of the same and a lower index.
 
-    The dead come last, so no living agent ever reads what a dead one did.
+    Dead agents come last, so that no living agent reads the action of a dead one.
     """
     index = jnp.arange(alive.shape[-1])
     own, other = priority[..., :, None], priority[..., None, :]
@@ -71,12 +73,13 @@ def make_sequence_team(spec: EnvSpec, config: Any) -> SequenceTeam:
     shuffled = c.order == "shuffled"
 
     def token(action: Array, legal: Array) -> Float[Array, "*b F"]:
-        """What is told of an action: one-hot, or in units of half the box; the last feature is the start flag, 0."""
+        """An action as the decoder reads it: one-hot, or in units of half the box; the last feature, the start flag, is
+        0."""
         if isinstance(space, Discrete):
-            told = jax.nn.one_hot(action, space.n)
+            x = jax.nn.one_hot(action, space.n)
         else:
-            told = jnp.where(legal, (action - space.low) * (2 / (space.high - space.low)) - 1, 0.0)
-        return jnp.concatenate([told, jnp.zeros((*told.shape[:-1], 1))], axis=-1)
+            x = jnp.where(legal, (action - space.low) * (2 / (space.high - space.low)) - 1, 0.0)
+        return jnp.concatenate([x, jnp.zeros((*x.shape[:-1], 1))], axis=-1)
 
     def started(tokens: Array, first: Array) -> Array:
         """The start token where ``first``: all features 0 but the flag, which no action has."""
@@ -122,26 +125,17 @@ def make_sequence_team(spec: EnvSpec, config: Any) -> SequenceTeam:
             action = dist.mode() if greedy else dist.sample_from(noise)
             return (cache, token(action, legal)), (action, dist.log_prob(action))
 
-        nobody = started(jnp.zeros((envs, space.width + 1)), jnp.ones(envs, bool))
-        _, chosen = jax.lax.scan(turn, (decoder.start(envs), nobody), (jnp.arange(n), rep, legal, noise))
+        start = started(jnp.zeros((envs, space.width + 1)), jnp.ones(envs, bool))
+        _, chosen = jax.lax.scan(turn, (decoder.start(envs), start), (jnp.arange(n), rep, legal, noise))
         action, log_prob = (_take(jnp.swapaxes(x, 0, 1), rank) for x in chosen)
         return carry, action, {"log_prob": log_prob} | ({"rank": rank} if shuffled else {})
 
-    def values(params: PyTree, carry: PyTree, step: Step) -> tuple[PyTree, Array]:
-        return carry, encode(_only(params), step)[0]
-
     def evaluate(learner: Learner, traj: Trajectory) -> Evaluation:
-        policy = learner.policy
-        now, then = (values(policy.actor, (), normalised(policy.inputs, x))[1] for x in (traj.step, traj.outcome))
+        params, inputs = _only(learner.policy.actor), learner.policy.inputs
+        now, then = (encode(params, normalised(inputs, x))[0] for x in (traj.step, traj.outcome))
         return Evaluation(now, then, FEED_FORWARD)
 
-    actor = Actor((0,) * n, init, lambda num_envs: (), _no_such, _no_such, source.features, _no_such)
-    critic = Critic(lambda key: (), lambda num_envs: (), values, (0,) * n, 1)
-    return SequenceTeam(ActorCritic(actor, critic, lambda num_envs: FEED_FORWARD, act, evaluate), evaluate_actions)
-
-
-def _no_such(*_: Any) -> NoReturn:
-    raise TypeError("An agent of this team has no distribution of its own: it depends on the actions before it.")
+    return SequenceTeam(init, act, evaluate, evaluate_actions)
 
 
 def _only(params: PyTree) -> PyTree:

@@ -51,7 +51,7 @@ def make_utilities(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: 
 
 
 def epsilon_greedy(q: Utilities) -> Callable[..., tuple[PyTree, Array, dict[str, Array]]]:
-    """An ``Algorithm.act``: each agent's best legal action, or with probability ε (``Policy.floor``) any legal one."""
+    """An ``Algorithm.act``: each agent's best legal action, with probability ``Policy.epsilon`` a random legal one."""
 
     def act(learner: Learner, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool) -> tuple[PyTree, Array, dict]:
         seen = jax.tree.map(lambda x: x[None], normalised(learner.policy.inputs, step))
@@ -59,7 +59,7 @@ def epsilon_greedy(q: Utilities) -> Callable[..., tuple[PyTree, Array, dict[str,
         action = best(values[0], step)[0]
         if not greedy:
             key_whether, key_which = jax.random.split(key)
-            explore = jax.random.uniform(key_whether, action.shape) < learner.policy.floor
+            explore = jax.random.uniform(key_whether, action.shape) < learner.policy.epsilon
             anything = Categorical(jnp.zeros_like(values[0]), step.legal).sample(key_which)
             action = jnp.where(explore, anything, action)
         return last_carry(after), action, {}

@@ -33,6 +33,11 @@ def policy_of(spec: EnvSpec, sharing: Sharing | tuple[int, ...]) -> tuple[int, .
     raise InputError(f"sharing is 'shared', 'role', 'independent' or a tuple such as (0, 0, 1), not {sharing!r}.")
 
 
+def copies(index: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """The index vector of every agent ``count`` times, side by side, each copy with parameters of its own."""
+    return tuple(p * count + k for p in index for k in range(count))
+
+
 def per_agent(net: Net, index: tuple[int, ...]) -> Net:
     """Lift a one-agent net to N agents: inputs [T, *b, N, F], carries [*b, N, H], parameters [P, …].
 

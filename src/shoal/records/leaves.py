@@ -76,8 +76,7 @@ def _place(array: np.ndarray | None, leaf: Leaf, template: Any) -> Any:
 
 
 def compare(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
-    """Check that a checkpoint has the wanted leaves; an index may have become a name (``optimiser/0`` to
-    ``optimiser/actor``).
+    """Check that a checkpoint has the wanted leaves, which may have been renamed since; see :func:`_became`.
 
     Raises:
         CheckpointError: it does not; the message names the first leaf that differs.
@@ -96,7 +95,20 @@ def compare(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
         raise CheckpointError(f"The checkpoint of step {step} does not fit this run: {what}.")
 
 
+RENAMED = {"floor": "epsilon"}
+"""Fields by the name that they had in earlier checkpoints."""
+
+
 def _became(old: str, new: str) -> bool:
-    """Whether two paths are equal except for indices that became names."""
-    parts = [*zip_longest(old.split("/"), new.split("/"))]
-    return all(was == now or (was and now and was.isdigit() and now.isidentifier()) for was, now in parts)
+    """Whether two paths are equal but for renamed fields, and for indices that became names or are gone.
+
+    For example ``optimiser/0/count`` became ``optimiser/actor/count``, and ``critic/0/kernel`` ``critic/kernel``.
+    """
+
+    def fits(was: list[str], now: list[str]) -> bool:
+        if not was or not now:
+            return not now and all(part.isdigit() for part in was)
+        same = was[0] == now[0] or (was[0].isdigit() and now[0].isidentifier())
+        return (same and fits(was[1:], now[1:])) or (was[0].isdigit() and fits(was[1:], now))
+
+    return fits([RENAMED.get(part, part) for part in old.split("/")], new.split("/"))
