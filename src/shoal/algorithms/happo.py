@@ -142,7 +142,7 @@ def fit_critic(
     c: EpochsConfig, nets: ActorCritic, adam: Optimiser, learner: Learner, batch: Batch, key: PRNGKeyArray
 ) -> tuple[Learner, Metrics]:
     """Line 16: all epochs of the critic, after the actors have had theirs."""
-    # AgentBatch that the critic does not read need not be gathered for every epoch.
+    # Rows that the critic does not read need not be gathered for every epoch.
     batch = batch._replace(action=(), extras={}, advantage=(), carry=batch.carry._replace(actor=()))  # type: ignore[arg-type]
 
     def loss(params: PyTree, part: Batch) -> tuple[Array, Metrics]:
