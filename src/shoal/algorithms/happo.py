@@ -24,6 +24,7 @@ from shoal.algorithms.mappo import policy_loss, value_loss
 from shoal.bounds import Count, Index, Rate
 from shoal.equations.distributions import Distribution
 from shoal.equations.gae import gae
+from shoal.equations.reduce import explained_variance, standardise
 from shoal.equations.surrogate import importance_ratio
 from shoal.equations.value_scale import make_value_scale
 from shoal.learning import sgd
@@ -187,7 +188,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         v = on_policy.in_reward_units(spec, values, learner, traj, nets.evaluate(learner, traj))
         advantage, target = gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)
         learner = on_policy.count_targets(values, learner, target, alive)
-        standard = on_policy.standardise(c.normalise_advantage, advantage, alive)
+        standard = standardise(c.normalise_advantage, advantage, alive)
         batch = on_policy.make_batch(c, values, learner, traj, v, standard, target)
 
         # LOSS OF ONE AGENT
@@ -224,7 +225,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
             return pi.log_prob(part.action) - part.extras["log_prob"]
 
         metrics |= on_policy.kl_of_update(c, log_ratio, batch) | of_critic
-        metrics["explained_variance"] = on_policy.explained_variance(advantage, target, alive)
+        metrics["explained_variance"] = explained_variance(advantage, target, alive)
         return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
     return Algorithm(init, nets.initial_carry, nets.act, update)

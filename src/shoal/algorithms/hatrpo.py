@@ -26,6 +26,7 @@ from shoal.algorithms import happo
 from shoal.bounds import Bounds, Count, Fraction, Index, Positive, Rate, Weight
 from shoal.equations.distributions import Distribution
 from shoal.equations.gae import gae
+from shoal.equations.reduce import explained_variance, standardise
 from shoal.equations.surrogate import importance_ratio
 from shoal.equations.trust_region import conjugate_gradients, fisher_vector_product, line_search, step_length
 from shoal.equations.value_scale import make_value_scale
@@ -105,7 +106,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         v = on_policy.in_reward_units(spec, values, learner, traj, nets.evaluate(learner, traj))
         advantage, target = gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)
         learner = on_policy.count_targets(values, learner, target, alive)
-        standard = on_policy.standardise(c.normalise_advantage, advantage, alive)
+        standard = standardise(c.normalise_advantage, advantage, alive)
         batch = on_policy.make_batch(c, values, learner, traj, v, standard, target)
 
         # THE TRUST-REGION STEP OF ONE AGENT
@@ -173,7 +174,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
         # END OF THE UPDATE
         metrics |= of_critic
-        metrics["explained_variance"] = on_policy.explained_variance(advantage, target, alive)
+        metrics["explained_variance"] = explained_variance(advantage, target, alive)
         return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
     return Algorithm(init, nets.initial_carry, nets.act, update)

@@ -23,13 +23,12 @@ from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.optimiser import optimiser
 from shoal.learning.replay import TargetStatistics
-from shoal.models.action_critic import encode
 from shoal.models.actor_critic import make_distribution
 from shoal.models.deterministic import Actors, draw, relax
 from shoal.models.joint_critic import per_net
 from shoal.networks.body import Body, build
 from shoal.networks.input_statistics import normalised, update_inputs
-from shoal.networks.inputs import actor_input
+from shoal.networks.inputs import actor_input, encode
 from shoal.networks.sharing import per_agent
 from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step
 

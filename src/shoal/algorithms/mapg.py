@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal.bounds import Draws, Fraction, Part, Rate, Size, off
 from shoal.equations import baselines
-from shoal.equations.reduce import mean_and_std
+from shoal.equations.reduce import explained_variance, mean_and_std
 from shoal.equations.returns import td_lambda
 from shoal.equations.schedules import linear
 from shoal.equations.surrogate import huber
@@ -36,7 +36,7 @@ from shoal.learning.optimiser import ByNet
 from shoal.models import q_critic
 from shoal.models.action_critic import Options, make_action_critic, needs_team
 from shoal.models.actor_critic import Policy, make_actor, make_actor_critic, make_critic
-from shoal.models.on_policy import end_update, entropy_coef, explained_variance
+from shoal.models.on_policy import end_update, entropy_coef
 from shoal.networks.input_statistics import init_inputs, normalised
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, Box, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory

@@ -24,6 +24,7 @@ from jaxtyping import Array, PRNGKeyArray
 from shoal.bounds import Count, Decay, Draws, Fraction, Gain, Positive, Rate, Tiny, Weight
 from shoal.equations.distributions import Distribution
 from shoal.equations.gae import gae
+from shoal.equations.reduce import explained_variance, standardise
 from shoal.equations.surrogate import clip_fraction, clipped_surrogate, clipped_value_loss, kl_penalty
 from shoal.equations.value_scale import ValueNorm, make_value_scale
 from shoal.learning import sgd
@@ -158,7 +159,7 @@ def make_ppo(
         return v, *gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)
 
     def make_batch(learner: Learner, traj: Trajectory, v: on_policy.Values, advantage: Array, target: Array) -> Batch:
-        advantage = on_policy.standardise(c.normalise_advantage, advantage, traj.step.alive)
+        advantage = standardise(c.normalise_advantage, advantage, traj.step.alive)
         return on_policy.make_batch(c, values, learner, traj, v, advantage, target)
 
     def update(
@@ -198,7 +199,7 @@ def make_ppo(
             return pi.log_prob(part.action) - part.extras["log_prob"]
 
         metrics |= on_policy.kl_of_update(c, log_ratio, batch)
-        metrics["explained_variance"] = on_policy.explained_variance(advantage, target, traj.step.alive)
+        metrics["explained_variance"] = explained_variance(advantage, target, traj.step.alive)
         return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
     return Algorithm(init, nets.initial_carry, nets.act, update)

@@ -23,6 +23,7 @@ from shoal.algorithms.mappo import clipped_loss
 from shoal.bounds import Depth, Positive
 from shoal.equations.distributions import Distribution
 from shoal.equations.gae import gae
+from shoal.equations.reduce import explained_variance, standardise
 from shoal.equations.surrogate import clipped_value_loss
 from shoal.equations.targets import on_unequal_rewards
 from shoal.equations.value_scale import make_value_scale
@@ -133,7 +134,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         advantage, target = gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)
         learner = on_policy.count_targets(values, learner, target, alive)
         of_all = joint_advantage(advantage, alive) if c.advantage == "joint" else advantage
-        standard = on_policy.standardise(c.normalise_advantage, of_all, alive)
+        standard = standardise(c.normalise_advantage, of_all, alive)
         batch = on_policy.make_batch(c, values, learner, traj, v, standard, target)
 
         # LOSS
@@ -161,7 +162,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
             return log_ratio(c, pi, part)
 
         metrics |= on_policy.kl_of_update(c, ratio, batch)
-        metrics["explained_variance"] = on_policy.explained_variance(advantage, target, alive)
+        metrics["explained_variance"] = explained_variance(advantage, target, alive)
         return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
     acts_on = "team" if c.critic_input == "local" else "state"

@@ -14,11 +14,11 @@ from jaxtyping import Array, PRNGKeyArray
 
 from shoal.algorithms import mappo
 from shoal.algorithms.mapg import advantage_over
+from shoal.equations.reduce import standardise
 from shoal.equations.surrogate import clipped_value_loss
 from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
 from shoal.learning import sgd
-from shoal.models import on_policy
 from shoal.models.action_critic import make_action_critic
 from shoal.models.actor_critic import ActorCritic, make_actor_critic
 from shoal.models.on_policy import Batch
@@ -61,7 +61,7 @@ def make(spec: EnvSpec, config: Any, scale: Scale, nets: ActorCritic) -> Algorit
         x = advantage_over(c.baseline, q.taken(params, step, traj.action), options)
         unit = values.denormalise(learner.statistics.value, jnp.ones_like(x))
         zero = values.denormalise(learner.statistics.value, jnp.zeros_like(x))
-        x = on_policy.standardise(c.normalise_advantage, x * (unit - zero), traj.step.alive)
+        x = standardise(c.normalise_advantage, x * (unit - zero), traj.step.alive)
         return batch._replace(advantage=sgd.items(x, c.chunk or 1))
 
     critic = nets.critic._replace(init=init, values=v)

@@ -13,7 +13,7 @@ the exact mean. Outside ``shard_map`` there is one shard, :func:`total` is the i
 devices, and :func:`total` would add them a second time.
 """
 
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -88,3 +88,19 @@ def _share(x: Array, weight: Array | None, axis: Axis, *, keepdims: bool) -> Arr
     # Selecting before multiplying keeps NaN out: 0 · NaN is NaN, in the value and in the gradient.
     numerator = (jnp.where(w != 0, x, 0) * w).sum(axes, keepdims=keepdims)
     return numerator / jnp.maximum(denominator, jnp.finfo(x.dtype).tiny)
+
+
+def standardise(
+    kind: Literal["batch", "agent", "none"], advantage: Float[Array, "T E N"], alive: Bool[Array, "T E N"]
+) -> Float[Array, "T E N"]:
+    """Advantages with mean 0 and standard deviation 1 over living agents: of the batch, or of each agent's own."""
+    if kind == "none":
+        return advantage
+    mean, std = mean_and_std(advantage, alive, None if kind == "batch" else (0, 1))
+    return (advantage - mean) / (std + 1e-5)
+
+
+def explained_variance(residual: Array, target: Array, alive: Array) -> Float[Array, ""]:
+    """1 − Var(residual) / Var(target) over living agents."""
+    left, spread = mean_and_std(residual, alive)[1], mean_and_std(target, alive)[1]
+    return 1 - (left / jnp.maximum(spread, 1e-6)) ** 2

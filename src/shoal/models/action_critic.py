@@ -13,9 +13,9 @@ from shoal.equations.distributions import Categorical, DiagGaussian, Distributio
 from shoal.equations.draws import noise
 from shoal.errors import InputError
 from shoal.networks.body import Body, build
-from shoal.networks.inputs import CriticInput, Input, actor_input, critic_input
+from shoal.networks.inputs import CriticInput, Input, actor_input, critic_input, encode
 from shoal.networks.sharing import per_agent
-from shoal.types import Box, Discrete, EnvSpec, PyTree, Step
+from shoal.types import Box, EnvSpec, PyTree, Step
 
 
 class Options(NamedTuple):
@@ -42,16 +42,6 @@ class ActionCritic(NamedTuple):
     """Agents whose values share one scale have the same number."""
     num_nets: int
     """P of the parameters."""
-
-
-def encode(space: Discrete | Box, u: Array, step: Step) -> Float[Array, "*b N A"]:
-    """Actions as features of size 1: one-hot, or a box's real dimensions in [-1, 1]; zero for the dead."""
-    if isinstance(space, Box):
-        half = (space.high - space.low) / 2
-        x = jnp.where(step.legal, jnp.clip((u - space.low) / half - 1.0, -1.0, 1.0), 0.0)
-    else:
-        x = (u[..., None] == jnp.arange(space.width)).astype(jnp.float32)
-    return jnp.where(step.alive[..., None], x, 0.0)
 
 
 def make_action_critic(

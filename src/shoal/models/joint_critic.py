@@ -9,9 +9,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from shoal.equations.reduce import total
 from shoal.errors import InputError, unknown
-from shoal.models.action_critic import encode
 from shoal.networks.body import Body, build
-from shoal.networks.inputs import critic_input
+from shoal.networks.inputs import critic_input, encode
 from shoal.networks.sharing import copies, per_agent
 from shoal.types import EnvSpec, PyTree, Step
 

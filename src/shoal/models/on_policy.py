@@ -4,13 +4,12 @@ The learner that they start from, values of a trajectory, the batch that is made
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from shoal.equations import schedules
-from shoal.equations.reduce import mean_and_std
 from shoal.equations.surrogate import kl_penalty
 from shoal.equations.targets import of_the_team
 from shoal.equations.value_scale import Stats, ValueScale
@@ -110,16 +109,6 @@ def count_targets(values: ValueScale, learner: Learner, target: Array, alive: Ar
     return learner._replace(critic=critic, statistics=learner.statistics._replace(value=stats))
 
 
-def standardise(
-    kind: Literal["batch", "agent", "none"], advantage: Float[Array, "T E N"], alive: Bool[Array, "T E N"]
-) -> Float[Array, "T E N"]:
-    """Advantages with mean 0 and standard deviation 1 over living agents: of the batch, or of each agent's own."""
-    if kind == "none":
-        return advantage
-    mean, std = mean_and_std(advantage, alive, None if kind == "batch" else (0, 1))
-    return (advantage - mean) / (std + 1e-5)
-
-
 def make_batch(
     c: ValueConfig,
     values: ValueScale,
@@ -170,12 +159,6 @@ def kl_of_update(c: Any, log_ratio: Callable[[Batch], Array], batch: Batch) -> M
         return {}
     mean = sgd.sums(lambda part: jnp.sum(part.weight * kl_penalty(log_ratio(part))), sgd.whole(batch), c.block)
     return {"kl_update": mean}
-
-
-def explained_variance(residual: Array, target: Array, alive: Array) -> Float[Array, ""]:
-    """1 − Var(residual) / Var(target) over living agents."""
-    left, spread = mean_and_std(residual, alive)[1], mean_and_std(target, alive)[1]
-    return 1 - (left / jnp.maximum(spread, 1e-6)) ** 2
 
 
 def end_update(

@@ -5,10 +5,10 @@ from typing import Literal, NamedTuple, get_args
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from shoal.errors import InputError, unknown
-from shoal.types import EnvSpec, Step
+from shoal.types import Box, Discrete, EnvSpec, Step
 
 CriticInput = Literal["local", "concat", "state", "agent", "pruned"]
 
@@ -77,3 +77,13 @@ def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
         return Input(s + n, lambda step: _with_state(step, None), True)
     novel = np.array(spec.novel)
     return Input(s + len(novel) + n, lambda step: _with_state(step, step.obs[..., novel]), True)
+
+
+def encode(space: Discrete | Box, u: Array, step: Step) -> Float[Array, "*b N A"]:
+    """Actions as features of size 1: one-hot, or a box's real dimensions in [-1, 1]; 0 for dead agents."""
+    if isinstance(space, Box):
+        half = (space.high - space.low) / 2
+        x = jnp.where(step.legal, jnp.clip((u - space.low) / half - 1.0, -1.0, 1.0), 0.0)
+    else:
+        x = (u[..., None] == jnp.arange(space.width)).astype(jnp.float32)
+    return jnp.where(step.alive[..., None], x, 0.0)
