@@ -1,5 +1,5 @@
 # make train    learn to cover landmarks, and see a picture of it
-# make test     every test
+# make test     every test but the slow ones, which `make test-slow` runs
 #
 # Both work in a fresh clone with nothing but Python 3.11 or newer and make: what they need is installed into .venv, once.
 
@@ -16,13 +16,16 @@ WORKERS ?= 2
 TESTS ?=
 
 .DEFAULT_GOAL := train
-.PHONY: train test lint format types layers clean
+.PHONY: train test test-slow lint format types layers clean
 
 train: $(VENV)/.run
 	$(BIN)/shoal train mappo mpe/simple_spread $(if $(STEPS),--steps $(STEPS)) $(FLAGS)
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
+
+test-slow: $(VENV)/.test
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
