@@ -1,8 +1,13 @@
 """Experience before training: collected once, by initial policies, and what it decides is kept with the run."""
 
 import json
+import os
+import signal
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -11,6 +16,7 @@ import pytest
 
 import shoal
 from shoal.algorithms import mappo, seps
+from shoal.composing.preparation import Preparation
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.records.checkpoint import Checkpoints
@@ -40,6 +46,25 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> shoal.Run:
 
 def refuse(*_: Any) -> Any:
     raise AssertionError("experience was collected again")
+
+
+def test_ctrl_c_does_not_wait_for_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    released, threads = threading.Event(), []
+
+    def decide(*_: Any) -> Any:
+        threads.append(threading.current_thread())  # compiled code blocks signals in the main thread
+        os.kill(os.getpid(), signal.SIGINT)
+        released.wait(20)
+
+    monkeypatch.setattr(pretraining, "collect", lambda *_: None)
+    env, algorithm = registry.make("bps/spread", **TEAM), seps.make  # the algorithm is not used
+    module: Any = ModuleType("slow")
+    module.prepare = lambda *_: Preparation(algorithm, 1, decide)  # type: ignore[arg-type]
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        pretraining.decide(module, env, None, Scale(8, 5, 2), 0)
+    released.set()
+    assert time.monotonic() - began < 10 and threads != [threading.main_thread()]
 
 
 def test_what_was_decided_is_kept(run: shoal.Run) -> None:

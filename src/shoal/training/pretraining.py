@@ -13,7 +13,7 @@ from shoal.game import HostEnvironment
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
-from shoal.training.stopping import call
+from shoal.training.stopping import call, wait
 from shoal.types import Algorithm, AnyEnvironment, Learner, Scale, Trajectory
 
 ENVS = 64
@@ -32,6 +32,7 @@ def decide(
 
     Raises:
         InputError: an option is out of range; raised before compilation.
+        KeyboardInterrupt: on Ctrl-C, without waiting for compiled code.
     """
     prepare = getattr(module, "prepare", None)
     preparation = prepare(env.spec, config, scale) if prepare else None
@@ -39,7 +40,7 @@ def decide(
         return None
     key_collect, key_decide = jax.random.split(jax.random.fold_in(jax.random.key(seed), STAGE))
     trajectory = collect(env, preparation.algorithm, -(-preparation.steps // ENVS), key_collect, num_workers)
-    return preparation.decide(trajectory, key_decide)
+    return wait(lambda: preparation.decide(trajectory, key_decide))
 
 
 def collect(
