@@ -129,7 +129,7 @@ def serve() -> None:
     answer = {"ready": True}
     while True:
         print(json.dumps(answer), file=replies, flush=True)
-        # The prompt Ctrl-C of a long case must end that case alone.
+        jax.clear_caches()  # after the answer: it waits for a compilation that was abandoned
         line = sys.stdin.readline()
         if not line:
             return
@@ -146,7 +146,6 @@ def serve() -> None:
 
             err.write("".join(traceback.format_exc()))
         sys.path[:] = path
-        jax.clear_caches()
         answer = {"code": code, "out": out.getvalue(), "err": err.getvalue()}
 
 
@@ -195,6 +194,8 @@ class Worker:
             interrupted = True
             self.process.send_signal(signal.SIGINT)
             answer = self._answer(GRACE)
+        if interrupted and answer:  # what it abandoned may still be running
+            self.close()
         if not answer:
             what = "hangs" if answer is None else f"crashed with {self.process.wait()}"
             self.close()
