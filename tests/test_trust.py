@@ -14,8 +14,8 @@ import pytest
 
 import shoal as library
 import toys
-from shoal import algorithms, opening
-from shoal.environments import own_modules, permission, registry
+from shoal import algorithms, opening, own_modules
+from shoal.environments import permission, registry
 from shoal.errors import InputError
 from shoal.records import manifest, own_runs
 from shoal.records.checkpoint import Checkpoints

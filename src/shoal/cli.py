@@ -14,12 +14,11 @@ import jax
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from shoal import notices
+from shoal import notices, own_modules
 from shoal.cli_commands import COMMANDS, help_text, version_text
 from shoal.cli_flags import REQUIRED, Anything, Command, Flag, Values
 from shoal.cli_output import abandon_output, fill_closed_streams, leave, lenient_errors
 from shoal.cli_words import complaint, empty, stranger
-from shoal.environments import own_modules
 from shoal.errors import GameError, InputError, unknown
 from shoal.training.stopping import busy
 from shoal.training.trainer import NonFiniteError

@@ -37,8 +37,8 @@ class Evaluate:
     draw: Seed = 0
     """Seed of the episodes."""
     trust: bool = False
-    """Import the environment that the folder names even if it is neither Shoal's nor an extra's and the folder is not
-    of your own training (docs/security.md)."""
+    """Import the environment and algorithm that the folder names even if they are neither Shoal's nor an extra's and
+    the folder is not of your own training (docs/security.md)."""
 
     def __call__(self) -> int:
         """Print the score."""
@@ -65,8 +65,8 @@ class Video:
     sampled: bool = False
     """Sample actions instead of taking the most probable."""
     trust: bool = False
-    """Import the environment that the folder names even if it is neither Shoal's nor an extra's and the folder is not
-    of your own training (docs/security.md)."""
+    """Import the environment and algorithm that the folder names even if they are neither Shoal's nor an extra's and
+    the folder is not of your own training (docs/security.md)."""
 
     def __call__(self) -> int:
         """Write the picture and print its path."""
@@ -85,13 +85,16 @@ class Curves:
     """Where to write: a .png, .pdf or .svg; None for curves.png in the run's folder, or compare.png for several."""
     metrics: tuple[str, ...] = ("return",)
     """Columns of metrics.jsonl, a panel each."""
+    trust: bool = False
+    """Import the algorithm that the folder names even if it is not Shoal's and the folder is not of your own training
+    (docs/security.md)."""
 
     def __call__(self) -> int:
         """Draw them and print the picture's path."""
         if not self.runs:
             raise InputError("shoal curves needs at least one run's folder.")
         if len(self.runs) == 1:
-            print(api.open_run(self.runs[0]).curves(self.output, self.metrics))
+            print(api.open_run(self.runs[0], trust=self.trust).curves(self.output, self.metrics))
         else:
             print(api.compare(self.runs, self.output or "compare.png", self.metrics))
         return 0
@@ -115,8 +118,8 @@ class Crossplay:
     output: Path | None = None
     """Also write the numbers to this .json file."""
     trust: bool = False
-    """Import the environment that the folder names even if it is neither Shoal's nor an extra's and the folder is not
-    of your own training (docs/security.md)."""
+    """Import the environment and algorithm that the folder names even if they are neither Shoal's nor an extra's and
+    the folder is not of your own training (docs/security.md)."""
 
     def __call__(self) -> int:
         """Print a table for each side."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 import shlex
 import shutil
 import sys
@@ -25,8 +26,8 @@ _TRUST = Flag(
     "trust",
     bool,
     False,
-    "With --resume: import the environment that the folder names even if it is neither Shoal's nor an extra's and the "
-    "folder is not of your own training (docs/security.md).",
+    "With --resume: import the environment and algorithm that the folder names even if they are neither Shoal's nor an "
+    "extra's and the folder is not of your own training (docs/security.md).",
 )
 _PROGRESS = Flag("progress", bool, True, "Show the progress line and notes; warnings are always shown.")
 _OWN = (_FOLDER, _RESUME, _TRUST, _PROGRESS)
@@ -54,7 +55,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     folder = _value_of(rest, _RESUME.spelt)
     if folder == "":
         raise InputError("--resume is followed by an empty name; it takes the folder of a run.")
-    run = api.open_run(folder) if folder else None
+    run = api.open_run(folder, trust=_TRUST.spelt in rest) if folder else None
     if run is not None:
         held = [run.algorithm, run.environment]
         words[:1] = map(algorithms.canonical, words[:1])
@@ -87,7 +88,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
         env = {flag.name: value for flag, value in changed if flag.prefix}
         if run is None:
             if own["trust"]:
-                raise InputError("--trust is for --resume; an environment that you name yourself needs no trust.")
+                raise InputError("--trust is for --resume; what you name yourself needs no trust.")
 
             def start(where: Path) -> int:
                 return _watched(where, partial(api.train, *words, env=env, folder=where), own["progress"], flags)
@@ -113,7 +114,7 @@ def _groups(words: Sequence[str], run: api.Run | None, args: Sequence[str]) -> d
         groups["run"] = [_by_horizon(flag) if flag.name in _SIZES - tuned.keys() else flag for flag in groups["run"]]
     if words:
         config = run.config if run else override(algorithms.get(words[0]).Config(), tuned)
-        groups |= of_fields(config, algorithms.canonical(words[0]).replace("+", "_and_"))
+        groups |= of_fields(config, re.sub(r"[^\w+]", "_", algorithms.canonical(words[0])).replace("+", "_and_"))
     if len(words) == 2 and run is None:
         groups["env"] = of_environment(words[1], {}, args)
     return groups

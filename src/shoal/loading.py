@@ -19,19 +19,21 @@ from shoal.training.settings import CHANGEABLE, Settings
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale
 
 
-def load(folder: str | Path, *, seed: int | None = None, greedy: bool = True) -> Policies:
+def load(folder: str | Path, *, seed: int | None = None, greedy: bool = True, trust: bool = False) -> Policies:
     """Load the trained policies of a run; the environment itself is not needed.
 
     Args:
         folder: a run folder.
         seed: one of the run's seeds; None for the first.
         greedy: act by the mode of the policy rather than by sampling.
+        trust: import an algorithm ``module:make`` even if the folder is not of your own training (docs/security.md).
 
     Raises:
-        InputError: the folder holds no run, or the run does not have the seed.
+        InputError: the folder holds no run, the run does not have the seed, or its algorithm is not imported for an
+            untrusted folder.
         CheckpointError: no saved policy is intact.
     """
-    run = described(Path(folder))
+    run = described(Path(folder), trust)
     algorithm = acting(run.algorithm, run.spec, run.config, run.settings)
     policy = saved_policy(Path(folder), algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE))
     one = jax.tree.map(lambda x: x[seed_index(run.settings, seed)], policy)

@@ -3,16 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from shoal import notices
+from shoal import algorithms, notices, own_modules
 from shoal.configs import options_from_json
-from shoal.environments import own_modules, permission, registry
+from shoal.environments import permission, registry
 from shoal.errors import InputError
 from shoal.records import links, manifest, own_runs
 from shoal.run import Run
-from shoal.run_file import Described, described
+from shoal.run_file import TRUST, Described, decides, described, entries_of, recorded
 from shoal.types import AnyEnvironment
-
-_FLAG = "say --trust (trust=True in Python) if you trust its author"
 
 
 def open_run(folder: str | Path, environment: Any = None, *, trust: bool = False) -> Run:
@@ -24,13 +22,13 @@ def open_run(folder: str | Path, environment: Any = None, *, trust: bool = False
     Args:
         folder: a run folder.
         environment: the environment, if the run was not trained in a name.
-        trust: import the environment that the folder names even if it is neither Shoal's nor an extra's and the folder
-            is not of your own training (docs/security.md).
+        trust: import the environment and the algorithm that the folder names even if they are neither Shoal's nor an
+            extra's and the folder is not of your own training (docs/security.md).
 
     Raises:
-        InputError: the folder holds no run.
+        InputError: the folder holds no run, or its algorithm is not imported for an untrusted folder.
     """
-    saved = described(Path(folder))
+    saved = described(Path(folder), trust)
 
     def build() -> AnyEnvironment:
         if isinstance(environment, AnyEnvironment):
@@ -62,12 +60,12 @@ def permit_training(run: Run, trust: bool, flags: dict[str, Any]) -> None:
     Raises:
         InputError: a symbolic link leads out of the folder, or its settings use a Ray cluster.
     """
-    if trust or _recorded(run.folder, described(run.folder)) is not None:
+    if trust or recorded(run.folder, entries_of(run.folder)) is not None:
         return
     links.check_inside(run.folder)
     if run.settings.workers == "ray" and "workers" not in flags:
         raise InputError(
-            f"{run.folder} is not known to be of your own training, and would use a Ray cluster: {_FLAG}, or give "
+            f"{run.folder} is not known to be of your own training, and would use a Ray cluster: {TRUST}, or give "
             f"workers yourself."
         )
 
@@ -86,7 +84,7 @@ def keep_resumed(run: Run, permitted: bool) -> None:
         permitted: whether the user trusts the folder, or its environment was built without trust. Otherwise an
             untrusted folder remains untrusted.
     """
-    record = _recorded(run.folder, described(run.folder))
+    record = recorded(run.folder, entries_of(run.folder))
     manifest.write(run.folder, run.as_json())
     if permitted:
         remember(run)
@@ -96,16 +94,21 @@ def keep_resumed(run: Run, permitted: bool) -> None:
 
 def remember(run: Run) -> None:
     """Record a run's folder as one of the user's own training; warns if that fails."""
+    folders = map(own_modules.folder_of, _own_modules(run))
+    _record(run, next(filter(None, folders), None))
+
+
+def _own_modules(run: Run) -> list[str]:
+    """Modules of the user's own that define a run's environment and algorithm."""
     module = permission.own_module(run.environment) if run.by_name else None
-    _record(run, own_modules.folder_of(module) if module else None)
+    return [*([module] if module else []), *algorithms.own(run.algorithm)]
 
 
 def _record(run: Run, directory: str | None) -> None:
-    module = permission.own_module(run.environment) if run.by_name else None
     try:
-        own_runs.record(run.folder, _decides(described(run.folder)), directory)
+        own_runs.record(run.folder, decides(entries_of(run.folder)), directory)
     except OSError as error:
-        if module is not None:
+        if _own_modules(run):
             notices.warn(f"That you trained {run.folder} cannot be recorded, so opening it will need --trust: {error}.")
 
 
@@ -116,7 +119,7 @@ def _permit(folder: Path, saved: Described, trust: bool) -> None:
         InputError: the folder is untrusted and its environment would import modules that are neither Shoal's nor an
             extra's; or the name is not that of an environment.
     """
-    if (record := _recorded(folder, saved)) is not None and not trust:
+    if (record := recorded(folder, saved.as_json())) is not None and not trust:
         own_modules.instead(record.directory)
         return
     if trust:
@@ -124,17 +127,7 @@ def _permit(folder: Path, saved: Described, trust: bool) -> None:
     elif beyond := permission.beyond(saved.environment, saved.env):
         raise InputError(
             f"{folder} is not known to be of your own training, and its environment {saved.environment!r} would "
-            f"{beyond}: {_FLAG}."
+            f"{beyond}: {TRUST}."
         )
     else:
         own_modules.instead(None)
-
-
-def _recorded(folder: Path, saved: Described) -> own_runs.Record | None:
-    return own_runs.recorded(folder, _decides(saved))
-
-
-def _decides(saved: Described) -> dict[str, Any]:
-    """The entries that determine which modules are imported, what is called, and which machines are connected to."""
-    names = {"environment": saved.environment, "env": saved.env, "by_name": saved.by_name}
-    return names | {"workers": saved.settings.workers, "address": saved.settings.address}

@@ -1,17 +1,18 @@
 """Validated contents of ``run.json``; the environment is neither built nor imported."""
 
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from shoal import algorithms
+from shoal import algorithms, own_modules
 from shoal.bounds import check
 from shoal.configs import flags_of, override, spec_to_json, typed
 from shoal.environments.spec_rules import LONGEST, check_spec
 from shoal.errors import InputError, shortened, unknown
-from shoal.records import manifest
+from shoal.records import manifest, own_runs
 from shoal.records.configuration import migrated
 from shoal.training.settings import Settings
 from shoal.types import Box, Discrete, EnvSpec
@@ -40,21 +41,72 @@ class Described:
         return entries | {"spec": spec_to_json(self.spec)}
 
 
-def described(folder: Path) -> Described:
+TRUST = "say --trust (trust=True in Python) if you trust its author"
+
+
+def described(folder: Path, trust: bool = False) -> Described:
     """Read and validate the ``run.json`` in ``folder``.
+
+    An algorithm ``module:make`` is imported, because its ``Config`` defines the keys.
+
+    Args:
+        folder: a run folder.
+        trust: import it even if the folder is not of the user's own training.
 
     Raises:
         InputError: the folder holds no run, or its ``run.json`` is damaged: a key is missing or unknown, or a value is
-            invalid. The message names the key.
+            invalid. The message names the key. Or its algorithm is not imported for an untrusted folder.
     """
-    read = manifest.read(folder)
+    entries = entries_of(folder)
+    if own := algorithms.own(entries["algorithm"]):
+        record = recorded(folder, entries)
+        if record is None and not trust:
+            raise InputError(
+                f"{folder} is not known to be of your own training, and its algorithm {entries['algorithm']!r} would "
+                f"import the module {' and '.join(map(repr, own))}: {TRUST}."
+            )
+        if record is not None and not trust:
+            own_modules.instead(record.directory)
+        algorithms.get(entries["algorithm"])
+    with _damage(folder):
+        return _described(entries)
+
+
+def recorded(folder: Path, entries: Mapping[str, Any]) -> own_runs.Record | None:
+    """The record of the user's own training in ``folder``; None if there is none, or ``entries`` have changed since."""
+    return own_runs.recorded(folder, decides(entries))
+
+
+def decides(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries that determine which modules are imported, what is called, and which machines are connected to."""
+    names = {key: entries[key] for key in ("environment", "env", "by_name")}
+    own = {"algorithm": entries["algorithm"]} if algorithms.own(entries["algorithm"]) else {}
+    return names | own | {key: entries["settings"][key] for key in ("workers", "address")}
+
+
+@contextmanager
+def _damage(folder: Path) -> Iterator[None]:
+    """Name the file in the message of an InputError."""
     try:
-        return _described(migrated(read["config"], read["format"]))
+        yield
     except InputError as error:
         raise InputError(f"{manifest.FILE} in {str(folder)!r} does not describe a run: {error}") from None
 
 
-def _described(entries: dict[str, Any]) -> Described:
+def entries_of(folder: Path) -> dict[str, Any]:
+    """The entry ``config`` of ``run.json``, validated as far as is possible without its algorithm.
+
+    Raises:
+        InputError: see :func:`described`.
+    """
+    read = manifest.read(folder)
+    with _damage(folder):
+        entries = migrated(read["config"], read["format"])
+        _check_parts(entries)
+        return entries
+
+
+def _check_parts(entries: dict[str, Any]) -> None:
     _check_keys("config", entries, [field.name for field in fields(Described)])
     for key in ("env", "settings", "config", "spec"):
         if not isinstance(entries[key], dict):
@@ -65,8 +117,11 @@ def _described(entries: dict[str, Any]) -> Described:
         raise InputError(f"'by_name' must be true or false, not {shortened(entries['by_name'])}.")
     for option in entries["env"]:
         _check_text("a key in 'env'", option)
+    _check_keys("settings", entries["settings"], flags_of(Settings()))
+
+
+def _described(entries: dict[str, Any]) -> Described:
     settings, config = Settings(), algorithms.get(entries["algorithm"]).Config()
-    _check_keys("settings", entries["settings"], flags_of(settings))
     _check_keys("config", entries["config"], flags_of(config))
     settings = override(settings, entries["settings"])
     settings.check()

@@ -11,10 +11,10 @@ import pytest
 import shoal
 import toys
 import trained
-from shoal import cli, final_evaluation, opening
+from shoal import cli, final_evaluation
 from shoal.errors import InputError
 from shoal.records.checkpoint import Checkpoints
-from shoal.run_file import described
+from shoal.run_file import entries_of, recorded
 from shoal.training import stopping
 from shoal.training.trainer import Trainer
 
@@ -88,7 +88,7 @@ def test_the_folder_of_somebody_else_remains_one(how: str, done: Path, tmp_path:
 
 def test_ones_own_folder_remains_ones_own(copy: Path) -> None:
     def record() -> Any:
-        return opening._recorded(copy, described(copy))
+        return recorded(copy, entries_of(copy))
 
     before = record()
     assert before is not None and before.directory == str(Path(toys.__file__).parent)

@@ -1,8 +1,11 @@
 """One file per paper; :func:`get` finds an algorithm by name without importing the others."""
 
 import importlib
+import sys
+from dataclasses import is_dataclass
 from typing import Any
 
+from shoal import own_modules
 from shoal.errors import InputError, unknown
 from shoal.spec import EnvSpec
 
@@ -54,21 +57,44 @@ def check_alone(name: str, spec: EnvSpec) -> None:
         )
 
 
+def own(name: str) -> list[str]:
+    """The modules of the user's own that a name leads to; those in a run folder are imported only with permission."""
+    return [part.partition(":")[0] for part in name.split("+") if ":" in part]
+
+
 def get(name: str) -> Any:
     """The algorithm's module, which has a ``Config`` and a ``make(spec, config, scale)``.
 
-    A name in :data:`ALONE` gives the module of the algorithm that it stands for. Names joined by ``+`` train one side
-    of the environment each (:mod:`shoal.composing.sides`).
+    A name in :data:`ALONE` gives the module of the algorithm that it stands for. ``module:make`` imports a module of
+    the user's own. Names joined by ``+`` train one side of the environment each (:mod:`shoal.composing.sides`).
 
     Raises:
-        InputError: there is no such algorithm; the message names the nearest.
+        InputError: there is no such algorithm, and the message names the nearest; or the user's own module has no
+            ``make`` or no ``Config``.
     """
     if "+" in name:
         from shoal.composing.sides import join
 
         names = tuple(name.split("+"))
         return join(names, tuple(map(get, names)))
+    if ":" in name:
+        return _own_module(name)
     name = canonical(name)
     if name not in NAMES:
         raise unknown("algorithm", name, (*NAMES, *ALONE))
     return importlib.import_module(f"shoal.algorithms.{name}")
+
+
+def _own_module(name: str) -> Any:
+    module, _, function = name.partition(":")
+    if function != "make":
+        raise InputError(f"An algorithm of your own is named {module + ':make'!r}, after its function, not {name!r}.")
+    own_modules.found(name, "algorithm")
+    config = getattr(sys.modules[module], "Config", None)
+    try:
+        sound = is_dataclass(config) and isinstance(hash(config()), int)  # type: ignore[operator]
+    except TypeError:  # a field without a default, or not frozen
+        sound = False
+    if not sound:
+        raise InputError(f"The module {module!r} needs a frozen dataclass Config whose fields all have defaults.")
+    return sys.modules[module]

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shoal.environments import common_options, registry
-from shoal.environments.own_modules import installed, places, standard, top
 from shoal.errors import InputError, shortened
 from shoal.game import HostEnvironment
+from shoal.own_modules import installed, places, standard, top
 from shoal.types import Environment
 
 PACKAGES: dict[str, tuple[str, ...]] = {

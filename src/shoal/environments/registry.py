@@ -2,12 +2,12 @@
 
 import difflib
 import functools
-import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
-from shoal.environments import common_options, own_modules
+from shoal import own_modules
+from shoal.environments import common_options
 from shoal.environments.adapters import foreign
 from shoal.environments.spec_rules import check_spec
 from shoal.environments.validation import validate
@@ -167,9 +167,9 @@ def factory_of(name: Any) -> Callable[..., Any]:
         raise InputError(f"An environment is named by text such as 'mpe/simple_spread', not {type(name).__name__}.")
     for prefix, path in FAMILIES.items():
         if name.startswith(prefix):
-            return _bound(_imported(path, name), name.removeprefix(prefix))
+            return _bound(own_modules.imported(path, name, "environment"), name.removeprefix(prefix))
     if built_in(name):
-        return _imported(_FACTORIES.get(name, name), name)
+        return own_modules.imported(_FACTORIES.get(name, name), name, "environment")
     if ":" not in name:
         if not difflib.get_close_matches(name, _FACTORIES, cutoff=0.5):
             raise InputError(
@@ -177,11 +177,9 @@ def factory_of(name: Any) -> Callable[..., Any]:
                 f"'module:name'."
             )
         raise unknown("environment", name, _FACTORIES)
-    own_modules.reachable()
-    _refuse_standard(name.partition(":")[0], name)
-    factory = _imported(name, name)
+    factory = own_modules.found(name, "environment")
     inner = factory.func if isinstance(factory, functools.partial) else factory
-    _refuse_standard(getattr(inner, "__module__", None) or type(inner).__module__, name)
+    own_modules.refuse_standard(getattr(inner, "__module__", None) or type(inner).__module__, name, "environment")
     return factory
 
 
@@ -190,32 +188,11 @@ def built_in(name: str) -> bool:
     return name in _FACTORIES or name in _FACTORIES.values()
 
 
-def _refuse_standard(module: str, name: str) -> None:
-    if own_modules.standard(own_modules.top(module)):
-        raise InputError(f"{name!r} leads to the module {module!r} of Python itself, which has no environments.")
-
-
 def _bound(factory: Callable[..., Any], task: str) -> Callable[..., Any]:
     """A family's function for one task, with the same docstring."""
     bound = functools.partial(factory, task)
     bound.__doc__ = factory.__doc__
     return bound
-
-
-def _imported(path: str, name: str) -> Callable[..., Any]:
-    module_name, _, attribute = path.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise InputError(f"There is no module {error.name!r}, which the environment {name!r} needs.") from error
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{name!r} is not of the form 'package.module:factory'.") from error
-    factory = getattr(module, attribute, None)
-    if factory is None:
-        raise InputError(f"The module {module_name!r} has no attribute {attribute!r}.")
-    if not callable(factory):
-        raise InputError(f"{name!r} is not callable, so it cannot build an environment.")
-    return factory
 
 
 def _list(words: Any) -> str:

@@ -48,7 +48,8 @@ def in_new_folder(algorithm: str, environment: str, start: Callable[[Path], T]) 
 
 def new_folder(algorithm: str, environment: str) -> Path:
     """The path of a folder under ``runs/`` that does not exist yet; it is not created."""
-    stem = f"{algorithm}-{environment.replace('/', '-').replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = f"{algorithm}-{environment}".replace("/", "-").replace(":", "-")
+    stem = f"{names}-{time.strftime('%Y%m%d-%H%M%S')}"
     folder, i = Path("runs") / stem, 2
     while folder.exists():
         folder, i = Path("runs") / f"{stem}-{i}", i + 1

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.environments import own_modules
+from shoal import own_modules
 from shoal.environments.adapters import infos, spaces
 from shoal.environments.adapters.camera import tracked
 from shoal.environments.adapters.interface import interface

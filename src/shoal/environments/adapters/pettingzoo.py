@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.environments import own_modules
+from shoal import own_modules
 from shoal.environments.adapters.gymnasium import picture
 from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import Team, end

@@ -1,9 +1,10 @@
-"""Search path for modules of the user's own environments, and which modules are installed. Does not import JAX.
+"""Search path for modules of the user's own environments and algorithms, and which modules are installed. No JAX.
 
 The working directory may hold files with the names of libraries, so it is added to ``sys.path`` only when a module of
 the user's own is imported.
 """
 
+import importlib
 import importlib.util
 import site
 import sys
@@ -11,8 +12,11 @@ import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+from shoal.errors import InputError
 
 _folders: list[str] | None = None
 """Folders that the command line adds to ``sys.path``; None when Shoal is used as a library."""
@@ -86,3 +90,45 @@ def folder_of(module: str) -> str | None:
         return None
     first = lies[0]
     return str(first.parents[1] if first.name == "__init__.py" else first.parent)
+
+
+def found(name: str, kind: str) -> Any:
+    """Import what ``module:attribute``, the name of the user's own environment or algorithm (``kind``), refers to.
+
+    Raises:
+        InputError: there is no such module or attribute, or the module belongs to the standard library.
+    """
+    reachable()
+    refuse_standard(name.partition(":")[0], name, kind)
+    return imported(name, name, kind)
+
+
+def refuse_standard(module: str, name: str, kind: str) -> None:
+    """Refuse a name that leads to a module of Python's standard library.
+
+    Raises:
+        InputError: it does.
+    """
+    if standard(top(module)):
+        raise InputError(f"{name!r} leads to the module {module!r} of Python itself, which has no {kind}s.")
+
+
+def imported(path: str, name: str, kind: str) -> Any:
+    """Import ``path``, ``package.module:factory``, for the environment or algorithm called ``name``.
+
+    Raises:
+        InputError: the module or the attribute is missing, or cannot be called.
+    """
+    module_name, _, attribute = path.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise InputError(f"There is no module {error.name!r}, which the {kind} {name!r} needs.") from error
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{name!r} is not of the form 'package.module:factory'.") from error
+    factory = getattr(module, attribute, None)
+    if factory is None:
+        raise InputError(f"The module {module_name!r} has no attribute {attribute!r}.")
+    if not callable(factory):
+        raise InputError(f"{name!r} is not callable, so it cannot build an {kind}.")
+    return factory

@@ -1,0 +1,142 @@
+"""PQN for a team: Q-learning without a replay buffer and without target networks (Gallici et al. 2024), on VDN's sum.
+
+    Q_tot(s, u; θ) = Σ_i Q_i(τ^i, u^i; θ)                                             (Sunehag et al. 2018, eq. 1)
+    G_t = r_t + γ d_t [ (1 − λ) max_u' Q_tot(s_{t+1}, u'; θ) + λ G_{t+1} ]         (Gallici et al. 2024, algorithm 1)
+    min_θ  E[ (G_t − Q_tot(s_t, u_t; θ))² ]
+
+The newest rollout of many environments is learned from in a few epochs, then dropped. Layer normalisation keeps θ from
+diverging, which is what target networks are for elsewhere.
+
+Deviations from the authors' code: targets are computed once for all epochs, while the recurrent code computes them
+anew for every minibatch; a time limit bootstraps; the last target bootstraps on the last outcome; Adam for RAdam; layer
+normalisation after each activation, not before it. Train in the folder of this file:
+
+shoal train own_algorithm:make mpe/simple_spread --steps 1e6 --num-envs 128 --rollout-length 25 --gamma 0.9 --lam 0.3
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+import shoal
+from shoal.bounds import Count, Fraction, Positive, Rate
+from shoal.equations.returns import td_lambda
+from shoal.equations.schedules import linear
+from shoal.equations.targets import on_unequal_rewards, team_reward
+from shoal.learning import sgd
+from shoal.learning.config import AgentConfig, check_options
+from shoal.learning.optimiser import one, optimiser
+from shoal.models.actor_critic import Policy
+from shoal.models.utilities import best, epsilon_greedy, following, make_utilities, utility
+from shoal.networks.body import Body
+from shoal.networks.input_statistics import init_inputs, normalised, update_inputs
+from shoal.networks.sharing import policy_of
+from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
+
+
+@dataclass(frozen=True)
+class Config(AgentConfig):
+    """Hyper-parameters. "Code" is the authors' repository (purejaxql) in SMAX, "MPE" their settings in JaxMARL."""
+
+    network: Body = field(default_factory=lambda: Body(hidden=(128, 128), activation="relu", layer_norm=True))
+    """Layers of the utilities' net. Code: 512, 512 and a GRU of 512, with batch normalisation; MPE: 256, 256."""
+    gamma: Fraction = 0.99
+    """Discount γ per step. Code: 0.99; MPE: 0.9."""
+    lam: Fraction = 0.85
+    """λ of the targets. Code: 0.85; MPE: 0.3."""
+    learning_rate: Rate = 5e-4
+    """Adam's step size. Code: 2.5e-4; MPE: 5e-4."""
+    lr_final: Fraction = 0.0
+    """The rate goes linearly to this fraction of itself over the run. Code: 0; MPE: 1."""
+    max_grad_norm: Positive | None = 1.0
+    """Largest gradient norm of one policy; None for no clip. Code and MPE: 1."""
+    epochs: Count = 4
+    """Passes over each rollout. Code and MPE: 4."""
+    minibatches: Count = 16
+    """Gradient steps per pass. Code and MPE: 16."""
+    epsilon: Fraction = 1.0
+    """ε of ε-greedy exploration at the start. Code and MPE: 1."""
+    epsilon_final: Fraction = 0.05
+    """ε in the end. Code: 0.01; MPE: 0.1."""
+    epsilon_fraction: Fraction = 0.1
+    """Fraction of the updates in which ε falls linearly. Code and MPE: 0.1."""
+
+
+class Batch(NamedTuple):
+    """What the loss reads, cut into items [items, L, ...]: single timesteps, or whole rollouts of a recurrent net."""
+
+    step: Step
+    action: Int[Array, "B L N"]
+    target: Float[Array, "B L"]
+    weight: Float[Array, "B L"]
+    carry: PyTree
+    """The recurrent state before each item, [items, N, H]."""
+
+
+def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
+    """PQN with VDN's sum, for an environment with discrete actions.
+
+    Raises:
+        InputError: actions are continuous, minibatches do not divide the rollout, or an option is out of its range.
+    """
+    c = config
+    check_options(c)
+    if not isinstance(spec.action, shoal.Discrete):
+        raise shoal.InputError(f"PQN compares all of an agent's actions; {spec.name} has continuous ones.")
+    length = scale.rollout_length if c.network.recurrent else 1
+    sgd.check_items(scale, c.minibatches, length if c.network.recurrent else None)
+    index = policy_of(spec, c.sharing)
+    net, q = make_utilities(spec, c.network, index, c.agent_id)
+    steps = scale.num_updates * c.epochs * c.minibatches
+    adam = optimiser(c.learning_rate, c.lr_final, [steps] * (max(index) + 1), c.max_grad_norm, c.adam_eps)
+
+    def init(key: PRNGKeyArray) -> Learner:
+        theta = net.init(key)
+        policy = Policy(theta, init_inputs(spec, c.normalise_inputs), jnp.float32(c.epsilon))
+        return Learner(policy, critic=(), optimiser=adam.init(theta), statistics=(), updates=jnp.int32(0))
+
+    def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
+        # TARGETS
+        policy = learner.policy
+        step, outcome = normalised(policy.inputs, traj.step), normalised(policy.inputs, traj.outcome)
+        after = following(q, policy.actor, traj._replace(step=step, outcome=outcome))  # utilities in each outcome
+        value = best(after, outcome)[1].sum(-1)  # max_u' Q_tot: a sum is largest where every term is
+        reward, discount = team_reward(traj)
+        target = td_lambda(reward, discount, value, outcome.last, gamma=c.gamma, lam=c.lam)
+
+        # LOSS
+        def loss(theta: PyTree, part: Batch) -> tuple[Array, Metrics]:
+            values = q(theta, part.carry, part.step)[1]
+            q_tot = utility(values, part.action, part.step.alive).sum(-1)
+            error = part.target - q_tot
+            metrics = {"td_loss": jnp.square(error), "td_error": jnp.abs(error), "q": q_tot}
+            means = {name: (x * part.weight).sum() for name, x in metrics.items()}  # weights add up to 1
+            return means["td_loss"], means
+
+        # EPOCHS × MINIBATCHES
+        weight = step.alive.any(-1).astype(jnp.float32)
+        batch = sgd.items(Batch(step, traj.action, target, weight, ()), length)._replace(carry=traj.carry)
+        theta, state, metrics = sgd.sgd(
+            loss, one(adam, "grad_norm"), policy.actor, learner.optimiser, batch, key,
+            epochs=c.epochs, minibatches=c.minibatches, block=c.block,
+        )  # fmt: skip
+
+        # EXPLORATION
+        updates = learner.updates + 1
+        done = updates / max(c.epsilon_fraction * scale.num_updates, 1.0)
+        epsilon = jnp.asarray(linear(c.epsilon, c.epsilon_final, done), jnp.float32)
+        policy = Policy(theta, update_inputs(spec, policy.inputs, traj.step), epsilon)
+        return Learner(policy, (), state, (), updates), metrics | {"epsilon": learner.policy.floor}
+
+    def initial_carry(num_envs: int) -> PyTree:
+        return net.initial_carry((num_envs,))
+
+    return Algorithm(init, initial_carry, epsilon_greedy(q), update, unequal_rewards=on_unequal_rewards(spec))
+
+
+if __name__ == "__main__":
+    sizes = {"steps": 1e6, "num_envs": 128, "rollout_length": 25}
+    run = shoal.train("own_algorithm:make", "mpe/simple_spread", **sizes, gamma=0.9, lam=0.3)
+    print(run.evaluate())
