@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +34,9 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 _STATE = tempfile.TemporaryDirectory(prefix="shoal-tests-state-")
 atexit.register(_STATE.cleanup)
 os.environ["XDG_STATE_HOME"] = _STATE.name
+
+# examples/own_algorithm.py is held to what every algorithm is.
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
 
 install_import_hook("shoal", "beartype.beartype")
 

@@ -394,6 +394,98 @@ def test_the_module_comes_from_where_it_was_trained(helpers: Path, shoal: Callab
     assert Path(sys.modules["helpers"].__file__ or "").parent == helpers and not (elsewhere / "pwned").exists()
 
 
+# Algorithms of somebody's own.
+
+ALGORITHM = "from shoal.algorithms.mappo import Config, make\n"
+
+
+def by(folder: Path, algorithm: str) -> Path:
+    """A folder of :func:`written` whose ``run.json`` names another algorithm, which has MAPPO's configuration."""
+    text = (folder / "run.json").read_text(encoding="utf-8")
+    assert text.count('"mappo"') == 1
+    (folder / "run.json").write_text(text.replace('"mappo"', json.dumps(algorithm)), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def own_algorithm(here: Path) -> Iterator[Path]:
+    """A module with an algorithm, beside the traps."""
+    (here / "pupil.py").write_text(ALGORITHM, encoding="utf-8")
+    yield here
+    sys.modules.pop("pupil", None)
+
+
+@pytest.mark.parametrize("name", ["evil:make", "evil.deep:make", "mappo+evil:make", "os:system"])
+def test_a_strangers_algorithm_is_not_imported(name: str, here: Path, shoal: Callable) -> None:
+    folder = by(written(here / "run", "mpe/simple_spread", {}), name)
+    for call in (library.open_run, library.resume, library.load):
+        with pytest.raises(InputError) as caught:
+            call(folder)
+        assert f"its algorithm {name!r} would import the module" in str(caught.value)
+        assert "trust=True" in str(caught.value) and "\n" not in str(caught.value)
+    for command in (*COMMANDS, "curves RUN", "train --resume RUN --help"):
+        code, out, err = shoal(*command.replace("RUN", str(folder)).split())
+        assert (code, out) == (2, "") and "--trust" in err and err.count("\n") == 1, command
+    assert not list(here.rglob("pwned")) and "evil" not in sys.modules
+
+
+def test_trust_imports_an_algorithm_from_the_working_directory(own_algorithm: Path, shoal: Callable) -> None:
+    folder = by(written(own_algorithm / "run", "mpe/simple_spread", {}), "pupil:make")
+    assert shoal("curves", folder, "--trust")[0] == 0
+    assert shoal("train", "--resume", folder, "--trust", "--help")[0] == 0
+    assert library.open_run(folder, trust=True).spec.num_agents == 2
+    with pytest.raises(InputError, match="holds no trained policy yet"):
+        library.load(folder, trust=True)
+
+
+def test_an_algorithm_of_ones_own_training_comes_from_where_it_was_trained(
+    own_algorithm: Path, shoal: Callable, tmp_path: Path
+) -> None:
+    with own_modules.found_in(str(own_algorithm)):
+        run = library.open_run(by(written(tmp_path / "run", "mpe/simple_spread", {}), "pupil:make"), trust=True)
+    opening.keep(run)
+    sys.modules.pop("pupil")
+    sys.path.remove(str(own_algorithm))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "pupil.py").write_text(TRAP, encoding="utf-8")
+    os.chdir(elsewhere)
+    assert shoal("curves", run.folder)[0] == 0
+    assert Path(sys.modules["pupil"].__file__ or "").parent == own_algorithm and not (elsewhere / "pwned").exists()
+    text = (run.folder / "run.json").read_text(encoding="utf-8")
+    (run.folder / "run.json").write_text(text.replace("pupil:make", "evil:make"), encoding="utf-8")
+    assert "'evil'" in shoal("curves", run.folder)[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("pupil:learn", "is named 'pupil:make', after its function, not 'pupil:learn'"),
+        ("pupils:make", "no module 'pupils', which the algorithm 'pupils:make' needs"),
+        ("json:make", "leads to the module 'json' of Python itself, which has no algorithms"),
+        ("helpers:make", "'helpers' has no attribute 'make'"),
+        ("bare:make", "'bare' needs a frozen dataclass Config whose fields all have defaults"),
+        ("loose:make", "'loose' needs a frozen dataclass Config whose fields all have defaults"),
+    ],
+)
+def test_an_algorithm_that_is_none_is_refused(
+    name: str, said: str, own_algorithm: Path, helpers: Path, shoal: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own_algorithm / "bare.py").write_text("def make(spec, config, scale): ...", encoding="utf-8")
+    loose = "from dataclasses import dataclass\n@dataclass\nclass Config:\n    x: int = 1\ndef make(): ..."
+    (own_algorithm / "loose.py").write_text(loose, encoding="utf-8")
+    code, out, err = shoal("train", name, "mpe/simple_spread")
+    for module in ("bare", "loose"):
+        sys.modules.pop(module, None)
+    assert (code, out) == (2, "") and said in err and err.count("\n") == 1
+
+
+def test_an_algorithm_that_is_typed_works_from_the_working_directory(own_algorithm: Path, shoal: Callable) -> None:
+    code, out, err = shoal("train", "pupil:make", "mpe/simple_spread", "--help")
+    assert code == 0 and "--critic-input" in out, err
+    assert algorithms.own("pupil:make+mappo+a.b:make") == ["pupil", "a.b"]
+
+
 # What training writes.
 
 

@@ -36,12 +36,16 @@ SPECS = {
     "discrete": make_spec(),
     "box": make_spec(action=Box(2, -2.0, 1.0), shared_reward=True),
 }
-WITHOUT_BOX = {"coma", "iql", "lica", "qmix", "qplex", "qtran", "vdn"}
+OWN = "own_algorithm:make"
+"""Not of the registry: an on-policy value method, in a file outside the package (docs/your-algorithm.md)."""
+NAMES = (*algorithms.NAMES, OWN)
+ONE_REWARD = (*algorithms.ONE_REWARD, OWN)
+WITHOUT_BOX = {"coma", "iql", "lica", "qmix", "qplex", "qtran", "vdn", OWN}
 WITHOUT_RECURRENCE = {"mat"}
 KINDS = ("discrete", "box", "recurrent")
 MEMBERS = {"ia2c", "iddpg", "ippo", "iql", "maa2c", "seps", "vdn"}
 """MAPPO's, MADDPG's or QMIX's own program under another configuration: one kind of each is enough."""
-DISTINCT = [name for name in algorithms.NAMES if name not in MEMBERS]
+DISTINCT = [name for name in NAMES if name not in MEMBERS]
 
 
 def config_of(name: str, kind: str, **flags: Any) -> Any:
@@ -67,11 +71,11 @@ def refused(name: str, kind: str) -> bool:
 
 CASES = [
     (name, kind)
-    for name in algorithms.NAMES
+    for name in NAMES
     for kind in KINDS
     if not refused(name, kind) and (name in DISTINCT or kind == "discrete")
 ]
-REFUSED = [(name, kind) for name in algorithms.NAMES for kind in KINDS if refused(name, kind)]
+REFUSED = [(name, kind) for name in NAMES for kind in KINDS if refused(name, kind)]
 every_case = pytest.mark.parametrize(("name", "kind"), CASES, ids=[f"{n}-{k}" for n, k in CASES])
 
 
@@ -104,12 +108,12 @@ def test_an_update_learns_and_keeps_its_types(name: str, kind: str) -> None:
     for (path, x), y in zip(jax.tree.leaves_with_path(after), jax.tree.leaves(before), strict=True):
         assert (x.shape, x.dtype, x.weak_type) == (y.shape, y.dtype, y.weak_type), jax.tree_util.keystr(path)
     assert all(x.shape == () and jnp.isfinite(x) for x in metrics.values()), metrics
-    assert "entropy" in metrics or prog.algorithm.replay
+    assert {"entropy", "epsilon"} & metrics.keys() or prog.algorithm.replay
     assert distance(learner.policy.actor, prog.learner.policy.actor) > 1e-5
     assert int(learner.updates) == 1
 
 
-@pytest.mark.parametrize("name", algorithms.NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_what_is_said_of_unequal_rewards_is_done(name: str) -> None:
     prog, traj = played(name, "discrete")
     mean = jnp.broadcast_to(traj.outcome.reward.mean(-1, keepdims=True), traj.outcome.reward.shape)
@@ -118,7 +122,7 @@ def test_what_is_said_of_unequal_rewards_is_done(name: str) -> None:
         for reward in (traj.outcome.reward, mean)
     ]
     said = prog.algorithm.unequal_rewards
-    assert bool(said) == (name in algorithms.ONE_REWARD)
+    assert bool(said) == (name in ONE_REWARD)
     if said == "the mean of all agents' rewards at each step":
         assert_trees_close(*learners, atol=1e-5)
     else:
@@ -128,7 +132,7 @@ def test_what_is_said_of_unequal_rewards_is_done(name: str) -> None:
 
 def test_nothing_is_said_of_shared_rewards() -> None:
     scale = Scale(E, T, 10)
-    for name in algorithms.ONE_REWARD:
+    for name in ONE_REWARD:
         for spec in (make_spec(shared_reward=True), make_spec(1, action=Discrete(3), action_dims=(3,))):
             assert not algorithms.get(name).make(spec, config_of(name, "discrete"), scale).unequal_rewards
     assert algorithms.get("mapg").make(make_spec(), config_of("mapg", "discrete"), scale).unequal_rewards
