@@ -1,4 +1,5 @@
-"""What the documentation says of one's own environments is what the examples do, and its links lead somewhere."""
+"""What the documentation says of one's own environments and algorithms is what the examples do, and its links lead
+somewhere."""
 
 import re
 from pathlib import Path
@@ -19,6 +20,13 @@ def test_an_example_stands_in_the_page_as_it_is_in_its_file(name: str) -> None:
     body = source.split('"""', 2)[2].split("\nif __name__")[0].strip()
     page = (ROOT / "docs" / "your-environment.md").read_text(encoding="utf-8")
     assert f"```python\n{body}\n```" in page
+
+
+def test_the_page_of_an_algorithm_has_every_line_of_its_file() -> None:
+    source = (ROOT / "examples" / "own_algorithm.py").read_text(encoding="utf-8").split("\nif __name__")[0]
+    page = (ROOT / "docs" / "your-algorithm.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
+    assert [line for block in blocks for line in block.splitlines() if line] == list(filter(None, source.splitlines()))
 
 
 @pytest.mark.parametrize("name", NAMES[1:])

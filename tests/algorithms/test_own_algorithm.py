@@ -1,4 +1,4 @@
-"""PQN, the algorithm of examples/own_algorithm.py: its update against loops in NumPy, and what it learns in a tiny game.
+"""PQN, the algorithm of examples/own_algorithm.py: its update against loops in NumPy, and what a tiny game teaches it.
 
 What it has in common with every algorithm is tested with them, in test_every_algorithm.py and test_stop_and_resume.py.
 """
