@@ -97,6 +97,9 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         policy = Policy(theta, init_inputs(spec, c.normalise_inputs), jnp.float32(c.epsilon))
         return Learner(policy, critic=(), optimiser=adam.init(theta), statistics=(), updates=jnp.int32(0))
 
+    def initial_carry(num_envs: int) -> PyTree:
+        return net.initial_carry((num_envs,))
+
     def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         # TARGETS
         policy = learner.policy
@@ -130,13 +133,10 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         policy = Policy(theta, update_inputs(spec, policy.inputs, traj.step), epsilon)
         return Learner(policy, (), state, (), updates), metrics | {"epsilon": learner.policy.floor}
 
-    def initial_carry(num_envs: int) -> PyTree:
-        return net.initial_carry((num_envs,))
-
     return Algorithm(init, initial_carry, epsilon_greedy(q), update, unequal_rewards=on_unequal_rewards(spec))
 
 
 if __name__ == "__main__":
-    sizes = {"steps": 1e6, "num_envs": 128, "rollout_length": 25}
-    run = shoal.train("own_algorithm:make", "mpe/simple_spread", **sizes, gamma=0.9, lam=0.3)
+    sizes = {"steps": 1e6, "num_envs": 128, "rollout_length": 25, "minibatches": 64}
+    run = shoal.train("own_algorithm:make", "mpe/simple_spread", **sizes, gamma=0.9, lam=0.3, learning_rate=2e-3)
     print(run.evaluate())
