@@ -119,7 +119,7 @@ def idle_program() -> Program:
 def copied(folder: Path, to: Path) -> Path:
     """A copy of a run's folder, recorded as the user's own as if it had been trained there."""
     copy = Path(shutil.copytree(folder, to))
-    opening.remember(opening.open_run(copy))
+    opening.remember(opening.open_run(copy, trust=True))
     return copy
 
 
