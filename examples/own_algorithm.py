@@ -95,7 +95,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     def init(key: PRNGKeyArray) -> Learner:
         theta = net.init(key)
         policy = Policy(theta, init_inputs(spec, c.normalise_inputs), jnp.float32(c.epsilon))
-        return Learner(policy, critic=(), optimiser=adam.init(theta), statistics=(), updates=jnp.int32(0))
+        return Learner(policy, critic=None, optimiser=adam.init(theta), statistics=None, updates=jnp.int32(0))
 
     def initial_carry(num_envs: int) -> PyTree:
         return net.initial_carry((num_envs,))
@@ -128,10 +128,10 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
         # EXPLORATION
         updates = learner.updates + 1
-        done = updates / max(c.epsilon_fraction * scale.num_updates, 1.0)
+        done = updates / jnp.maximum(c.epsilon_fraction * scale.num_updates, 1.0)
         epsilon = jnp.asarray(linear(c.epsilon, c.epsilon_final, done), jnp.float32)
         policy = Policy(theta, update_inputs(spec, policy.inputs, traj.step), epsilon)
-        return Learner(policy, (), state, (), updates), metrics | {"epsilon": learner.policy.floor}
+        return Learner(policy, None, state, None, updates), metrics | {"epsilon": learner.policy.epsilon}
 
     return Algorithm(init, initial_carry, epsilon_greedy(q), update, unequal_rewards=on_unequal_rewards(spec))
 

@@ -144,7 +144,7 @@ def test_epsilon_falls_on_a_line_and_then_stays() -> None:
     prog = program(SPEC, replace(CONFIG, epsilon=0.8, epsilon_final=0.2, epsilon_fraction=0.5))  # of 10 updates
     learner, traj = prog.learner, data()
     for k in range(8):
-        assert float(learner.policy.floor) == pytest.approx(0.8 - 0.12 * min(k, 5), abs=1e-6)
+        assert float(learner.policy.epsilon) == pytest.approx(0.8 - 0.12 * min(k, 5), abs=1e-6)
         learner, metrics = prog.update(learner, traj, KEY)
         assert float(metrics["epsilon"]) == pytest.approx(0.8 - 0.12 * min(k, 5), abs=1e-6)
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import jaxtyping
 import pytest
-from test_every_algorithm import KEY, config_of, played
+from test_every_algorithm import KEY, NAMES, config_of, played
 from trajectories import E, T, assert_trees_close, compiled, distance, from_trajectories, make_spec, make_trajectory
 
 from shoal import algorithms
@@ -43,7 +43,7 @@ def made(name: str, values: dict[str, Any]) -> Algorithm:
     return from_trajectories(algorithms.get(name).make(SPEC, config, Scale(E, T, 10)))
 
 
-@pytest.mark.parametrize("name", algorithms.NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_number_may_be_traced(name: str) -> None:
     values = numbers(config_of(name, "discrete"))
     assert len(values) >= 9
