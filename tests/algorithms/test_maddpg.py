@@ -110,7 +110,7 @@ def test_continuous_actions_explore_in_units_of_half_their_box() -> None:
         (SPEC, {"gamma": 1.5}, "gamma must be at least 0 and at most 1, not 1.5."),
         (SPEC, {"burn_in": 25}, "burn_in 25 leaves nothing of sequences of 25 steps."),
         (SPEC, {"sharing": (0, 2)},
-         "sharing (0, 2) must give each of the 3 agents a policy, numbered 0, 1, … in full."),
+         "sharing (0, 2) must give each of the 3 agents a policy number, without gaps."),
         (SPEC, {"local_roles": (2,)}, "local_roles has 2; the roles of toy are 0 to 1."),
         (SPEC, {"local_roles": (1,), "critic_input": "state"},
          "local_roles narrows critics that read all observations, not critic_input state."),

@@ -1,7 +1,7 @@
-"""Baselines of the multi-agent policy gradient: what is taken off Q(s, u) without biasing ∇ log π(u^a) Q(s, u).
+"""Baselines of the multi-agent policy gradient: what is subtracted from Q(s, u) without biasing ∇ log π(u^a) Q(s, u).
 
-A baseline may depend on the state and on the others' actions u^{-a}, never on u^a. Its ingredients are K options of the
-agent's own action with the others' held fixed: their values ``q`` [*b, K], their weights ``p`` [*b, K], which add up to
+A baseline may depend on the state and on the others' actions u^{-a}, never on u^a. It is computed from K options of the
+agent's own action, the others' held fixed: their values ``q`` [*b, K], their weights ``p`` [*b, K], which add up to
 one, and for the optimal one ``square`` [*b, K] = ‖∇ log π(u)‖². For a categorical policy the options are all its
 actions and p = π, and the sums below are the papers' expectations; for a continuous one they are K draws with p = 1/K.
 """
@@ -24,8 +24,8 @@ def counterfactual(q: Float[Array, "*b K"], p: Float[Array, "*b K"]) -> Float[Ar
 def optimal(q: Float[Array, "*b K"], p: Float[Array, "*b K"], square: Float[Array, "*b K"]) -> Float[Array, "*b"]:
     """b*(s, u^{-a}) = E_u[Q(s, u^{-a}, u) ‖∇ log π(u)‖²] / E_u[‖∇ log π(u)‖²], which minimises the variance.
 
-    A policy with one possible action has ∇ log π = 0 and needs no baseline: it gets the counterfactual one, the limit
-    is approached within 1e-8 of Σ p ‖∇ log π‖².
+    1e-8 is added to every ‖∇ log π(u)‖²: a policy with one possible action, where ∇ log π = 0, gets the counterfactual
+    baseline.
 
     Source: Kuba et al. 2021, Settling the Variance of Multi-Agent Policy Gradients, Theorem 3.
     """
@@ -49,7 +49,7 @@ def softmax_score_square(
     learned = jnp.where(legal, jnp.maximum(pi - floor / legal.sum(-1, keepdims=True), 0.0), 0.0)  # (1 − ε) p
     p = learned / (1.0 - floor)
     others = jnp.maximum(jnp.square(p).sum(-1, keepdims=True) - jnp.square(p), 0.0)
-    # (1 − p_u)² + Σ_{v≠u} p_v² is the same sum without 1 − 1, which would leave rounding where π is nearly certain.
+    # (1 − p_u)² + Σ_{v≠u} p_v² is the same sum without 1 − 1, which would cancel where π is nearly deterministic.
     return jnp.square(learned / jnp.where(pi > 0, pi, 1.0)) * (jnp.square(1.0 - p) + others)
 
 

@@ -6,10 +6,10 @@ All share one interface, over batch axes ``*b`` and A actions or action dimensio
   for a distribution of ``jax.ShapeDtypeStruct``, so the noise of a whole rollout can be drawn at once.
 - ``sample_from(noise)``: a deterministic function of that noise; ``sample(key)`` is ``sample_from(noise(key))``.
 - ``log_prob(action)``, ``entropy()``, ``kl(other)``: [*b], in nats, summed over the real action dimensions.
-- ``mode()``: what to do when exploring is over.
+- ``mode()``: the greedy action.
 
-``legal`` and ``real`` mark legal actions and real (not padded) action dimensions. What they rule out changes no number
-and receives a gradient of exactly zero, whatever stands there; padded dimensions of an action are 0.
+``legal`` and ``real`` mark legal actions and real (not padded) action dimensions. Other entries do not change results
+and receive a gradient of exactly zero, whatever their values; padded dimensions of an action are 0.
 """
 
 from dataclasses import dataclass
@@ -45,10 +45,10 @@ class Categorical:
         return jax.random.uniform(key, self.noise_shape)
 
     def sample_from(self, noise: Float[Array, "*b"]) -> Int[Array, "*b"]:
-        """Inverts the cumulative distribution: the first legal action a with Σ_{i≤a} p_i > noise.
+        """Invert the cumulative distribution: the first legal action a with Σ_{i≤a} p_i > noise.
 
-        One uniform per row instead of A Gumbel numbers, and as fast on a CPU as the arg-max alone. No rounding can pick
-        an illegal action, except where no action is legal.
+        One uniform per row instead of A Gumbel numbers, and as fast on a CPU as the arg-max alone. Rounding cannot
+        select an illegal action, except where no action is legal.
         """
         weights = jnp.exp(self._centred())
         cumulative = jnp.tensordot(jnp.tri(weights.shape[0]), weights, 1, precision="highest")
@@ -105,7 +105,7 @@ class Categorical:
 @pytree
 @dataclass(frozen=True)
 class Deterministic:
-    """Always the same action: a point mass, measured by counting, so that log_prob is 0 at the point and entropy 0."""
+    """Always the same action: a point mass under the counting measure, so log_prob at the action and entropy are 0."""
 
     value: Float[Array, "*b A"]
     real: Bool[Array, "*#b A"]
@@ -116,7 +116,7 @@ class Deterministic:
         return (*self.value.shape[:-1], 0)
 
     def noise(self, key: PRNGKeyArray) -> Float[Array, "*b 0"]:
-        """Nothing."""
+        """An empty array."""
         return jnp.zeros(self.noise_shape)
 
     def sample_from(self, noise: Float[Array, "*b 0"]) -> Float[Array, "*b A"]:

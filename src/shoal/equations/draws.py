@@ -1,4 +1,4 @@
-"""Random draws that are the same on however many devices the environments lie."""
+"""Random draws that do not depend on the number of devices."""
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +9,7 @@ from shoal.equations.reduce import DEVICES
 
 
 def row_keys(key: PRNGKeyArray, count: int) -> Key[Array, " count"]:
-    """One key for each of ``count`` rows, made from its number among those of all devices.
-
-    Draws are then the same on however many devices the rows lie.
-    """
+    """One key for each of ``count`` rows, made from its index among the rows of all devices."""
     number = jnp.arange(count)
     if DEVICES in jax.sharding.get_abstract_mesh().manual_axes:
         number += count * jax.lax.axis_index(DEVICES)
@@ -20,7 +17,7 @@ def row_keys(key: PRNGKeyArray, count: int) -> Key[Array, " count"]:
 
 
 def noise(dist: Distribution, key: PRNGKeyArray, axis: int) -> Float[Array, "..."]:
-    """The noise of one draw per row of ``dist``, whose environments stand on ``axis``; for ``dist.sample_from``.
+    """The noise of one draw per row of ``dist``, whose environments are on ``axis``; for ``dist.sample_from``.
 
     Each environment has a key of its own; see :func:`row_keys`.
     """

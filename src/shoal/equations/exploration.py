@@ -10,10 +10,10 @@ Scalar = float | int | Float[Array, ""]
 
 
 def mixed_with_uniform(dist: Distribution, epsilon: Scalar | None) -> Distribution:
-    """π(u) = (1 − ε) softmax(z)_u + ε / n over the n legal actions, so that none is rarer than ε / n.
+    """π(u) = (1 − ε) softmax(z)_u + ε / n over the n legal actions, so that none is less likely than ε / n.
 
     The gradient of log π passes through the mixture; the most probable action stays the same for ε < 1. Computed from
-    log-probabilities: with ε = 0 it is the same distribution to rounding, however unlikely an action is. With None any
+    log-probabilities: with ε = 0 it is the same distribution to rounding, however unlikely an action is. With None the
     distribution is returned unchanged.
 
     Source: Foerster et al. 2018, Counterfactual Multi-Agent Policy Gradients, section 5.2 (bounded softmax).

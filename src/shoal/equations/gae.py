@@ -26,17 +26,17 @@ def gae(
         target_t = A_t + V(s_t)
 
     A death (d_t = 0) does not bootstrap. A time limit (last_t, with d_t = 1) bootstraps on V(outcome_t). Both cut the
-    trace, so nothing passes from one episode to the one before it.
+    trace, so that rewards do not count for the episode before.
 
     Args:
         reward: [T, E, N] r_t, ``outcome.reward``.
         discount: [T, E, N] d_t, ``outcome.discount``: 0 on true termination, else 1.
         value: [T, E, N] V(s_t).
-        next_value: [T, E, N] V(outcome_t), the value of what the action led to, before any reset.
+        next_value: [T, E, N] V(outcome_t), after the action and before any reset.
         last: [T, E] ``outcome.last``; missing trailing axes broadcast.
         gamma: γ.
         lam: λ.
-        unroll: turns of the scan per loop turn.
+        unroll: as of ``jax.lax.scan``.
 
     Returns:
         (advantage, value_target), both [T, E, N].

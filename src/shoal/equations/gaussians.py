@@ -1,4 +1,4 @@
-"""Distributions over action vectors with a normal at their heart; ``distributions`` states the interface they share."""
+"""Distributions over action vectors: normal, and tanh of normal; ``distributions`` states their interface."""
 
 import math
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from shoal.equations.pytree import pytree
 
 EDGE = 1.0 - 1e-6
-"""A squashed action is pulled in to ±EDGE (of the unit box) before atanh, which is infinite at ±1."""
+"""A squashed action is clipped to ±EDGE (of the unit box) before atanh, which is infinite at ±1."""
 
 HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 
@@ -69,7 +69,7 @@ class DiagGaussian:
         return self._masked()[0]
 
     def _masked(self) -> tuple[Array, Array]:
-        """(μ, log σ) with padded dimensions at 0 before any arithmetic, so that nothing there can spread."""
+        """(μ, log σ) with padded dimensions at 0 before any arithmetic, so that their values have no effect."""
         log_std = jnp.broadcast_to(self.log_std, self.mean.shape)
         return jnp.where(self.real, self.mean, 0.0), jnp.where(self.real, log_std, 0.0)
 
@@ -111,8 +111,7 @@ class TanhGaussian:
     def log_prob(self, action: Float[Array, "*b A"]) -> Float[Array, "*b"]:
         """log N(x; μ, σ) − Σ_i log(1 − tanh² x_i) − Σ_i log((high − low) / 2), with x = atanh of the unit-box action.
 
-        An action nearer to the edge than 5e-7 of the box's width counts as being that far inside, so the value is
-        finite.
+        An action nearer to the edge than 5e-7 of the box's width is clipped to that distance, so the value is finite.
         """
         base = self._base()
         unit = (jnp.where(self.real, action, self._middle) - self._middle) / self._half
@@ -122,7 +121,7 @@ class TanhGaussian:
     def entropy(self) -> Float[Array, "*b"]:
         """H(x) + Σ_i E[log(1 − tanh² x_i)] + Σ_i log((high − low) / 2).
 
-        The expectation has no closed form; 5-point Gauss-Hermite quadrature stands for it, with no noise: right to 0.01
+        The expectation has no closed form; 5-point Gauss-Hermite quadrature approximates it, without noise: to 0.01
         nats per dimension for σ ≤ 1 and to 0.1 for σ ≤ 2.
         """
         base = self._base()
@@ -134,7 +133,7 @@ class TanhGaussian:
         return base.entropy() + base._sum(expected)
 
     def kl(self, other: "TanhGaussian") -> Float[Array, "*b"]:
-        """KL(self ‖ other), exact: that of the normals, because both go through the same one-to-one map."""
+        """KL(self ‖ other), exact: that of the normals, because both are mapped one-to-one by the same function."""
         assert (self.low, self.high) == (other.low, other.high), "the two distributions have different boxes"
         return self._base().kl(other._base())
 

@@ -8,22 +8,22 @@ from jaxtyping import Array, Float, Shaped
 from shoal.equations.reduce import total
 
 VARIANCE_FLOOR = 1e-2
-"""Smallest variance to divide by, as in the MAPPO authors' ValueNorm: a nearly constant feature is not blown up."""
+"""Smallest variance to divide by, as in the MAPPO authors' ValueNorm: a nearly constant feature is not magnified."""
 
 
 class Running(NamedTuple):
-    """Statistics of each feature, already debiased: they can be read as they are."""
+    """Debiased statistics of each feature."""
 
     mean: Float[Array, "*f"]
     """Estimate of E[x]."""
     square: Float[Array, "*f"]
     """Estimate of E[x²]."""
     weight: Float[Array, "*f"]
-    """What stands behind them: 1 − β^updates for exponential averages, the number of samples for exact ones."""
+    """1 − β^updates for exponential averages, the number of samples for exact ones."""
 
 
 def init(shape: tuple[int, ...]) -> Running:
-    """Statistics that have seen nothing: mean 0 and standard deviation 1, so that normalising changes nothing."""
+    """Statistics of no samples: mean 0 and standard deviation 1, so that normalising is the identity."""
     return Running(jnp.zeros(shape), jnp.ones(shape), jnp.zeros(shape))
 
 
@@ -33,7 +33,7 @@ def update(
     weight: Shaped[Array, "..."] | None = None,
     beta: float | None = 0.99999,
 ) -> Running:
-    """Takes one batch into account; the batch is averaged over its leading axes and over all device shards.
+    """Add one batch, averaged over its leading axes and over all device shards.
 
         b = mean(x),    w' = β w + 1 − β,    m' = m + (b − m) (1 − β) / w'          (β given)
         b = mean(x),    w' = w + n,          m' = m + (b − m) n / w'                (β None)
@@ -91,13 +91,13 @@ def denormalise(stats: Running, x: Float[Array, "..."]) -> Float[Array, "..."]:
 def popart(
     old: Running, new: Running, kernel: Float[Array, "*p H K"], bias: Float[Array, "*p K"]
 ) -> tuple[Float[Array, "*p H K"], Float[Array, "*p K"]]:
-    """Rescales a linear output layer so that new statistics do not change what it predicts.
+    """Rescale a linear output layer so that new statistics do not change its denormalised output.
 
         W' = W σ / σ',    b' = (σ b + μ − μ') / σ',    so that    σ' (h W' + b') + μ' = σ (h W + b) + μ  for every h
 
     Args:
         old: statistics μ, σ that the layer was trained under, [*p, K] or anything that broadcasts to ``bias``.
-        new: the statistics μ', σ' that it will be read under.
+        new: the statistics μ', σ' that its output will be denormalised with.
         kernel: W [*p, H, K].
         bias: b [*p, K].
 

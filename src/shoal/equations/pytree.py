@@ -9,10 +9,10 @@ Class = TypeVar("Class", bound=type)
 
 
 def pytree(cls: Class) -> Class:
-    """Makes a frozen dataclass a pytree; fields with ``metadata={"static": True}`` are part of its structure.
+    """Register a frozen dataclass as a pytree; fields with ``metadata={"static": True}`` are part of its structure.
 
-    JAX rebuilds trees around things that are no arrays (axis numbers, shapes, None). Rebuilding therefore skips
-    ``__init__``, and with it any check of the fields' types, which ``jax.tree_util.register_dataclass`` does not.
+    JAX also rebuilds trees with leaves that are not arrays (axis numbers, shapes, None). Rebuilding therefore skips
+    ``__init__`` and its type checks, which ``jax.tree_util.register_dataclass`` would call.
     """
     static = [f.name for f in fields(cls) if f.metadata.get("static", False)]
     leaves = [f.name for f in fields(cls) if f.name not in static]

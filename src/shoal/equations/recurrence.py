@@ -1,4 +1,4 @@
-"""The backward linear recurrence that every return and advantage estimate is made of."""
+"""The backward linear recurrence of all return and advantage estimates."""
 
 import jax
 from jaxtyping import Array, Bool, Float
@@ -11,7 +11,7 @@ def backward(
 
     On a CPU a plain scan is about as fast as an associative one (31 against 17 µs at T = 25, E = 128; 117 against 140
     at T = 128, E = 128; 0.64 against 0.89 ms at T = 128, E = 1024) and unrolling hardly helps; on an accelerator, where
-    every turn is a launch, ``unroll`` does.
+    every iteration launches kernels, ``unroll`` does.
     """
     assert bias.shape == decay.shape and bias.shape[1:] == final.shape, (bias.shape, decay.shape, final.shape)
 

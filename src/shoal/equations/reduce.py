@@ -1,4 +1,4 @@
-"""Averages that stay exact when the environment axis E is cut over several devices.
+"""Averages that are exact when the environment axis E is sharded over several devices.
 
 Training runs one program per device, each on its own shard of E, under
 ``jax.shard_map(..., check_vma=False)`` over the mesh axis :data:`DEVICES`. A mean over all of E is then
@@ -6,8 +6,8 @@ Training runs one program per device, each on its own shard of E, under
     mean = Σ_shards Σ_i w_i x_i / Σ_shards Σ_i w_i
 
 and each shard can compute its own term of the outer sum once the denominator is known. A loss is written with
-:func:`share_of_mean`; each device differentiates its share, and :func:`total` adds the gradients up to the gradient of
-the exact mean. Outside ``shard_map`` there is one shard, :func:`total` is the identity and a share is the mean.
+:func:`share_of_mean`; each device differentiates its share, and :func:`total` sums the gradients to that of the exact
+mean. Outside ``shard_map`` there is one shard, :func:`total` is the identity and a share is the mean.
 
 ``check_vma=False`` matters: with the check on, JAX already adds up the gradients of parameters that are equal on all
 devices, and :func:`total` would add them a second time.
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 DEVICES = "devices"
-"""Name of the mesh axis over which E is cut."""
+"""Name of the mesh axis over which E is sharded."""
 
 Axis = int | tuple[int, ...] | None
 Tree = TypeVar("Tree")
@@ -28,7 +28,7 @@ Values = Float[Array, "*b"] | Int[Array, "*b"] | Bool[Array, "*b"]
 
 
 def total(tree: Tree) -> Tree:
-    """Sum of every leaf over the device shards; the identity where the program does not run as shards.
+    """Sum of every leaf over the device shards; the identity outside ``shard_map``.
 
     Do not differentiate through it inside ``shard_map``: every device would count every other device's gradient.
     """
@@ -85,7 +85,7 @@ def _share(x: Array, weight: Array | None, axis: Axis, *, keepdims: bool) -> Arr
     assert jnp.broadcast_shapes(x.shape, w.shape) == x.shape, f"weight {w.shape} does not broadcast to x {x.shape}"
     w = jnp.broadcast_to(w, x.shape)
     denominator = jax.lax.stop_gradient(total(w.sum(axes, keepdims=keepdims)))
-    # Selecting before multiplying keeps NaN out: 0 · NaN is NaN, in the value and in the gradient.
+    # Select before multiplying: 0 · NaN is NaN, in the value and in the gradient.
     numerator = (jnp.where(w != 0, x, 0) * w).sum(axes, keepdims=keepdims)
     return numerator / jnp.maximum(denominator, jnp.finfo(x.dtype).tiny)
 

@@ -1,4 +1,4 @@
-"""Discrete actions that a gradient can pass through."""
+"""Differentiable samples of discrete actions."""
 
 import jax
 import jax.numpy as jnp

@@ -1,7 +1,7 @@
 """Returns that look forward from each step: λ-returns, n-step returns and plain discounted sums.
 
 The first two follow one rule at the ends: a death (discount 0) does not bootstrap, a time limit (``last`` with
-discount 1) and the end of the rollout bootstrap on V(outcome). Nothing crosses from one episode into the one before.
+discount 1) and the end of the rollout bootstrap on V(outcome). Rewards do not count for the episode before.
 """
 
 import jax
@@ -56,7 +56,7 @@ def n_step_returns(
         G^k_t = r_t + γ d_t G^{k−1}_{t+1},    but G^1_t where last_t or t = T − 1
 
     Shapes: reward, discount, next_value and the result [T, E, N]; last [T, E]. Near an end of the episode or of the
-    rollout fewer than n rewards are summed, and the value stands in for the rest.
+    rollout fewer than n rewards are summed before the value.
 
     Source: Sutton & Barto 2018, Reinforcement Learning, eq. 7.1.
     """
@@ -82,7 +82,7 @@ def discounted_returns(
     gamma: Scalar,
     unroll: int = 1,
 ) -> Float[Array, "T *b"]:
-    """The discounted sum of the rewards that were seen, with no value in it.
+    """The discounted sum of rewards, without bootstrapping.
 
         G_t = r_t + γ d_t (1 − last_t) G_{t+1},    G_T = 0
 

@@ -1,4 +1,4 @@
-"""Coefficients that move while training, as functions of numbers."""
+"""Coefficients that change during training."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -7,14 +7,14 @@ Scalar = float | int | Float[Array, ""]
 
 
 def linear(start: Scalar, end: Scalar, done: Scalar) -> Float[Array, ""]:
-    """From ``start`` to ``end`` on a line, and ``end`` from there on; ``done`` is the fraction of the way."""
+    """Linear from ``start`` to ``end``, and constant from there on; ``done`` is the fraction of the way."""
     return start + (end - start) * jnp.minimum(done, 1.0)
 
 
 def towards_entropy(
     log_coef: Float[Array, ""], entropy: Float[Array, ""], target: Scalar, rate: Scalar
 ) -> Float[Array, ""]:
-    """log σ + rate · (target − S), with the error held to ±1 nat: the entropy bonus σ grows where S is too low."""
+    """log σ + rate · (target − S), with the error clipped to ±1 nat: the entropy bonus σ grows where S is too low."""
     return log_coef + rate * jnp.clip(target - entropy, -1.0, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""The clipped objectives of PPO, element by element; averages and masks are taken by the caller (see ``reduce``).
+"""The clipped objectives of PPO, element by element; the caller averages and masks (see ``reduce``).
 
 Throughout, ``log_ratio`` is log π_new(a|s) − log π_old(a|s) of a stored action, and any shape is accepted.
 """
@@ -28,7 +28,7 @@ def clipped_surrogate(
 
         L = min(r A, clip(r, 1 − ε, 1 + ε) A),    r = exp(log_ratio)
 
-    and with ``dual_clip`` c > 1, where A < 0, L = max(L, c A): a bad action whose ratio has run away stops pulling.
+    and with ``dual_clip`` c > 1, where A < 0, L = max(L, c A): where r > c too, the gradient is 0.
 
     Args:
         log_ratio: [...].
@@ -65,7 +65,7 @@ def clipped_value_loss(
     clip: Scalar | None,
     huber: Scalar | None,
 ) -> Float[Array, "*b"]:
-    """The value loss, to be minimised; the larger of two losses, so that clipping never makes an error look small.
+    """The value loss, to be minimised; the larger of the clipped and the unclipped loss.
 
         L = max(ℓ(V − G), ℓ(V_old + clip(V − V_old, −ε, ε) − G))
 
@@ -92,7 +92,7 @@ def clipped_value_loss(
 
 
 def kl_penalty(log_ratio: Float[Array, "*b"]) -> Float[Array, "*b"]:
-    """An unbiased, never negative estimate of KL(π_old ‖ π_new) from actions sampled by π_old.
+    """An unbiased, nonnegative estimate of KL(π_old ‖ π_new) from actions sampled by π_old.
 
         k3 = r − 1 − log r,    r = exp(log_ratio)
 

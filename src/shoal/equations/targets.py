@@ -1,4 +1,4 @@
-"""What the target of a learned Q is made of: a network that follows slowly, and one reward for a team."""
+"""Targets of values: target networks, values of dead agents, one reward for a team, reward scaling."""
 
 from typing import Literal
 
@@ -13,9 +13,9 @@ RewardNorm = Literal["none", "scale", "standardise"]
 
 
 def follow(target: PyTree, critic: PyTree, steps: Array, interval: int, rate: float | Array | None) -> PyTree:
-    """The target network after critic step number ``steps`` (from 1).
+    """The target network's parameters after gradient step number ``steps`` (from 1).
 
-    hard: θ^- = θ every C steps          soft: θ^- = τ θ + (1 − τ) θ^- at each
+    hard: θ^- = θ every C steps          soft: θ^- = τ θ + (1 − τ) θ^- every step
 
     ``rate`` is τ; where it is None, ``interval`` is C.
     """
@@ -26,10 +26,10 @@ def follow(target: PyTree, critic: PyTree, steps: Array, interval: int, rate: fl
 
 
 def of_the_team(value: Float[Array, "*b N"], alive: Bool[Array, "*b N"], shared: bool) -> Float[Array, "*b N"]:
-    """Each agent's value, where a dead agent's is replaced: no gradient step fits the value of a dead agent's input.
+    """Each agent's value, with a dead agent's replaced: the value of a dead agent's input is not trained.
 
     With a shared reward a dead agent's return is the team's (its ``discount`` stays 1), so its value is the mean of the
-    living agents' values. With a reward of its own it is 0: what it earned by dying is in the reward of that step.
+    living agents' values. With a reward of its own it is 0: a reward for its death is in the reward of that step.
     With no agent alive both are 0.
     """
     living = jnp.where(alive, value, 0.0)
@@ -38,7 +38,7 @@ def of_the_team(value: Float[Array, "*b N"], alive: Bool[Array, "*b N"], shared:
 
 
 def of_a_living_team(value: Float[Array, "*b"], alive: Bool[Array, "*b N"]) -> Float[Array, "*b"]:
-    """A team's value, and 0 where no agent is alive: no gradient step fits the value of such an input."""
+    """A team's value, and 0 where no agent is alive: the value of such an input is not trained."""
     return jnp.where(alive.any(-1), value, 0.0)
 
 
@@ -47,8 +47,8 @@ def team_reward(traj: Trajectory) -> tuple[Float[Array, "T E"], Float[Array, "T 
 
         r_t = (1/N) Σ_i r^i_t,    d_t = max of d^i_t over the agents that acted
 
-    A shared reward is N equal copies, so its mean is one of them. The mean is over all N agents, not the living: a team
-    would otherwise gain by the death of its weakest. The team's episode goes on while it does for any agent that acted.
+    A shared reward is N equal copies, so its mean is one of them. The mean is over all N agents, not the living ones: a
+    mean over these would rise when the agent that earns least dies.
     """
     discount, acted = traj.outcome.discount, traj.step.alive
     acted = acted | ~acted.any(-1, keepdims=True)
@@ -56,7 +56,7 @@ def team_reward(traj: Trajectory) -> tuple[Float[Array, "T E"], Float[Array, "T 
 
 
 def on_unequal_rewards(spec: EnvSpec, what: str = "the mean of all agents' rewards at each step") -> str:
-    """``Algorithm.unequal_rewards`` of a method with one value for the team; by default what :func:`team_reward` is."""
+    """``Algorithm.unequal_rewards`` of a method with one value for the team; by default that of :func:`team_reward`."""
     return "" if spec.shared_reward or spec.num_agents == 1 else what
 
 
@@ -66,7 +66,7 @@ def init_rewards(kind: RewardNorm, shape: tuple[int, ...]) -> normalise.Running 
 
 
 def count(stats: normalise.Running | None, reward: Array, weight: Array) -> normalise.Running | None:
-    """The statistics with the newest rewards."""
+    """The statistics with new rewards added."""
     return None if stats is None else normalise.update(stats, reward, weight, beta=None)
 
 

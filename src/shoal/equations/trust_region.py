@@ -1,4 +1,4 @@
-"""What a trust-region step is made of: Fisher-vector products, conjugate gradients, step length and line search.
+"""Trust-region steps: Fisher-vector products, conjugate gradients, step length and line search.
 
 Parameters and directions are flat vectors of D numbers. The Fisher matrix H, D × D, is never formed: only its products
 H v are taken, which the caller may add up over blocks and devices.
@@ -28,13 +28,13 @@ def fisher_vector_product(
         H = Σ_b w_b J_bᵀ F_b J_b
 
     where J_b is the Jacobian of the distribution's parameters z_b (logits; mean and log standard deviation) in θ and
-    F_b the Hessian of the exact KL in z_b. Nothing is missing: the other term of the chain rule carries the gradient of
-    the KL in z, which is zero where the two policies are one. The product costs one linearisation of the network, one
-    push and one pull, and H is positive semi-definite by its form.
+    F_b the Hessian of the exact KL in z_b. This is exact: the other term of the chain rule has the gradient of the KL
+    in z as a factor, which is zero where the policies are equal. The product costs one linearisation of the network,
+    one push-forward and one pull-back. H is positive semi-definite.
 
     Args:
         distribution: θ -> the policy in every row, with batch axes ``*b``.
-        weight: [*b], not negative; a row of weight 0 adds nothing, whatever stands there.
+        weight: [*b], not negative; a row of weight 0 adds nothing, whatever its values.
         theta: [D] θ.
         vector: [D] v.
 
@@ -42,7 +42,7 @@ def fisher_vector_product(
     """
     here = distribution(theta)
     leaves, tree = jax.tree.flatten(here)
-    moves = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]  # masks do not
+    moves = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]  # masks are not differentiated
 
     def outputs(theta: Array) -> list[Array]:
         return [leaf for leaf, does in zip(jax.tree.leaves(distribution(theta)), moves, strict=True) if does]
@@ -66,7 +66,7 @@ def conjugate_gradients(
         product: v -> H v.
         b: [D].
         iterations: the most products to take.
-        tolerance: stop when |b − H x|² is not above this; so it also does, at x = 0, where b holds NaN.
+        tolerance: stop when |b − H x|² is not above this, and at x = 0 where b contains NaN.
 
     Source: Hestenes & Stiefel 1952, Methods of Conjugate Gradients for Solving Linear Systems.
     """
@@ -102,12 +102,12 @@ def step_length(curvature: Float[Array, ""], max_kl: Scalar) -> Float[Array, ""]
 
 
 class Search(NamedTuple):
-    """Where a line search ended; all zero where no fraction of the step would do."""
+    """Result of a line search; all zero where no fraction of the step was accepted."""
 
     fraction: Float[Array, ""]
     """α^j, the accepted part of the full step."""
     improvement: Float[Array, ""]
-    """What the objective has gained."""
+    """Increase of the objective."""
     kl: Float[Array, ""]
     """Mean KL(old ‖ new), in nats."""
 
@@ -123,7 +123,7 @@ def line_search(
 ) -> Search:
     """The first α^j, j = 0 … steps − 1, whose improvement is positive and at least κ α^j ``expected``, with KL ≤ δ.
 
-    A trial that holds NaN is not accepted.
+    A trial with NaN is not accepted.
 
     Args:
         trial: fraction of the full step -> (improvement of the objective, mean KL), both measured, not predicted.

@@ -25,10 +25,10 @@ class ValueScale(NamedTuple):
 
 
 def make_value_scale(kind: ValueNorm, group_of: tuple[int, ...], beta: float) -> ValueScale:
-    """The value scale of a critic whose agents share scales as ``group_of`` says.
+    """The value scale of a critic; agents with the same number in ``group_of`` share statistics.
 
     ``running`` is the MAPPO authors' ValueNorm: debiased exponential averages with decay ``beta`` per update.
-    ``popart`` also rescales the critic's last layer, so that new statistics leave its predictions where they were
+    ``popart`` also rescales the critic's last layer, so that new statistics do not change its predictions
     (Hessel et al. 2019, eq. 8).
     """
     index = jnp.array(group_of)

@@ -1,1 +1,1 @@
-"""Networks as pure functions: what they read, what they are made of, who shares them. Only this room knows Flax."""
+"""Networks as pure functions: inputs, layers and parameter sharing. The only package that imports Flax."""

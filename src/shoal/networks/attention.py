@@ -1,7 +1,7 @@
 """Attention between the agents of a team, and the layers around it, as plain functions of their parameters.
 
-Features stand in rows [R, D], a row per agent and moment, so that every product is one of plain matrices: on a CPU this
-is faster than modules that carry the axes along. Only attention itself looks at the axis of agents.
+Features are rows [R, D], one per agent and timestep, so that every product is one of two matrices: on a CPU this is
+faster than products with more axes. Only attention itself uses the axis of agents.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from shoal.networks.orthogonal import scaled
 from shoal.types import PyTree
 
 UNSEEN = -1e9
-"""Score of a key that may not be seen: its weight underflows to exactly 0. Where none may, all weigh the same."""
+"""Score of a masked key: its weight underflows to exactly 0. Where all keys are masked, all weigh the same."""
 
 
 def init_linear(key: PRNGKeyArray, body: Body, inputs: int, outputs: int, gain: float) -> PyTree:
-    """An affine layer; ``body`` chooses between orthogonal kernels of that gain and LeCun normal ones."""
+    """An affine layer, with an orthogonal kernel of that gain or a LeCun normal one, as ``body`` sets."""
     kernel = scaled(gain) if body.orthogonal else jax.nn.initializers.lecun_normal()
     return {"kernel": kernel(key, (inputs, outputs), jnp.float32), "bias": jnp.zeros(outputs)}
 
@@ -50,7 +50,7 @@ def init_layers(key: PRNGKeyArray, body: Body, widths: Sequence[int]) -> PyTree:
 
 
 def layers(params: PyTree, body: Body, x: Float[Array, "R F"]) -> Float[Array, "R D"]:
-    """Through the layers of :func:`init_layers`."""
+    """The output of the layers of :func:`init_layers`."""
     for i, layer in enumerate(params["layers"]):
         x = ACTIVATIONS[body.activation](linear(layer, x))
         if params["norms"]:
@@ -59,7 +59,7 @@ def layers(params: PyTree, body: Body, x: Float[Array, "R F"]) -> Float[Array, "
 
 
 def init_attention(key: PRNGKeyArray, body: Body, width: int, gain: float) -> PyTree:
-    """Projections of queries, of keys and values (``memory``), and of what attention gives (``output``)."""
+    """Projections of queries, of keys and values (``memory``), and of the result (``output``)."""
     query, keys, values, output = (init_linear(k, body, width, width, gain) for k in jax.random.split(key, 4))
     memory = jax.tree.map(lambda k, v: jnp.concatenate([k, v], -1), keys, values)
     return {"query": query, "memory": memory, "output": output}
@@ -68,12 +68,12 @@ def init_attention(key: PRNGKeyArray, body: Body, width: int, gain: float) -> Py
 def attend(
     query: Float[Array, "B I D"], memory: Float[Array, "B J D2"], seen: Bool[Array, "#B #I J"], heads: int
 ) -> Float[Array, "B I D"]:
-    """softmax(Q Kᵀ / √d) V over the keys that each query may see, for each head of width d = D / heads.
+    """softmax(Q Kᵀ / √d) V over the keys that each query attends to, for each head of width d = D / heads.
 
     Args:
         query: [B, I, D].
         memory: [B, J, 2 D], keys and values side by side.
-        seen: [B, I, J], whether query i may see key j. What it may not see changes no number, as long as it is finite.
+        seen: [B, I, J], whether query i attends to key j. Other keys have no effect if they are finite.
         heads: number of heads.
 
     Source: Vaswani et al. 2017, Attention Is All You Need, eq. 1.
@@ -81,7 +81,7 @@ def attend(
     B, count, width = query.shape[0], query.shape[1], query.shape[2] // heads
 
     def split(x: Array) -> Array:
-        """[B, N, D] -> [B · heads, N, d]: with an axis of heads of its own, products are six times slower on a CPU."""
+        """[B, N, D] -> [B · heads, N, d]: with a separate axis of heads, products are six times slower on a CPU."""
         return jnp.swapaxes(x.reshape(*x.shape[:-1], heads, width), 1, 2).reshape(-1, x.shape[1], width)
 
     keys, values = jnp.split(memory, 2, axis=-1)

@@ -21,7 +21,7 @@ ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu
 
 @dataclass(frozen=True)
 class Body:
-    """What a network is made of, without its input and output widths."""
+    """The architecture of a network, without its input and output widths."""
 
     hidden: tuple[Width, ...] = (64, 64)
     """Width of each fully connected layer."""
@@ -40,7 +40,7 @@ class Body:
 
 
 class Gru(nnx.Module):
-    """Gated recurrent unit (Cho et al. 2014), with the input products of all T moments taken at once.
+    """Gated recurrent unit (Cho et al. 2014), with the input products of all T timesteps computed at once.
 
     r = σ(W_r x + U_r h),  z = σ(W_z x + U_z h),  n = tanh(W_n x + r ∘ (U_n h + c)),  h' = (1 − z) ∘ n + z ∘ h.
     """
@@ -54,14 +54,14 @@ class Gru(nnx.Module):
     def __call__(
         self, carry: Float[Array, "*b H"], x: Float[Array, "R F"], lead: tuple[int, ...], first: Bool[Array, "T ..."]
     ) -> Float[Array, "T *b H"]:
-        """The recurrent state after each moment; ``x`` has its axes ``lead`` = (T, *b) in one, R."""
+        """The recurrent state after each timestep; ``x`` has its axes ``lead`` = (T, *b) flattened into R."""
         inputs = self.input(x).reshape(lead[0], -1, 3 * self.width)
         kernel, bias = self.hidden.kernel[...], self.candidate_bias[...]
         reset = jnp.broadcast_to(first.reshape(first.shape + (1,) * (len(lead) - first.ndim)), lead)
         reset = reset.reshape(lead[0], -1, 1)
 
-        def cell(h: Array, moment: tuple[Array, Array]) -> tuple[Array, Array]:
-            x_t, reset_t = moment
+        def cell(h: Array, timestep: tuple[Array, Array]) -> tuple[Array, Array]:
+            x_t, reset_t = timestep
             h = jnp.where(reset_t, 0.0, h)
             x_r, x_z, x_n = jnp.split(x_t, 3, axis=-1)
             h_r, h_z, h_n = jnp.split(h @ kernel, 3, axis=-1)
@@ -71,7 +71,7 @@ class Gru(nnx.Module):
             return h, h
 
         start = carry.reshape(-1, self.width)
-        if lead[0] == 1:  # acting: a loop of one turn only hides the step from the compiler
+        if lead[0] == 1:  # acting: a scan of one iteration only hides the step from the compiler
             after = cell(start, (inputs[0], reset[0]))[0]
         else:
             after = jax.lax.scan(cell, start, (inputs, reset), unroll=2)[1]
@@ -111,7 +111,7 @@ class BodyModule(nnx.Module):
     def __call__(self, carry: Array | tuple[()], x: Array, first: Array) -> tuple[Array | tuple[()], Array]:
         """See :class:`shoal.networks.net.Net`."""
         lead = x.shape[:-1]
-        x = x.reshape(-1, x.shape[-1])  # products of plain matrices: XLA's backward pass is far slower otherwise
+        x = x.reshape(-1, x.shape[-1])  # products of two matrices: with more axes XLA's backward pass is far slower
         for norm in self.input_norm:
             x = norm(x)
         for i, layer in enumerate(self.layers):
@@ -119,7 +119,7 @@ class BodyModule(nnx.Module):
             if self.body.layer_norm:
                 x = self.norms[i](x)
         if self.body.recurrent:
-            assert isinstance(carry, Array), "a recurrent net reads its state"
+            assert isinstance(carry, Array), "a recurrent net needs its state"
             carry = self.gru(carry, x, lead, first)
             x = carry.reshape(-1, self.body.recurrent)
         for norm in self.gru_norm:

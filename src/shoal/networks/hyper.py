@@ -1,7 +1,7 @@
-"""Mixing critics: the value of a joint action whose weights on the actions are made by the state.
+"""Mixing critics: the value of a joint action, whose weights on the actions are computed from the state.
 
-A hypernetwork is a net whose output is the weights of another (Ha et al. 2017). Mixed this way, state and actions meet
-as a product, so the slope of Q in the actions depends on the state:
+A hypernetwork is a net whose output is the weights of another (Ha et al. 2017). State and actions are then
+multiplied, so the gradient of Q in the actions depends on the state:
 
     v = f_s(s) f_u(u):  ∂v/∂u = f_s(s) ∂f_u/∂u,    against   v = f_s(s) + f_u(u):  ∂v/∂u = ∂f_u/∂u
 """
@@ -23,20 +23,20 @@ Mixing = Literal["mix", "mlp"]
 
 
 def hypernetwork(inputs: int, outputs: int, hidden: int, layers: int) -> Net:
-    """A net that makes weights: ``layers`` layers with ReLU, 1 is linear; parameters have a leading axis P = 1."""
+    """A net that outputs weights: ``layers`` layers with ReLU, 1 is linear; parameters have a leading axis P = 1."""
     return for_team(build(Body((hidden,) * (layers - 1), activation="relu", orthogonal=False), inputs, outputs))
 
 
 def read(net: Net, params: PyTree, x: Float[Array, "*b F"]) -> Float[Array, "*b K"]:
-    """What a feed-forward net of the team says of ``x``."""
+    """The output of a feed-forward net of the team for ``x``."""
     return net.apply(params, (), x, jnp.zeros(x.shape[:1], bool))[1]  # feed-forward: nothing is reset
 
 
 class Mixer(NamedTuple):
-    """A scalar for the team from the critic's features and everybody's actions."""
+    """A scalar for the team from the critic's features and all agents' actions."""
 
     init: Callable[[PRNGKeyArray], PyTree]
-    """Parameters, with a leading axis of length 1 as every team's net has."""
+    """key -> parameters, leaves with a leading axis of length 1."""
     apply: Callable[[PyTree, Float[Array, "*b F"], Float[Array, "*b N A"]], Float[Array, "*b"]]
     """(parameters, features of the state, one row per agent: a one-hot action or probabilities) -> Q."""
 
@@ -44,20 +44,20 @@ class Mixer(NamedTuple):
 def mixing_critic(
     kind: Mixing, features: int, num_agents: int, num_actions: int, embed: int = 64, layers: int = 2
 ) -> Mixer:
-    """LICA's mixing critic (Zhou et al. 2020, section 3.1 and figure 1b), or the plain one it is compared with.
+    """LICA's mixing critic (Zhou et al. 2020, section 3.1 and figure 1b), or the MLP that it is compared with.
 
     ``mix``, with u the rows of all agents in one vector of length N·A:
 
         Q(s, u) = relu(u W₁(s) + b₁(s)) · w₂(s) + b₂(s)
 
-    where W₁ [N·A, E], w₂ [E] and b₂ are hypernetworks of the features and b₁ [E] is linear in them. Weights keep their
-    sign: nothing makes Q monotone in the actions. ``mlp`` reads features and actions side by side, in two ReLU layers
-    of width E. Hypernetworks start with the variances that make W₁ and w₂ start with those of LeCun's initialisation
-    (Chang et al. 2020, Principled Weight Initialization for Hypernetworks, "hyperfan-in").
+    where W₁ [N·A, E], w₂ [E] and b₂ are hypernetworks of the features and b₁ [E] is linear in them. Weights of
+    either sign are allowed, so Q need not be monotone in the actions. ``mlp`` concatenates features and actions, and
+    has two ReLU layers of width E. Hypernetworks are initialised so that W₁ and w₂ have the variances of LeCun's
+    initialisation (Chang et al. 2020, Principled Weight Initialization for Hypernetworks, "hyperfan-in").
 
     Args:
         kind: ``mix`` or ``mlp``.
-        features: F, the width of what the critic reads of the state.
+        features: F, the width of the critic's features of the state.
         num_agents: N.
         num_actions: A.
         embed: E, the width of the mixing layer and of the hypernetworks' hidden layers.

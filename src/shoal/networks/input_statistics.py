@@ -1,4 +1,4 @@
-"""Running statistics of observations and states, and the normalisation by them."""
+"""Running statistics of observations and states, and normalisation with them."""
 
 from typing import NamedTuple
 
@@ -26,12 +26,12 @@ def normalised(inputs: Inputs, step: Step) -> Step:
 
 
 def init_inputs(spec: EnvSpec, normalise_inputs: bool) -> Inputs:
-    """Empty statistics, or none."""
+    """Empty statistics, or None in both fields."""
     return Inputs(normalise.init((spec.obs_dim,)), normalise.init((spec.state_dim,))) if normalise_inputs else Inputs()
 
 
 def update_inputs(spec: EnvSpec, inputs: Inputs, step: Step) -> Inputs:
-    """The statistics with a batch of steps [T E ...]; dead agents' observations and padding do not count."""
+    """The statistics with a batch of steps [T E ...] added, but for dead agents' observations and padding."""
     real = jnp.arange(spec.obs_dim) < jnp.array(spec.obs_dims)[:, None]
 
     def count(stats: normalise.Running | None, x: Array, weight: Array | None) -> normalise.Running | None:

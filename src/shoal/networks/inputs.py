@@ -1,4 +1,4 @@
-"""What actors and critics read. Death mask: a dead agent's features are zero, its id stays (Yu et al. 2022, §5.4)."""
+"""Inputs of actors and critics. Death mask: a dead agent's features are zero, its id stays (Yu et al. 2022, §5.4)."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
@@ -49,11 +49,11 @@ def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
 
     ``local``: own observation (IPPO). ``concat`` (CL): all observations. ``state`` (EP): the environment's state.
     ``agent`` (AS): state, own observation and id. ``pruned`` (FP): AS without observation features that the state
-    already holds (``spec.novel`` lists those it does not; where there are none, it is state and id).
+    contains (``spec.novel`` lists the others; where there are none, it is state and id).
 
     Raises:
-        InputError: ``kind`` reads a state that the environment does not have, it is ``pruned`` and nobody knows what
-            the state holds, or there is no such input.
+        InputError: ``kind`` reads a state that the environment does not have, it is ``pruned`` and ``spec.novel`` is
+            None, or there is no such input.
     """
     if kind not in get_args(CriticInput):
         raise unknown("critic input", kind, get_args(CriticInput))
@@ -70,7 +70,7 @@ def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
         return Input(s + o + n, lambda step: _with_state(step, step.obs), True)
     if spec.novel is None:
         raise InputError(
-            f"{spec.name} does not say which observation features its state lacks (EnvSpec.novel), so critic_input "
+            f"{spec.name} does not declare which observation features its state lacks (EnvSpec.novel), so critic_input "
             f"'pruned' cannot leave out the others: use 'agent', which reads the state and the whole observation."
         )
     if not spec.novel:

@@ -14,11 +14,11 @@ from shoal.types import PyTree
 
 
 class Net(NamedTuple):
-    """A network over sequences. Feed-forward nets ignore ``first`` and hand their empty carry on.
+    """A network over sequences. Feed-forward nets ignore ``first`` and return their empty carry.
 
-    ``apply(params, carry, x, first)`` reads ``x`` [T, *b, F] from the recurrent state before its first moment
-    (leaves [*b, H]), resets that state where ``first`` says that an episode starts, and returns the recurrent state
-    *after every* moment (leaves [T, *b, H]) with the output [T, *b, K]. ``first`` is [T, E]: the leading axes of ``x``.
+    ``apply(params, carry, x, first)`` reads ``x`` [T, *b, F], starting from the recurrent state before its first
+    timestep (leaves [*b, H]), resets that state where ``first`` [T, E] marks the start of an episode, and returns the
+    recurrent state *after every* timestep (leaves [T, *b, H]) with the output [T, *b, K].
     """
 
     init: Callable[[PRNGKeyArray], PyTree]
@@ -30,7 +30,7 @@ class Net(NamedTuple):
 def from_module(
     make: Callable[[nnx.Rngs], nnx.Module], initial_carry: Callable[[tuple[int, ...]], PyTree] = lambda batch: ()
 ) -> Net:
-    """Lift a Flax module whose ``__call__(carry, x, first)`` returns ``(carry, y)`` to a :class:`Net`."""
+    """Convert a Flax module whose ``__call__(carry, x, first)`` returns ``(carry, y)`` to a :class:`Net`."""
     graph, abstract = nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))))
 
     def init(key: PRNGKeyArray) -> PyTree:
@@ -44,5 +44,5 @@ def from_module(
 
 
 def last_carry(carry: PyTree) -> PyTree:
-    """The recurrent state after the last of T moments: leaves [T, *b, H] -> [*b, H]."""
+    """The recurrent state after the last of T timesteps: leaves [T, *b, H] -> [*b, H]."""
     return jax.tree.map(lambda h: h[-1], carry)

@@ -9,16 +9,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 ITERATIONS = 48
-"""The smallest singular value grows 1.5 times per turn: enough for condition numbers of 10⁶."""
+"""The smallest singular value grows 1.5 times per iteration: enough for condition numbers of 10⁶."""
 
 
 def orthogonal(key: PRNGKeyArray, shape: Sequence[int], dtype: Any = jnp.float32) -> Float[Array, "..."]:
     """A uniformly random kernel [..., I, O] with orthonormal rows or columns, whichever are fewer.
 
     The polar factor U of a Gaussian matrix A = U P is uniform on the orthogonal matrices, as the Q of its QR
-    factorisation is. Newton and Schulz's iteration X ← X (3 − XᵀX) / 2 finds it from X = A / ‖A‖ with products alone.
-    JAX's own initialiser calls LAPACK's QR, of which two batched calls at once (several policies or seeds) wait for
-    each other for ever on a processor with two cores.
+    factorisation is. Newton and Schulz's iteration X ← X (3 − XᵀX) / 2 computes it from X = A / ‖A‖ by products.
+    JAX's own initialiser calls LAPACK's QR, and two batched calls at once (several policies or seeds) deadlock on a
+    processor with two cores.
 
     Source: Saxe et al. 2014, Exact solutions to the nonlinear dynamics of learning; Higham 2008, Functions of
     Matrices, eq. 8.20.

@@ -1,4 +1,4 @@
-"""Parameter sharing is one index vector: ``policy_of[i]`` names the parameters that agent i uses."""
+"""Parameter sharing as an index vector: ``policy_of[i]`` is the index of agent i's parameters."""
 
 from typing import Literal
 
@@ -17,12 +17,12 @@ def policy_of(spec: EnvSpec, sharing: Sharing | tuple[int, ...]) -> tuple[int, .
     """The index vector of a sharing mode: (0, 0, 0) shared, (0, 0, 1) by role, (0, 1, 2) independent.
 
     Raises:
-        InputError: a hand-written vector has the wrong length, or leaves a policy number out; or no such mode.
+        InputError: a vector has the wrong length or leaves out a policy number, or there is no such mode.
     """
     n = spec.num_agents
     if isinstance(sharing, tuple):
         if len(sharing) != n or set(sharing) != set(range(max(sharing) + 1)):
-            raise InputError(f"sharing {sharing} must give each of the {n} agents a policy, numbered 0, 1, … in full.")
+            raise InputError(f"sharing {sharing} must give each of the {n} agents a policy number, without gaps.")
         return sharing
     if sharing == "shared":
         return (0,) * n
@@ -34,15 +34,15 @@ def policy_of(spec: EnvSpec, sharing: Sharing | tuple[int, ...]) -> tuple[int, .
 
 
 def copies(index: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """The index vector of every agent ``count`` times, side by side, each copy with parameters of its own."""
+    """The index vector with each agent ``count`` times in succession, each copy with parameters of its own."""
     return tuple(p * count + k for p in index for k in range(count))
 
 
 def per_agent(net: Net, index: tuple[int, ...]) -> Net:
-    """Lift a one-agent net to N agents: inputs [T, *b, N, F], carries [*b, N, H], parameters [P, …].
+    """Extend a one-agent net to N agents: inputs [T, *b, N, F], carries [*b, N, H], parameters [P, …].
 
-    P = 1: agents are batch, one large product. P = N in order: ``vmap`` over parameters. Otherwise each agent's
-    parameters are gathered first.
+    P = 1: agents are a batch axis of one large product. P = N in order: ``vmap`` over parameters. Otherwise
+    each agent's parameters are gathered first.
     """
     num_policies, num_agents = max(index) + 1, len(index)
 

@@ -1,9 +1,8 @@
 """The encoder and the decoder of the Multi-Agent Transformer: sequences whose elements are a team's agents.
 
-The encoder turns the agents' features into representations that know of each other, and a value each. The decoder gives
-each agent an output that depends on all representations and on the actions of the agents before it. It knows no
-positions but the order's, which is data: ``rank[i]`` says how many agents decode before agent i. Agents therefore stay
-where they are, and an order costs no sorting of wide rows.
+The encoder maps the agents' features to representations, each of which depends on all agents, and to values. The
+decoder gives each agent an output that depends on all representations and on the actions of the agents before it.
+There are no positional encodings. The order is data: ``rank[i]`` agents decode before agent i. Rows are not sorted.
 
 Source: Wen et al. 2022, Multi-Agent Reinforcement Learning is a Sequence Modeling Problem, figure 2.
 """
@@ -31,57 +30,57 @@ from shoal.networks.body import ACTIVATIONS, Body
 from shoal.types import PyTree
 
 RESIDUAL_GAIN = 0.01
-"""Gain of the layers that end a residual branch: a new block passes its input on almost as it came (authors' code)."""
+"""Gain of the layers that end a residual branch: a new block is close to the identity (authors' code)."""
 
 Recall = Callable[[Any, Array, Array], tuple[Any, Array]]
-"""(what is kept of earlier rows, queries [R, D], keys and values [R, 2 D]) -> (what is kept now, attention [R, D])."""
+"""(cache of earlier rows, queries [R, D], keys and values [R, 2 D]) -> (new cache, attention [R, D])."""
 
 
 class Encoder(NamedTuple):
-    """Features of agents to values and representations."""
+    """From features of agents to values and representations."""
 
     init: Callable[[PRNGKeyArray], PyTree]
     apply: Callable[[PyTree, Float[Array, "*b N F"], Bool[Array, "*b N"]], tuple[Array, Array]]
-    """(params, features, alive) -> (value [*b, N], representation [*b, N, D]). Nobody sees the dead."""
+    """(params, features, alive) -> (value [*b, N], representation [*b, N, D]). Attention masks dead agents."""
 
 
 class Decoder(NamedTuple):
-    """Representations and actions to outputs, one for each agent."""
+    """From representations and actions to outputs, one for each agent."""
 
     init: Callable[[PRNGKeyArray], PyTree]
     parallel: Callable[[PyTree, Float[Array, "*b N D"], Float[Array, "*b N F"], Int[Array, "*b N"]], Array]
-    """(params, representation, token, rank) -> output [*b, N, K]. ``token[i]`` tells of the action just before agent
-    i's, or that there was none; agent i sees its own token and those of lower rank."""
+    """(params, representation, token, rank) -> output [*b, N, K]. ``token[i]`` encodes the action just before agent
+    i's, or that there was none; agent i attends to its own token and those of lower rank."""
     start: Callable[[int], PyTree]
-    """E -> keys and values of nobody yet."""
+    """E -> an empty cache of keys and values."""
     step: Callable[[PyTree, PyTree, Int[Array, ""], Array, Array], tuple[PyTree, Array]]
     """(params, cache, rank m, representation [E, D], token [E, F]) -> (cache, output [E, K]) of each environment's
-    agent of rank m, after those of ranks 0 … m − 1: the row that ``parallel`` gives, for the price of one."""
+    agent of rank m, after those of ranks 0 … m − 1: the row that ``parallel`` gives, at the cost of one row."""
 
 
 def check_transformer(body: Body, heads: int) -> int:
     """The width D of the transformer.
 
     Raises:
-        InputError: there is no such activation, no layer to embed with, or heads do not divide the width.
+        InputError: there is no such activation, ``hidden`` is empty, or heads do not divide the width.
     """
     if body.activation not in ACTIVATIONS:
         raise unknown("activation", body.activation, ACTIVATIONS)
     check(body)
     if not body.hidden:
-        raise InputError("A transformer embeds with at least one layer: hidden cannot be empty.")
+        raise InputError("A transformer needs at least one layer to embed its inputs: hidden cannot be empty.")
     if body.hidden[-1] % heads:
         raise InputError(f"{heads} heads do not divide the transformer's width of {body.hidden[-1]}.")
     return body.hidden[-1]
 
 
 def make_encoder(body: Body, blocks: int, heads: int, inputs: int) -> Encoder:
-    """Embedding, ``blocks`` × (attention among the living, MLP), and a value head.
+    """Embedding, ``blocks`` × (attention among living agents, MLP), and a value head.
 
     Args:
         body: its ``hidden`` layers embed the features, the last one's width is D.
-        blocks: how many.
-        heads: of each attention.
+        blocks: their number.
+        heads: number of heads of each attention.
         inputs: number of features.
     """
     width = check_transformer(body, heads)
@@ -135,8 +134,8 @@ def make_decoder(
 
     Args:
         body: D is the width of its last layer; tokens are embedded by one layer.
-        blocks: how many.
-        heads: of each attention.
+        blocks: their number.
+        heads: number of heads of each attention.
         num_agents: N.
         inputs: number of a token's features.
         outputs: K, twice as many when ``log_std`` is given: it is appended to a Gaussian policy's mean.
@@ -166,7 +165,7 @@ def make_decoder(
         }
 
     def through(params: PyTree, rep: Array, token: Array, recall: Recall, kept: list) -> tuple[list, Array]:
-        """The same rows of arithmetic for all agents at once and for one at a time; they differ in ``recall``."""
+        """The decoder for all agents at once or for one rank at a time, which differ in ``recall``."""
         x, keep = layers(params["embed"], body, token), []
         for block, before in zip(params["blocks"], kept, strict=True):
             p = block["self"]
@@ -224,7 +223,7 @@ def _mlp(block: PyTree, body: Body, x: Array) -> Array:
 
 
 def _of_agents(query: Array, memory: Array, seen: Array, heads: int) -> Array:
-    """Attention within each team of rows that belong together."""
+    """Attention among the rows of each team."""
     n = seen.shape[-1]
     near = attend(query.reshape(-1, n, query.shape[-1]), memory.reshape(-1, n, memory.shape[-1]), seen, heads)
     return near.reshape(query.shape)
