@@ -199,7 +199,7 @@ class Run:
         header = f"{self.algorithm} in {self.environment}, kept in {self.folder}"
         trainer.progress.tell([header, *trainer.notes], trainer.warnings)
         if self.decision:
-            trainer.progress.say(self.decision.said)
+            trainer.progress.say(self.decision.message)
             trainer.guard()
             write_text(self.folder / "preparation.json", dumps(self.decision.report, "preparation", indent=1) + "\n")
         episodes = self.settings.evaluation_episodes(self.env)

@@ -173,7 +173,7 @@ def test_what_does_not_divide_is_refused_with_a_number_that_works(length, envs, 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"minibatches": 3}, r"20 moments per device \(5 steps × 4 environments\) .* 2 would|4 would"),
+        ({"minibatches": 3}, r"20 timesteps per device \(5 steps × 4 environments\) .* 2 would|4 would"),
         ({"network": Body(recurrent=4), "chunk_length": 5, "minibatches": 3}, "4 chunks per device"),
         ({"network": Body(recurrent=4), "chunk_length": 2}, "chunk_length 2 does not divide .* 5 steps; 1 would"),
         ({"epochs": 0}, "epochs must be at least 1"),

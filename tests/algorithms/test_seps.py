@@ -43,7 +43,7 @@ def test_the_types_are_found(types: tuple[int, ...]) -> None:
     assert found.config == replace(QUICK, sharing=found.config.sharing)
     assert found.report["tried"][-1]["clusters"] == len(order)
     count = "1 policy" if len(order) == 1 else f"{len(order)} policies"
-    assert found.said == f"4 agents share {count}: {' '.join(map(str, found.config.sharing))}."
+    assert found.message == f"4 agents share {count}: {' '.join(map(str, found.config.sharing))}."
 
 
 def test_as_many_types_as_agents() -> None:

@@ -75,7 +75,7 @@ def test_what_was_decided_is_kept(run: shoal.Run) -> None:
     assert report["policy_of"] == [0, 0, 1, 2] and np.shape(report["codes"]) == (4, 10)
     assert [row["clusters"] for row in report["tried"]] == [1, 2, 3]
     assert report["tried"][0]["error"] > 2 * report["own_error"]
-    assert run.decision is not None and run.decision.said == "4 agents share 3 policies: 0 0 1 2."
+    assert run.decision is not None and run.decision.message == "4 agents share 3 policies: 0 0 1 2."
 
 
 def test_opening_loading_and_judging_decide_nothing(run: shoal.Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,8 +133,8 @@ def prepare(spec: EnvSpec, config: Config, scale: Scale) -> Preparation | None:
         else:
             sharing, report = fewest(codes, judge, seed) if c.criterion == "held_out" else clearest(codes, seed)
         count = max(sharing) + 1
-        said = f"{n} agents share {count} {'policy' if count == 1 else 'policies'}: {' '.join(map(str, sharing))}."
-        return Decision(replace(c, sharing=sharing), said, {"policy_of": sharing, **report, "codes": codes})
+        message = f"{n} agents share {count} {'policy' if count == 1 else 'policies'}: {' '.join(map(str, sharing))}."
+        return Decision(replace(c, sharing=sharing), message, {"policy_of": sharing, **report, "codes": codes})
 
     return Preparation(make(spec, c, scale), c.pretrain_steps, decide)
 

@@ -1,1 +1,1 @@
-"""What makes one algorithm out of others: sides, reward normalisation, and preparation by experience."""
+"""Algorithms from other algorithms: sides, reward normalisation, and preparation by experience."""

@@ -1,7 +1,7 @@
-"""What some algorithms must see of an environment before their parameters have a shape.
+"""Experience that some algorithms need before the shapes of their parameters are known.
 
-A module may have ``prepare(spec, config, scale) -> Preparation | None`` beside ``make``; the training room collects the
-experience, asks for the decision, and makes the algorithm from the configuration that it gives. None: all is known.
+A module may have ``prepare(spec, config, scale) -> Preparation | None`` beside ``make``. Training collects the
+experience, calls ``decide``, and makes the algorithm from the resulting configuration. None: nothing is to be decided.
 """
 
 from collections.abc import Callable
@@ -13,22 +13,22 @@ from shoal.types import Algorithm, Trajectory
 
 
 class Decision(NamedTuple):
-    """What was decided from the experience."""
+    """What :attr:`Preparation.decide` returns."""
 
     config: Any
-    """The algorithm's ``Config`` with nothing left open; ``run.json`` keeps it, so that nothing is decided twice."""
-    said: str
+    """The algorithm's complete ``Config``; ``run.json`` stores it, so that a resumed run does not decide again."""
+    message: str
     """One sentence for the user."""
     report: dict[str, Any]
-    """What it rests on, in JSON's types; the run's folder keeps it as ``preparation.json``."""
+    """The data behind it, in JSON's types; stored in the run's folder as ``preparation.json``."""
 
 
 class Preparation(NamedTuple):
-    """The experience that is needed, and what to do with it."""
+    """The experience to collect, and the decision from it."""
 
     algorithm: Algorithm
-    """Acts meanwhile, with its initial parameters."""
+    """Acts while it is collected, with its initial parameters."""
     steps: int
     """Environment steps to collect, over all environments."""
     decide: Callable[[Trajectory, PRNGKeyArray], Decision]
-    """Trajectory of T steps in E environments -> the decision. Compiles what it needs itself."""
+    """Trajectory of T steps in E environments -> the decision. Compiles its own functions."""

@@ -1,12 +1,11 @@
-"""Any algorithm, learning from rewards over the running standard deviation of the return, around its three functions.
+"""Reward normalisation around any algorithm: rewards over the running standard deviation of the return.
 
     r̂ = clip(r / σ_G, ±c)             σ_G² the variance of G_t = γ G_{t−1} + r_t, one number for the whole team
 
 Source: Engstrom et al. 2020, Implementation Matters in Deep Policy Gradients, section 3.
 
-The return G is carried beside the recurrent state, so it goes on from one rollout to the next wherever those are made.
-Rewards are counted before they are learned from. One number divides all agents' rewards: any sum of them stays what it
-was but for its unit, whoever of the team earned what.
+G is carried beside the recurrent state from one rollout to the next. Rewards are added to the statistics before they
+are learned from. One number divides all agents' rewards, so that their sums change in unit only.
 """
 
 from collections.abc import Callable
@@ -18,19 +17,18 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal.bounds import Bounds, check_value
 from shoal.equations import normalise
-from shoal.learning.replay import Moments
+from shoal.learning.replay import StoredTimesteps
 from shoal.types import Algorithm, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Step, Trajectory
 
 RETURN = "discounted_return"
-"""What ``act`` notes of G: its value on arriving at the step [E, N]."""
-
+"""Name of the extra of ``act`` that holds G, with the step's reward added [E, N]."""
 
 TINY = 1e-8
 """Added to the variance: rewards that are all 0 stay 0."""
 
 
 class RewardCarry(NamedTuple):
-    """What lasts from step to step."""
+    """State between timesteps."""
 
     carry: PyTree
     """The algorithm's own."""
@@ -39,27 +37,27 @@ class RewardCarry(NamedTuple):
 
 
 class RewardStatistics(NamedTuple):
-    """What the update keeps beside parameters."""
+    """State of the update beside parameters."""
 
     statistics: PyTree
     """The algorithm's own."""
     returns: normalise.Running
-    """Of G, over living agents, features []."""
+    """Of G, a scalar over living agents."""
 
 
 def each_buffer(f: Callable[..., Any], replay: PyTree, *samples: PyTree) -> PyTree:
-    """``f`` of every :class:`Replay` of an algorithm, and of what was drawn from each."""
+    """``f`` of every :class:`Replay` of an algorithm, and of the samples from each."""
     return jax.tree.map(f, replay, *samples, is_leaf=lambda node: isinstance(node, Replay))
 
 
 def spread(returns: normalise.Running) -> Float[Array, ""]:
-    """σ_G. Of a variance below a millionth of the mean square, single precision knows nothing."""
+    """σ_G. A variance below a millionth of the mean square is rounding in single precision."""
     variance = returns.square - jnp.square(returns.mean)
     return jnp.sqrt(jnp.maximum(variance, 1e-6 * returns.square) + TINY)
 
 
 def normalise_rewards(algorithm: Algorithm, spec: EnvSpec, gamma: float, clip: float) -> Algorithm:
-    """``algorithm`` learning from r / σ_G. It notes G as :data:`RETURN`, and acts as before.
+    """``algorithm``, trained on r / σ_G. Its ``act`` returns the extra :data:`RETURN` as well.
 
     Args:
         algorithm: any of the registry's, made for ``spec``; sides too.
@@ -78,7 +76,7 @@ def normalise_rewards(algorithm: Algorithm, spec: EnvSpec, gamma: float, clip: f
         return learner._replace(statistics=learner.statistics.statistics if learner.statistics else ())
 
     def own(traj: Trajectory) -> Trajectory:
-        """A rollout as the algorithm knows it."""
+        """A rollout without G."""
         extras = {name: x for name, x in traj.extras.items() if name != RETURN}
         return traj._replace(extras=extras, carry=traj.carry.carry)
 
@@ -102,7 +100,7 @@ def normalise_rewards(algorithm: Algorithm, spec: EnvSpec, gamma: float, clip: f
         stats = normalise.update(learner.statistics.returns, discounted, newest.step.alive, beta=None)
         std = spread(stats)
 
-        def scaled(x: Step | Moments) -> Step | Moments:
+        def scaled(x: Step | StoredTimesteps) -> Step | StoredTimesteps:
             return x._replace(reward=jnp.clip(x.reward / std, -clip, clip))
 
         fed = own(newest)._replace(step=scaled(newest.step), outcome=scaled(newest.outcome))

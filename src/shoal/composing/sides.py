@@ -1,8 +1,8 @@
 """Sides of one environment, each trained by an algorithm of its own, for example predators and prey: ``mappo+ippo``.
 
-Each side's algorithm is made for its own agents alone: it sees their rows of every step, keeps a recurrent state, a
-learner and a replay buffer of its own, and draws from a key of its own. The other sides are a part of its environment,
-which changes as they learn. The global state stays whole, so that a critic that reads it sees the other sides as well.
+Each side's algorithm is made for its own agents alone: it receives their rows of every step, and has a recurrent
+state, a learner, a replay buffer and a key of its own. The other sides are a part of its environment, which changes as
+they learn. The global state is passed on whole, so a critic that reads it also reads about the other sides.
 Which agents are on which side, options and an example: docs/crossplay.md.
 """
 
@@ -21,12 +21,12 @@ from shoal.errors import InputError
 from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Scale, Step, Trajectory
 
 MOST = 3
-"""Sides at most."""
+"""Largest number of sides."""
 
 
 @dataclass(frozen=True)
 class SidesConfig:
-    """What the sides have in common; the hyper-parameters of each stand in a ``Config`` of its own."""
+    """Options of all sides; each side has its hyper-parameters in a ``Config`` of its own."""
 
     sides: tuple[Annotated[int, Bounds(least=1, most=MOST)], ...] | None = None
     """The side of each agent, numbered from 1, for example 1 1 1 2. None: side 1 is role 0, side 2 is role 1, and so
@@ -35,11 +35,11 @@ class SidesConfig:
 
 @cache
 def join(names: tuple[str, ...], modules: tuple[ModuleType, ...]) -> ModuleType:
-    """What an algorithm's module offers, for one algorithm per side: a ``Config`` and ``make(spec, config, scale)``.
+    """A module for one algorithm per side, with a ``Config`` and ``make(spec, config, scale)``.
 
     Args:
-        names: how the algorithms are called, one for each side.
-        modules: theirs.
+        names: of the algorithms, one for each side.
+        modules: of the algorithms.
 
     ``Config`` has :class:`SidesConfig`'s fields and a nested ``Config`` for each side. A flag such as ``gamma`` is for
     every side that has it, ``side1_gamma`` for one.
@@ -52,8 +52,8 @@ def join(names: tuple[str, ...], modules: tuple[ModuleType, ...]) -> ModuleType:
     for name, module in zip(names, modules, strict=True):
         if hasattr(module, "prepare"):
             raise InputError(f"{name} decides something by experience before training, so it cannot train one side.")
-    said = ", ".join(f"side {i} by {name}" for i, name in enumerate(names, 1))
-    found = ModuleType("+".join(names), f"Sides trained apart, {said}: each takes the others for its environment.")
+    listed = ", ".join(f"side {i} by {name}" for i, name in enumerate(names, 1))
+    found = ModuleType("+".join(names), f"Sides trained separately, {listed}; each has the others in its environment.")
     configs = [
         (f"side{i}", module.Config, field(default=module.Config(), metadata={"prefix": f"side{i}_"}))
         for i, module in enumerate(modules, 1)
@@ -82,15 +82,15 @@ def members(spec: EnvSpec, count: int, sides: tuple[int, ...] | None) -> tuple[t
         sides = tuple(min(role, count - 1) + 1 for role in spec.roles)
     if len(sides) != spec.num_agents or set(sides) != set(range(1, count + 1)):
         raise InputError(
-            f"sides {sides} must give each of the {spec.num_agents} agents a side from 1 to {count}, and no side none."
+            f"sides {sides} must give each of the {spec.num_agents} agents a side from 1 to {count}, no side empty."
         )
     return tuple(tuple(i for i, side in enumerate(sides) if side == number) for number in range(1, count + 1))
 
 
 def narrowed(spec: EnvSpec, who: tuple[int, ...]) -> EnvSpec:
-    """The environment as agents ``who`` have it: their rows, no wider than they need; the state stays whole.
+    """The description with the rows of agents ``who``, no wider than they need, and the whole state.
 
-    Whether they share their reward is known only where all do, or where there is one.
+    They share their reward where all agents do, or where there is one.
     """
     obs_dims, action_dims = (tuple(dims[i] for i in who) for dims in (spec.obs_dims, spec.action_dims))
     roles = sorted({spec.roles[i] for i in who})
@@ -108,7 +108,7 @@ def narrowed(spec: EnvSpec, who: tuple[int, ...]) -> EnvSpec:
 
 
 class Side(NamedTuple):
-    """One side: which part of everything is its own."""
+    """One side, with functions that select its part of the data."""
 
     number: int
     """From 1."""
@@ -119,7 +119,7 @@ class Side(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What its metrics and extras begin with."""
+        """Prefix of its metrics and extras."""
         return f"side{self.number}/"
 
     def rows(self, x: Array, width: int | None = None) -> Array:
@@ -129,7 +129,7 @@ class Side(NamedTuple):
         return x[..., index] if width is None else x[..., index, :width]
 
     def step(self, step: Step) -> Step:
-        """What it sees of a moment."""
+        """Its part of a step."""
         return Step(
             obs=self.rows(step.obs, self.spec.obs_dim),
             state=step.state,
@@ -142,7 +142,7 @@ class Side(NamedTuple):
         )
 
     def trajectory(self, traj: Trajectory) -> Trajectory:
-        """What it saw, did and was told in a rollout."""
+        """Its part of a rollout."""
         width = self.spec.action.width if isinstance(self.spec.action, Box) else None
         return Trajectory(
             self.step(traj.step),
@@ -158,7 +158,7 @@ class Side(NamedTuple):
         return Learner(*parts, updates=learner.updates)
 
     def stored(self) -> PyTree:
-        """Its replay, which keeps what it sees."""
+        """Its replay, which stores its part of rollouts."""
 
         def own(one: Replay) -> Replay:
             return one._replace(keep=lambda traj: one.keep(self.trajectory(traj)))
@@ -166,7 +166,7 @@ class Side(NamedTuple):
         return jax.tree.map(own, self.algorithm.replay, is_leaf=lambda node: isinstance(node, Replay))
 
     def experience(self, data: Trajectory | Experience) -> Trajectory | Experience:
-        """What its algorithm learns from; on-policy sides have no samples."""
+        """The data of its algorithm's update; on-policy sides have no samples."""
         if isinstance(data, Trajectory):
             return self.trajectory(data)
         newest = self.trajectory(data.newest)
@@ -176,7 +176,7 @@ class Side(NamedTuple):
 def make(
     names: tuple[str, ...], modules: tuple[ModuleType, ...], spec: EnvSpec, config: Any, scale: Scale
 ) -> Algorithm:
-    """One algorithm per side, as one.
+    """The algorithms of all sides as one.
 
     Raises:
         InputError: the agents do not divide into so many sides, or what an algorithm raises, with its side.
@@ -191,7 +191,7 @@ def make(
 
     def joined(learners: list[Learner]) -> Learner:
         policy, critic, optimiser, statistics, updates = zip(*learners, strict=True)
-        return Learner(policy, critic, optimiser, statistics, updates[0])  # each is called as often as the others
+        return Learner(policy, critic, optimiser, statistics, updates[0])  # all are updated equally often
 
     def init(key: PRNGKeyArray) -> Learner:
         keys = jax.random.split(key, len(sides))
@@ -213,9 +213,9 @@ def make(
     def update(learner: Learner, data: Trajectory | Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         learners, metrics = [], {}
         for side, k in zip(sides, jax.random.split(key, len(sides)), strict=True):
-            one, said = side.algorithm.update(side.learner(learner), side.experience(data), k)
+            one, of_side = side.algorithm.update(side.learner(learner), side.experience(data), k)
             learners.append(one)
-            metrics |= {side.name + name: x for name, x in said.items()}
+            metrics |= {side.name + name: x for name, x in of_side.items()}
         return joined(learners), metrics
 
     def initial_carry(num_envs: int) -> PyTree:

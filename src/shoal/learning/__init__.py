@@ -1,1 +1,1 @@
-"""What learning consists of, apart from any paper: minibatches, optimisers, schedules, targets, replay."""
+"""Gradient descent, optimisers, replay buffers, and hyper-parameters that algorithms have in common."""

@@ -1,8 +1,8 @@
-"""The encoder of agents and the decoder of what happens to them, as SePS trains them (Christianos et al. 2021).
+"""SePS's encoder of agents and decoder of their transitions (Christianos et al. 2021).
 
     max  E_{z ~ q(z|i)}[ log p(o', r | z, o, a) ] − β KL(q(z|i) ‖ N(0, 1)),    p Gaussian of fixed width         (ELBO)
 
-The decoder does not know i, so z holds whatever sets agent i's observations and rewards apart, and nothing else.
+The decoder does not read i, so z encodes how agent i's observations and rewards differ from those of other agents.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,11 @@ from shoal.networks.net import Net
 from shoal.types import Discrete, EnvSpec, PyTree, Trajectory
 
 HELD_OUT = 4
-"""One in so many environments is kept from the training, to judge codes by."""
+"""One in so many environments is held out from training, to evaluate codes."""
 
 
 class TransitionBatch(NamedTuple):
-    """Transitions of single agents, standardised; *b is any batch. Dead agents' rows are zero and weigh nothing."""
+    """Transitions of single agents, standardised; *b is any batch. Dead agents' rows and weights are zero."""
 
     agent: Int[Array, "*b"]
     seen: Float[Array, "*b O+A"]
@@ -56,7 +56,7 @@ def _call(net: Net, params: PyTree, x: Array) -> Array:
 
 
 def experience(spec: EnvSpec, traj: Trajectory) -> TransitionBatch:
-    """The trajectory's transitions, [T, E, N]; the step in which an agent dies is none, nor is what follows it."""
+    """The trajectory's transitions, [T, E, N]; weights are 0 from the step in which the agent dies on."""
     step, outcome = traj.step, traj.outcome
     weight = step.alive & outcome.alive
     action = jax.nn.one_hot(traj.action, spec.action.n) if isinstance(spec.action, Discrete) else traj.action
@@ -109,9 +109,9 @@ Judge = Callable[[Float[np.ndarray, "N Z"]], Float[np.ndarray, "E N"]]
 
 
 def encode(spec: EnvSpec, c: Any, traj: Trajectory, key: PRNGKeyArray) -> tuple[Float[np.ndarray, "N Z"], Judge]:
-    """Every agent's mean of z, and how to judge other codes in its place. ``c`` is a SePS configuration."""
+    """Every agent's mean of z, and a function that evaluates other codes. ``c`` is a SePS configuration."""
     n, actions = spec.num_agents, spec.action.width
-    # A small output layer starts all agents at one point, which only their experience then takes apart.
+    # With a small output layer all agents have nearly the same code at first.
     encoder = build(Body((64,), "relu"), n, 2 * c.latent, output_gain=0.01)
     decoder = build(Body((64, 64), "relu"), c.latent + spec.obs_dim + actions, spec.obs_dim + 1)
     nets, held = Autoencoder(encoder, decoder), max(1, traj.step.first.shape[1] // HELD_OUT)

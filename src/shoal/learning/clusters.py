@@ -1,18 +1,19 @@
-"""Clusters of a few points: k-means, and how well they are told apart."""
+"""k-means and the Davies–Bouldin index, for few points."""
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.cluster.vq import ClusterError, kmeans2
 
 STARTS = 10
-"""Runs of k-means from different starts, of which the tightest counts."""
+"""Runs of k-means from different starts; the result has the smallest sum of squared distances."""
 
 
 def kmeans(points: Float[np.ndarray, "N Z"], clusters: int, seed: int) -> tuple[int, ...] | None:
-    """Which cluster each point is in, numbered in the order in which they first appear; None where there is no answer.
+    """Each point's cluster, numbered in the order in which they first appear; None where there is no solution.
 
-    k-means++ (Arthur & Vassilvitskii 2007) from :data:`STARTS` starts. There is no answer where fewer points than
-    clusters differ, or every start leaves a cluster empty. As many clusters as points are the points themselves.
+    k-means++ (Arthur & Vassilvitskii 2007) from :data:`STARTS` starts. There is no solution for fewer
+    distinct points than clusters, or if every start leaves a cluster empty. With as many clusters as points, each point
+    is one.
     """
     if clusters == len(points):
         return tuple(range(clusters))

@@ -1,4 +1,4 @@
-"""Hyper-parameters that the families have in common, and the check of all of them.
+"""Hyper-parameters that families of algorithms have in common, and their checks.
 
 Values are defaults of the library. An algorithm repeats the fields that its paper names, with that paper's values.
 """
@@ -16,16 +16,16 @@ from shoal.networks.sharing import Sharing
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """What every team of networks needs to be built and trained."""
+    """Hyper-parameters of all algorithms: networks and optimiser."""
 
     sharing: Sharing | tuple[Index, ...] = "shared"
     """Which agents share parameters: ``shared``, ``role``, ``independent``, or an index vector such as (0, 0, 1)."""
     agent_id: bool = True
-    """Append a one-hot id to what agents with shared parameters read."""
+    """Append a one-hot id to the inputs of agents with shared parameters."""
     network: Body = field(default_factory=Body)
     """Layers of actors and critics."""
     normalise_inputs: bool = False
-    """Bring observations and state to zero mean and unit variance with running statistics."""
+    """Normalise observations and state to zero mean and unit variance with running statistics."""
 
     gamma: Fraction = 0.99
     """Discount γ per step."""
@@ -33,19 +33,19 @@ class AgentConfig:
     learning_rate: Rate = 7e-4
     """Adam's step size for actors."""
     lr_final: Fraction = 1.0
-    """Both rates go linearly to this fraction of themselves over the run's gradient steps: 1 constant, 0 annealed away.
-    A run that is resumed with more steps follows the longer line."""
+    """Learning rates change linearly to this fraction of themselves over the run's gradient steps: 1 is constant, 0
+    anneals to zero. A run that is resumed with more steps follows the longer schedule."""
     adam_eps: Tiny = 1e-5
     """Adam's ε."""
     max_grad_norm: Positive | None = 10.0
     """Largest gradient norm of one policy or critic; None for no clip."""
     block: Size = 1024
-    """Most rows (moments × agents) whose activations are held at once, to fit a core's cache; changes no result."""
+    """Largest number of rows (timesteps × agents) whose activations are held at once, to fit a core's cache."""
 
 
 @dataclass(frozen=True)
 class CriticConfig(AgentConfig):
-    """And a critic beside the actors."""
+    """Adds a critic."""
 
     critic_learning_rate: Rate | None = None
     """Adam's step size for critics; None for the actors'."""
@@ -58,21 +58,21 @@ class CriticConfig(AgentConfig):
 
 @dataclass(frozen=True)
 class PolicyConfig(CriticConfig):
-    """And what every decentralised stochastic policy needs that learns from each rollout once."""
+    """Adds decentralised stochastic policies that learn from each rollout once."""
 
     output_gain: Gain = 0.01
     """Gain of the actor's orthogonal output layer."""
     log_std: Annotated[float, Bounds(least=-20.0, most=10.0)] = -0.5
     """Initial log standard deviation of a Gaussian policy, in units of half the action box."""
     squash: bool = False
-    """Squash Gaussian actions into their box with tanh instead of clipping them on their way out."""
+    """Squash Gaussian actions into their box with tanh instead of clipping them."""
 
     lam: Fraction = 0.95
     """GAE's λ."""
     entropy_coef: Weight = 0.01
     """Weight σ of the entropy bonus."""
     entropy_final: Weight | None = None
-    """If given, σ goes linearly from entropy_coef to this over the run; not together with target_entropy."""
+    """If given, σ changes linearly from entropy_coef to this over the run; not together with target_entropy."""
     target_entropy: Annotated[float, Bounds(least=-1000.0, most=1000.0)] | None = None
     """If given (nats per agent), σ is adapted so that the policies' entropy approaches it, starting at entropy_coef,
     which must then be above 0."""
@@ -90,7 +90,7 @@ class PolicyConfig(CriticConfig):
 
 @dataclass(frozen=True)
 class ValueConfig(PolicyConfig):
-    """And a state-value critic with an advantage from it."""
+    """Adds a state-value critic and advantages from it."""
 
     critic_input: CriticInput = "concat"
     """What V reads: ``local`` (IPPO), ``concat`` (CL), ``state`` (EP), ``agent`` (AS) or ``pruned`` (FP)."""
@@ -103,12 +103,12 @@ class ValueConfig(PolicyConfig):
     value_coef: Weight = 1.0
     """Weight of the value loss (it matters only through the gradient-norm clip and Adam's ε)."""
     normalise_advantage: Literal["batch", "agent", "none"] = "batch"
-    """Standardise advantages over the whole batch, or for each agent by itself (rivals on different scales)."""
+    """Standardise advantages over the whole batch, or for each agent separately (rivals on different scales)."""
 
 
 @dataclass(frozen=True)
 class EpochsConfig(ValueConfig):
-    """And several passes over each batch."""
+    """Adds several passes over each batch."""
 
     value_clip: Positive | None = 0.2
     """ε of the clipped value loss, in normalised units; None for the plain loss."""
@@ -120,7 +120,7 @@ class EpochsConfig(ValueConfig):
 
 @dataclass(frozen=True)
 class PpoConfig(EpochsConfig):
-    """And the clipped ratio."""
+    """Adds PPO's clipped ratio."""
 
     clip: Positive = 0.2
     """ε of the clipped policy loss."""
@@ -135,7 +135,7 @@ class PpoConfig(EpochsConfig):
 
 @dataclass(frozen=True)
 class QCriticConfig(PolicyConfig):
-    """And an action-value critic, fitted to λ-returns that a target network bootstraps."""
+    """Adds an action-value critic, fitted to λ-returns that bootstrap from a target network."""
 
     lam: Fraction = 0.8
     """λ of the critic's TD(λ) targets."""
@@ -153,13 +153,13 @@ class QCriticConfig(PolicyConfig):
     huber: Positive | None = None
     """Width δ of a Huber loss of the critic, in the targets' units; None for ½e²."""
     target_interval: Size = 200
-    """C: the target network becomes a copy of the critic every so many critic steps, where ``target_rate`` is None."""
+    """C: critic steps between copies of the critic to the target network, where ``target_rate`` is None."""
     target_rate: Fraction | None = None
     """If given, the target moves by this fraction τ towards the critic after each critic step instead."""
     epochs: Count = 1
     """Passes of the critic over each batch."""
     minibatches: Count = 4
-    """Critic steps per pass, each on as many moments."""
+    """Critic steps per pass, each on as many timesteps."""
 
 
 def check_options(config: Any) -> None:

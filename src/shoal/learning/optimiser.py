@@ -1,4 +1,4 @@
-"""Adam for one net of each policy, and a step of several optimisers at once."""
+"""Adam for each policy's net, and steps of several optimisers together."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -26,9 +26,9 @@ class Optimiser(NamedTuple):
 def optimiser(
     learning_rate: float, final_fraction: float, steps: Sequence[int], max_grad_norm: float | None, eps: float
 ) -> Optimiser:
-    """Adam (Kingma & Ba 2015) whose rate goes linearly to ``final_fraction`` of itself.
+    """Adam (Kingma & Ba 2015) with a rate that changes linearly to ``final_fraction`` of itself.
 
-    ``steps`` are the gradient steps that each policy takes in the whole run; parameters without an axis of policies
+    ``steps`` are each policy's gradient steps in the whole run; parameters without an axis of policies
     (those of a team's critic) have P = 1.
     """
     clip = optax.identity() if max_grad_norm is None else optax.clip_by_global_norm(max_grad_norm)
@@ -36,7 +36,7 @@ def optimiser(
     lengths = jnp.array(steps, jnp.float32)
 
     def one(gradient: PyTree, state: PyTree, params: PyTree, length: Array) -> tuple[PyTree, PyTree, Array]:
-        # One vector instead of a dozen small leaves: the arithmetic is tiny and each kernel has a fixed cost.
+        # One vector instead of a dozen small leaves, since each kernel has a fixed cost.
         flat, _ = ravel_pytree(gradient)
         weights, unravel = ravel_pytree(params)
         rate = learning_rate * linear(1.0, final_fraction, optax.tree.get(state, "count") / length)

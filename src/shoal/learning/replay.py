@@ -1,7 +1,7 @@
-"""Replay: options of the buffer and of target networks, what is stored of a timestep, and what is drawn.
+"""Replay: options of the buffer and of target networks, stored timesteps, and samples as trajectories.
 
-A sample of the buffer is time-major, [L, B, ...], and reads as a short :class:`Trajectory` whose recurrent state starts
-at zero: L is 1 for feed-forward nets with one-step targets, and ``sequence_length`` otherwise.
+A sample of the buffer is time-major, [L, B, ...]: a short :class:`Trajectory` whose recurrent state starts at zero.
+L is 1 for feed-forward nets with one-step targets, and ``sequence_length`` otherwise.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from shoal.types import Box, EnvSpec, PyTree, Replay, Step, Trajectory
 
 @dataclass(frozen=True)
 class ReplayConfig(AgentConfig):
-    """And a replay buffer with target networks."""
+    """Adds a replay buffer and target networks."""
 
     buffer_size: Size = 200_000
     """Environment steps that the replay buffer holds; then the oldest are overwritten."""
@@ -39,25 +39,25 @@ class ReplayConfig(AgentConfig):
     gradient_steps: Count = 1
     """Gradient steps after each rollout, each on a batch of its own."""
     target_interval: Size = 200
-    """C: target networks become copies every so many gradient steps, where ``target_rate`` is None."""
+    """C: gradient steps between copies to target networks, where ``target_rate`` is None."""
     target_rate: Fraction | None = None
     """If given, target networks move by this fraction τ towards the trained ones at each gradient step instead of being
     copied every ``target_interval``."""
     reward_norm: RewardNorm = "none"
-    """Learn from rewards divided by their running standard deviation (``scale``), and with their mean taken off as well
-    (``standardise``, which changes what is best where episodes can end early)."""
+    """Learn from rewards divided by their running standard deviation (``scale``), and with their mean subtracted too
+    (``standardise``, which changes the optimal policy where episodes can end early)."""
 
 
 @dataclass(frozen=True)
 class QConfig(ReplayConfig):
-    """And what Q-learning with ε-greedy exploration needs."""
+    """Adds Q-learning with ε-greedy exploration."""
 
     network: Body = field(default_factory=lambda: Body(activation="relu"))
     """Layers of the utilities' net."""
     learning_rate: Rate = 5e-4
     """Adam's step size."""
     double_q: bool = True
-    """Let θ choose the next action and θ^- judge it (van Hasselt et al. 2016)."""
+    """Double Q-learning (van Hasselt et al. 2016): θ selects the next action and θ^- evaluates it."""
     n_step: Count = 1
     """Rewards in a target before it bootstraps."""
     lam: Fraction = 0.0
@@ -65,7 +65,7 @@ class QConfig(ReplayConfig):
     epsilon: Fraction = 1.0
     """ε of ε-greedy exploration at the start."""
     epsilon_final: Fraction = 0.05
-    """ε in the end, from the fraction ``epsilon_fraction`` of the updates on."""
+    """Final ε, from the fraction ``epsilon_fraction`` of the updates on."""
     epsilon_fraction: Fraction = 0.1
     """Fraction of the updates in which ε falls linearly, from the first gradient step on; there is none before
     ``learning_starts``."""
@@ -79,7 +79,7 @@ class QConfig(ReplayConfig):
 
 
 def check_replay(config: Any) -> None:
-    """Refuse options that mean nothing.
+    """Refuse options that are out of range or have no effect.
 
     Raises:
         InputError: naming the option and its range.
@@ -92,7 +92,7 @@ def check_replay(config: Any) -> None:
 
 
 def check_q(spec: EnvSpec, config: QConfig) -> None:
-    """Refuse what the family cannot do.
+    """Refuse continuous actions and options that Q-learning cannot combine.
 
     Raises:
         InputError: actions are continuous, or an option is out of its range.
@@ -112,7 +112,7 @@ class TargetStatistics(NamedTuple):
     steps: Int[Array, ""]
     """Gradient steps so far."""
     reward: Running | None
-    """Of the rewards, where they are normalised."""
+    """Of the rewards; None where they are not normalised."""
 
 
 def init_targets(params: PyTree, reward_norm: RewardNorm, shape: tuple[int, ...]) -> TargetStatistics:
@@ -120,8 +120,8 @@ def init_targets(params: PyTree, reward_norm: RewardNorm, shape: tuple[int, ...]
     return TargetStatistics(jax.tree.map(jnp.array, params), jnp.int32(0), init_rewards(reward_norm, shape))
 
 
-class Moments(NamedTuple):
-    """What is stored: what was seen, done and earned, and what it led to, before any reset."""
+class StoredTimesteps(NamedTuple):
+    """What the buffer stores: steps, actions, and outcomes before any reset."""
 
     obs: Float[Array, "*b N O"]
     state: Float[Array, "*b S"]
@@ -148,7 +148,7 @@ def make_replay(
         config: a :class:`ReplayConfig`.
         sequences: whether sequences are drawn rather than transitions.
         state: whether the global state is read, and therefore stored.
-        extras: what ``act`` notes and training reads.
+        extras: those of ``act`` that training reads.
         batch: sequences per gradient step; None for ``batch_size``.
     """
     length, burn_in = (config.sequence_length, config.burn_in) if sequences else (1, 0)
@@ -163,15 +163,15 @@ def make_replay(
     )
 
 
-def keep(state: bool, extras: tuple[str, ...]) -> Callable[[Trajectory], Moments]:
-    """What of a trajectory is stored: a state that nobody reads is stored as nothing."""
+def keep(state: bool, extras: tuple[str, ...]) -> Callable[[Trajectory], StoredTimesteps]:
+    """The function that selects what is stored; unless ``state``, states are stored with width 0."""
 
     def of(x: Array) -> Array:
         return x if state else x[..., :0]
 
-    def stored(traj: Trajectory) -> Moments:
+    def stored(traj: Trajectory) -> StoredTimesteps:
         step, outcome = traj.step, traj.outcome
-        return Moments(
+        return StoredTimesteps(
             step.obs,
             of(step.state),
             step.legal,
@@ -191,10 +191,10 @@ def keep(state: bool, extras: tuple[str, ...]) -> Callable[[Trajectory], Moments
     return stored
 
 
-def as_trajectory(m: Moments, carry: PyTree) -> Trajectory:
-    """A sample as a trajectory with the recurrent state before its first moment."""
+def as_trajectory(m: StoredTimesteps, carry: PyTree) -> Trajectory:
+    """A sample as a trajectory with the recurrent state before its first timestep."""
     nothing, no = jnp.zeros_like(m.reward), jnp.zeros_like(m.first)
-    # Where a run was resumed, or a worker replaced, an episode begins although the one before it never ended.
+    # Where a run was resumed, or a worker replaced, an episode starts without an end of the one before it.
     last = m.last.at[:-1].set(m.last[:-1] | m.first[1:])
     step = Step(m.obs, m.state, m.legal, m.alive, nothing, nothing + 1, m.first, no)
     outcome = Step(m.next_obs, m.next_state, m.next_legal, m.next_alive, m.reward, m.discount, no, last)
@@ -202,7 +202,7 @@ def as_trajectory(m: Moments, carry: PyTree) -> Trajectory:
 
 
 def warmed_up(config: Any, shape: tuple[int, ...]) -> Bool[Array, "L B"]:
-    """Moments of a sample that are learned from: those after the burn-in."""
+    """Timesteps of a sample that are trained on: those after the burn-in."""
     length = shape[0]
     start = config.burn_in if length > 1 else 0
     return jnp.broadcast_to((jnp.arange(length) >= start)[:, None], shape)

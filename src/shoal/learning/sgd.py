@@ -4,7 +4,7 @@ A batch is a NamedTuple whose leaves are [items, L, ...]: an item is one timeste
 recurrent nets a chunk of L timesteps; ``carry``, where there is one, holds the recurrent states before each item. Its
 ``weight`` marks the rows that count: :func:`shuffled_minibatches` makes the weights of a minibatch add up to one over
 all devices, and losses are sums over rows times weight. Minibatches may therefore be cut into blocks, and environments
-into shards, without changing a number. Losses receive a part of a batch time-major, leaves [L, items, ...], as networks
+into shards, without changing results. Losses receive a part of a batch time-major, leaves [L, items, ...], as networks
 read it.
 """
 
@@ -47,7 +47,7 @@ def time_major(batch: Batch) -> Batch:
 
 
 def chunk_starts(carry: PyTree, after: PyTree, length: int) -> PyTree:
-    """The recurrent state before each chunk [items, ...], from the first and those after each moment [T, E, ...]."""
+    """The recurrent state before each chunk [items, ...], from the first and those after each timestep [T, E, ...]."""
 
     def starts(first: Array, later: Array) -> Array:
         before = jnp.concatenate([first[None], later[length - 1 : later.shape[0] - 1 : length]])
@@ -57,7 +57,7 @@ def chunk_starts(carry: PyTree, after: PyTree, length: int) -> PyTree:
 
 
 def check_items(scale: Scale, minibatches: int, chunk: int | None) -> None:
-    """Refuse a rollout that does not divide into chunks and minibatches, naming numbers that would.
+    """Refuse a rollout that does not divide into chunks and minibatches, naming a number that would.
 
     Raises:
         InputError: it does not divide.
@@ -70,7 +70,7 @@ def check_items(scale: Scale, minibatches: int, chunk: int | None) -> None:
     count = T // length * E
     if count % minibatches:
         near = _nearest_divisor(count, minibatches)
-        what = "chunks" if chunk else "moments"
+        what = "chunks" if chunk else "timesteps"
         raise InputError(
             f"{count} {what} per device ({T} steps × {E} environments"
             + (f", chunks of {length}" if chunk else "")
@@ -83,9 +83,9 @@ def _nearest_divisor(n: int, wanted: int) -> int:
 
 
 def shuffle(key: PRNGKeyArray, n: int) -> UInt32[Array, " n"]:
-    """A random order of 0..n−1, another one on every device.
+    """A random order of 0..n−1, different on every device.
 
-    One sort of random numbers that carry their index in the low bits: four times faster than ``permutation`` on a CPU.
+    Sorts random numbers with their index in the low bits: four times faster than ``permutation`` on a CPU.
     """
     if DEVICES in jax.sharding.get_abstract_mesh().manual_axes:
         key = jax.random.fold_in(key, jax.lax.axis_index(DEVICES))
@@ -120,9 +120,9 @@ def gradient(
 
     With ``policy_of`` the loss is a sum over agents too: ``batch.weight`` ends in the axis N, and agent i's rows depend
     on no parameters but those of net ``policy_of[i]`` along the leading axis P (or on a net for all, of P = 1). Each
-    net's gradient is then that of the mean over its own agents' rows, as if it were trained alone. That of the team's
-    mean is the same times the net's share of the rows, so that a clip of the norm and Adam's ε would act the more
-    strongly the more nets there are.
+    net's gradient is then that of the mean over its own agents' rows, as if it were trained alone. The gradient
+    of the team's mean is the same times the net's share of the rows: the effects of a clip of the norm and of Adam's ε
+    would depend on the number of nets.
     """
     grad = jax.grad(loss, has_aux=True)
     if policy_of is None or max(policy_of) == 0:
@@ -144,12 +144,12 @@ def gradient(
 def sums(f: Callable[[Any], Tree], batch: Any, block: int) -> Tree:
     """``f`` of a batch, time-major, where ``f`` is a sum over items: added up over blocks and devices.
 
-    Blocks of at most ``block`` rows (items × moments × agents) keep activations in the processor's cache.
+    Blocks of at most ``block`` rows (items × timesteps × agents) keep activations in the processor's cache.
     """
     count, rows = batch.weight.shape[0], batch.weight.size
     needed = min(count, -(-rows // block))
     pieces = next(k for k in range(needed, count + 1) if count % k == 0)
-    if pieces > 4 * needed:  # a count with few divisors: crumbs would cost more than the cache saves
+    if pieces > 4 * needed:  # a count with few divisors: tiny pieces would cost more than the cache saves
         pieces = 1
     if pieces == 1:
         added = f(time_major(batch))
@@ -158,7 +158,7 @@ def sums(f: Callable[[Any], Tree], batch: Any, block: int) -> Tree:
         shapes = jax.eval_shape(f, time_major(jax.tree.map(lambda x: x[0], cut)))
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         added, _ = jax.lax.scan(lambda acc, piece: (jax.tree.map(jnp.add, acc, f(time_major(piece))), None), zeros, cut)
-    # One message between devices, not one per parameter: the latency of each is that of a small matrix product.
+    # One all-reduce, not one per parameter: the latency of each is that of a small matrix product.
     flat, unravel = ravel_pytree(added)
     return unravel(total(flat))
 
@@ -190,7 +190,7 @@ def sgd(
         minibatches: gradient steps in each; the number of items is a multiple of it.
         block: rows whose activations are held at once; see :func:`sums`.
         net_of: see :func:`gradient`.
-        refresh: (parameters) -> the batch anew, before every epoch but the first; None to keep it.
+        refresh: (parameters) -> a recomputed batch, before every epoch but the first; None to keep it.
 
     Returns:
         (parameters, state, metrics averaged over the gradient steps).
