@@ -1,1 +1,1 @@
-"""Nets wired to the description of an environment: actors, critics, utilities, and what they read."""
+"""Networks for the description of an environment: actors, critics, utilities and mixers."""

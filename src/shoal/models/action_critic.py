@@ -1,4 +1,4 @@
-"""Action-value critics that see what the others do: Q(s, u^{-a}, o^a, a; u^a), and an agent's options under them."""
+"""Action-value critics that read the others' actions: Q(s, u^{-a}, o^a, a; u^a), and an agent's options."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,7 @@ from shoal.types import Box, EnvSpec, PyTree, Step
 
 
 class Options(NamedTuple):
-    """K things that an agent could have done while the others did what they did; see :mod:`shoal.equations.baselines`.
+    """K options of an agent's action, the others' held fixed; see :mod:`shoal.equations.baselines`.
 
     For discrete actions they are all A actions, for continuous ones K draws from the agent's policy.
     """
@@ -49,10 +49,10 @@ def make_action_critic(
 ) -> ActionCritic:
     """A centralised Q where ``kind`` reads the team, and with ``local`` an independent Q^a(o^a, u^a).
 
-    The centralised one also reads the agent's observation and number and the actions of the others who are alive. Of
-    discrete actions it gives all the agent's values in one pass (Foerster et al. 2018, section 4); nothing that it
-    reads depends on what the agent itself does. A continuous action of the agent's own is an input. ``index`` says
-    which agents share a net.
+    The centralised one also reads the agent's observation and number and the living others' actions. With discrete
+    actions it outputs the values of all the agent's actions in one pass (Foerster et al. 2018, section 4), and its
+    input does not depend on the agent's own action. With continuous actions the agent's own is an input. Agents with
+    the same number in ``index`` share a net.
 
     Raises:
         InputError: ``kind`` reads a state that the environment does not have, or there is no such input.
@@ -65,11 +65,11 @@ def make_action_critic(
     box = space if isinstance(space, Box) else None
     width = source.width + central * n * space.width + (space.width if box else 0)
     body = replace(body, recurrent=None)
-    # Values that start alike for all actions: no policy runs after the preferences of a net that knows nothing.
+    # Initial values are nearly equal for all actions, so that an untrained net has no preference.
     net = per_agent(build(body, width, 1 if box else space.width, output_gain=0.01), index)
 
     def context(step: Step, u: Array) -> Array:
-        """What Q reads of everything but the agent's own action, [T, E, N, F]."""
+        """The input of Q without the agent's own action, [T, E, N, F]."""
         x = source.features(step)
         if not central:
             return x
@@ -77,7 +77,7 @@ def make_action_critic(
         return jnp.concatenate([x, others.reshape(*x.shape[:-1], n * space.width)], -1)
 
     def of_own(params: PyTree, x: Array, step: Step, own: Array) -> Array:
-        """Q of a continuous action of the agent's own."""
+        """Q of the agent's own continuous action."""
         return net.apply(params, (), jnp.concatenate([x, encode(space, own, step)], -1), step.first)[1][..., 0]
 
     def taken(params: PyTree, step: Step, u: Array) -> Array:
@@ -109,7 +109,7 @@ def make_action_critic(
 
 
 def _with_own(source: Input, spec: EnvSpec) -> Input:
-    """An input that is the same for all, followed by each agent's own observation and number."""
+    """A team's input, followed by each agent's own observation and number."""
     own = actor_input(spec, agent_id=True)
 
     def features(step: Step) -> Array:
@@ -120,7 +120,7 @@ def _with_own(source: Input, spec: EnvSpec) -> Input:
 
 
 def needs_team(kind: CriticInput) -> None:
-    """Refuse ``local`` where a centralised critic is meant.
+    """Refuse ``local`` for a centralised critic.
 
     Raises:
         InputError: it is ``local``.

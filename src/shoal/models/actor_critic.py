@@ -1,4 +1,4 @@
-"""Actors and critics as every policy-gradient family builds them: the input, the net, the distribution."""
+"""Actors and critics of policy-gradient algorithms: inputs, nets and distributions."""
 
 import math
 from collections.abc import Callable
@@ -21,19 +21,19 @@ from shoal.types import Box, Discrete, EnvSpec, Learner, PyTree, Step, Trajector
 
 
 class Policy(NamedTuple):
-    """All that acting needs; this is what deployment saves."""
+    """Everything that acting needs; deployment saves this."""
 
     actor: PyTree
     inputs: Inputs
     epsilon: Float[Array, ""] | None = None
-    """ε of exploration: a discrete policy mixed with ε parts of the uniform one (COMA), or ε-greedy (Q-learning)."""
+    """ε of exploration: weight of the uniform policy in a mixture (COMA), or of ε-greedy actions (Q-learning)."""
 
 
 class Actor(NamedTuple):
     """A decentralised stochastic policy for every agent of the team."""
 
     policy_of: tuple[int, ...]
-    """Which of the P policies each agent follows."""
+    """The number of each agent's policy, from 0 to P − 1."""
     init: Callable[[PRNGKeyArray], PyTree]
     initial_carry: Callable[[int], PyTree]
     distribution: Callable[..., tuple[PyTree, Distribution]]
@@ -57,11 +57,11 @@ def make_distribution(spec: EnvSpec, squash: bool) -> Callable[[Array, Array], D
     """(a net's output [*b, A or 2 A], legal [*b, A]) -> a distribution over an agent's actions.
 
     A Categorical over legal actions, or a Gaussian over the real dimensions of a box: the output is then its mean and
-    log standard deviation, in units of half the box around its centre, and the rollout clips what leaves the box. With
-    ``squash`` a tanh keeps every action inside instead.
+    log standard deviation, in units of half the box around its centre, and the rollout clips actions to the box. With
+    ``squash`` a tanh maps every action into it instead.
 
     Raises:
-        InputError: the box is not finite, or discrete actions shall be squashed.
+        InputError: the box is not finite, or ``squash`` is given for discrete actions.
     """
     space = spec.action
     if isinstance(space, Box) and not -math.inf < space.low < space.high < math.inf:
@@ -86,7 +86,7 @@ def make_distribution(spec: EnvSpec, squash: bool) -> Callable[[Array, Array], D
 def make_actor(
     spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: bool, output_gain: float, log_std: float, squash: bool
 ) -> Actor:
-    """A policy for every agent from its own observation; :func:`make_distribution` says which distributions."""
+    """A policy for every agent from its own observation, with the distributions of :func:`make_distribution`."""
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
     to_distribution = make_distribution(spec, squash)
     gaussian = log_std if isinstance(spec.action, Box) else None
@@ -160,29 +160,29 @@ class Carry(NamedTuple):
     critic: PyTree
 
 
-class Evaluation(NamedTuple):
-    """Values of a trajectory under the present critic, in its units, and recurrent states."""
+class ValueEstimate(NamedTuple):
+    """Values of a trajectory under the current critic, in its units, and recurrent states."""
 
     value: Float[Array, "T E N"]
     next_value: Float[Array, "T E N"]
-    """V(outcome), read from the recurrent state after the timestep."""
+    """V(outcome), from the recurrent state after the timestep."""
     after: Carry
     """Recurrent states after every timestep."""
 
 
 class ActorCritic(NamedTuple):
-    """Decentralised actors with a state-value critic, for :class:`shoal.types.Algorithm` to be filled from."""
+    """Decentralised actors with a state-value critic: functions for a :class:`shoal.types.Algorithm`."""
 
     actor: Actor
     critic: Critic
     init: Callable[[PRNGKeyArray], ByNet]
     initial_carry: Callable[[int], Carry]
     act: Callable[[Learner, Carry, Step, PRNGKeyArray, bool], tuple[Carry, Array, dict[str, Array]]]
-    evaluate: Callable[[Learner, Trajectory], Evaluation]
+    evaluate: Callable[[Learner, Trajectory], ValueEstimate]
 
 
 def make_actor_critic(actor: Actor, critic: Critic) -> ActorCritic:
-    """Join an actor and a critic; a recurrent critic's state advances while acting: no rollout starts blind."""
+    """Join an actor and a critic; a recurrent critic's state advances while acting, from rollout to rollout."""
 
     def init(key: PRNGKeyArray) -> ByNet:
         key_actor, key_critic = jax.random.split(key)
@@ -201,7 +201,7 @@ def make_actor_critic(actor: Actor, critic: Critic) -> ActorCritic:
             critic_carry = last_carry(critic.values(learner.critic, critic_carry, seen)[0])
         return Carry(actor_carry, critic_carry), action, extras
 
-    def evaluate(learner: Learner, trajectory: Trajectory) -> Evaluation:
+    def evaluate(learner: Learner, trajectory: Trajectory) -> ValueEstimate:
         inputs = learner.policy.inputs
         step, outcome = normalised(inputs, trajectory.step), normalised(inputs, trajectory.outcome)
         critic_after, value = critic.values(learner.critic, trajectory.carry.critic, step)
@@ -209,7 +209,7 @@ def make_actor_critic(actor: Actor, critic: Critic) -> ActorCritic:
         actor_after = ()
         if jax.tree.leaves(trajectory.carry.actor):
             actor_after, _ = actor.distribution(learner.policy.actor, trajectory.carry.actor, step)
-        return Evaluation(value, next_value[0], Carry(actor_after, critic_after))
+        return ValueEstimate(value, next_value[0], Carry(actor_after, critic_after))
 
     return ActorCritic(actor, critic, init, initial_carry, act, evaluate)
 

@@ -20,7 +20,7 @@ from shoal.types import Box, Discrete, EnvSpec, Learner, PyTree, Step
 
 
 class Policy(NamedTuple):
-    """All that acting needs; this is what deployment saves."""
+    """Everything that acting needs; deployment saves this."""
 
     actor: PyTree
     """Parameters [P, ...] of every policy."""
@@ -39,7 +39,7 @@ class Carry(NamedTuple):
 
 
 class Actors(NamedTuple):
-    """Deterministic policies, or relaxable discrete ones."""
+    """Deterministic policies, or discrete ones with differentiable samples."""
 
     init: Callable[[PRNGKeyArray], PyTree]
     initial_carry: Callable[[int], Carry]
@@ -52,7 +52,7 @@ class Actors(NamedTuple):
     """Extras [*b ...] -> which of the nets chose each action."""
     num_nets: int
     extras: tuple[str, ...] = ()
-    """Which extras of ``act`` the other functions read."""
+    """Names of the extras of ``act`` that the other functions read."""
 
 
 def squashed(box: Box, x: Float[Array, "*b A"], real: Array) -> Float[Array, "*b A"]:
@@ -94,7 +94,7 @@ def acting(
 
 
 def make_actors(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: bool) -> Actors:
-    """Actors from each agent's own observation; ``index`` says which agents share one.
+    """Actors from each agent's own observation; those with the same number in ``index`` share a net.
 
     Raises:
         InputError: continuous actions have no finite box.
@@ -122,7 +122,7 @@ def relax(
     temperature: float,
     straight_through: bool,
 ) -> Float[Array, "*b A"]:
-    """The actors' outputs as critics read actions; 0 for dead agents.
+    """The actors' outputs as actions that critics read; 0 for dead agents.
 
     A tanh for continuous actions, a Gumbel-softmax sample from standard Gumbel noise for discrete ones.
     """
@@ -143,10 +143,10 @@ def draw(space: Discrete | Box, key: PRNGKeyArray, shape: tuple[int, ...]) -> Fl
 def delayed(
     f: Callable[..., tuple[Any, ...]], delay: int, step: Int[Array, ""], before: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """``f(*before)`` at every ``delay``-th step (from 1), which gives the new ``before`` and metrics.
+    """``f(*before)``, the new ``before`` and metrics, at every ``delay``-th step (from 1).
 
-    At other steps ``before`` stays and metrics are 0; the metrics of a call of ``f`` count ``delay`` times, so that the
-    mean over all steps is the mean over the calls.
+    At other steps ``before`` does not change and metrics are 0; the metrics of ``f`` are multiplied by ``delay``, so
+    that their mean over all steps is the mean over the calls.
     """
     if delay == 1:
         return f(*before)

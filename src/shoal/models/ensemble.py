@@ -1,7 +1,7 @@
-"""Ensembles of K sub-policies per agent, one of which it plays in an episode (Lowe et al. 2017, section 4.3, eq. 9).
+"""Ensembles of K sub-policies per agent, one of which acts in an episode (Lowe et al. 2017, section 4.3, eq. 9).
 
 D_i^(k) holds the episodes that agent i's k-th sub-policy played. One buffer stores them all, with ``member`` beside
-each timestep; each sub-policy learns from its own rows. The factor 1/K of equation 9 is left out: Adam would undo it.
+each timestep; each sub-policy learns from its own rows. The factor 1/K of equation 9 is left out: Adam would cancel it.
 """
 
 import jax
@@ -17,9 +17,9 @@ from shoal.types import EnvSpec, PyTree, Step
 
 
 def make_ensemble(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: bool, members: int) -> Actors:
-    """K = ``members`` sub-policies for each agent; ``index`` says which agents share theirs.
+    """K = ``members`` sub-policies for each agent; agents with the same number in ``index`` share theirs.
 
-    ``act`` draws each agent's sub-policy at the start of an episode and puts its number into the extra ``member``.
+    ``act`` draws each agent's sub-policy at the start of an episode and returns its number as the extra ``member``.
 
     Raises:
         InputError: continuous actions have no finite box.

@@ -1,4 +1,4 @@
-"""Critics of joint actions, one or several per agent, and the weights of the rows that nets learn from."""
+"""Critics of joint actions, one or several per agent, and weights of the rows that each net is trained on."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +18,7 @@ CRITIC_INPUTS = ("concat", "state", "local")
 
 
 class Critics(NamedTuple):
-    """Q^i(x, a_1 … a_N) of every agent, C times over."""
+    """C critics Q^i(x, a_1 … a_N) of every agent."""
 
     init: Callable[[PRNGKeyArray], PyTree]
     values: Callable[[PyTree, Step, Float[Array, "T E N N A"]], Float[Array, "T E N C"]]
@@ -39,18 +39,18 @@ def make_critics(
 
     Args:
         spec: the environment.
-        body: layers; a recurrent one is left out.
+        body: layers; a GRU is left out.
         index: which agents share critics.
         agent_id: whether critics that several agents share read the agent's number.
         kind: ``concat``, ``state`` or ``local``.
-        local_roles: roles whose critics read their own agent alone.
+        local_roles: roles whose critics read their own agent's observation and action only.
         count: C.
 
     Raises:
         InputError: there is no such input or role, or the environment has no global state to read.
     """
     n, width = spec.num_agents, spec.action.width
-    if kind not in CRITIC_INPUTS:  # the others hold one agent's observation beside the state
+    if kind not in CRITIC_INPUTS:  # the others contain one agent's observation beside the state
         raise unknown("critic input", kind, CRITIC_INPUTS)
     source = critic_input(spec, kind, agent_id=False)
     if local_roles and kind != "concat":
@@ -59,9 +59,9 @@ def make_critics(
     if missing:
         raise InputError(f"local_roles has {missing[0]}; the roles of {spec.name} are 0 to {max(spec.roles)}.")
     alone = [kind == "local" or role in local_roles for role in spec.roles]
-    sees = jnp.array([[i == j or not alone[i] for j in range(n)] for i in range(n)], jnp.float32)  # [reader, seen]
+    visible = jnp.array([[i == j or not alone[i] for j in range(n)] for i in range(n)], jnp.float32)  # [critic, agent]
     ids = agent_id and max(index) + 1 < n
-    own = source.per_agent  # a local input holds one observation, and one action goes with it
+    own = source.per_agent  # a local input is one observation, read with one action
     inputs = source.width + (1 if own else n) * width + ids * n
     net = per_agent(build(replace(body, recurrent=None), inputs, 1), copies(index, count))
 
@@ -72,8 +72,8 @@ def make_critics(
         else:
             x = jnp.broadcast_to(source.features(step)[..., None, :], (*lead, n, source.width))
             if kind == "concat" and any(alone):
-                x = (x.reshape(*lead, n, n, spec.obs_dim) * sees[..., None]).reshape(x.shape)
-            u = (joint * sees[..., None]).reshape(*lead, n, n * width)
+                x = (x.reshape(*lead, n, n, spec.obs_dim) * visible[..., None]).reshape(x.shape)
+            u = (joint * visible[..., None]).reshape(*lead, n, n * width)
         parts = [x, u] + ([jnp.broadcast_to(jnp.eye(n), (*lead, n, n))] if ids else [])
         x = jnp.repeat(jnp.concatenate(parts, -1), count, axis=-2)
         q = net.apply(params, (), x, step.first)[1][..., 0]
@@ -89,9 +89,9 @@ def taken(spec: EnvSpec, action: Array, step: Step) -> Float[Array, "*b N N A"]:
 
 
 def per_net(mask: Array, net_of: Int[Array, "*#b N"], nets: int) -> Float[Array, "*b N"]:
-    """Weights of rows that add up to 1 for every net, over all devices: rows of ``mask`` that are its own.
+    """Weights of rows that add up to 1 over the rows in ``mask`` of each net, on all devices.
 
-    Each net is then clipped and trained by the mean over its own rows, however many agents or rows the others have.
+    The gradient of each net is then that of the mean over its own rows, whatever the number of other rows.
     """
     mine = mask[..., None] & (net_of[..., None] == jnp.arange(nets))
     count = total(mine.sum(tuple(range(mine.ndim - 1))).astype(jnp.float32))

@@ -1,4 +1,4 @@
-"""How utilities become the value of a joint action."""
+"""Mixers: the value of a joint action from the agents' utilities."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,20 +11,20 @@ from shoal.types import EnvSpec, PyTree, Step
 
 
 class Mixer(NamedTuple):
-    """How utilities become the value of a joint action; all that tells the family's members apart."""
+    """The value of a joint action from utilities: the one difference between the algorithms of QMIX's family."""
 
     init: Callable[[PRNGKeyArray], PyTree]
     """key -> parameters, leaves with a leading axis of length 1."""
     apply: Callable[[PyTree, Array, Array, Array, Step], Array]
     """(parameters, utilities of the actions [*b N], the agents' best utilities [*b N], actions Int[*b N], step) ->
-    Q_tot [*b]; or Q [*b N] where each agent learns by itself. Utilities of the dead are 0."""
+    Q_tot [*b]; or Q [*b N] where each agent learns independently. Dead agents' utilities are 0."""
     team: bool = True
     """Whether there is one value for the team."""
     reads_state: bool = False
     """Whether it needs the global state."""
     constraints: Callable[[PyTree, Array, Array, Step], tuple[Array, dict[str, Array]]] | None = None
     """(parameters, utilities of every action [*b N A], actions, step) -> (what is added to the loss [*b], rows of
-    metrics [*b]); for a value that the utilities do not make but are fitted to (QTRAN)."""
+    metrics [*b]); where the utilities are fitted to a value that is not computed from them (QTRAN)."""
 
 
 def mixer_input(spec: EnvSpec, kind: str) -> Input:

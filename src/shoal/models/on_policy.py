@@ -1,7 +1,4 @@
-"""What algorithms with a state-value critic share beside their losses.
-
-The learner that they start from, values of a trajectory, the batch that is made of it, and the end of an update.
-"""
+"""What algorithms with a state-value critic share: initial learner, values, training batch, end of an update."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,13 +13,13 @@ from shoal.equations.value_scale import Stats, ValueScale
 from shoal.learning import sgd
 from shoal.learning.config import PolicyConfig, PpoConfig, ValueConfig
 from shoal.learning.optimiser import ByNet
-from shoal.models.actor_critic import Carry, Evaluation, Policy
+from shoal.models.actor_critic import Carry, Policy, ValueEstimate
 from shoal.networks.input_statistics import init_inputs, normalised, update_inputs
 from shoal.types import EnvSpec, Learner, Metrics, Scale, Step, Trajectory
 
 
 class Coefficients(NamedTuple):
-    """Coefficients that follow a target; σ is read from here only where there is a target entropy."""
+    """Adaptive coefficients; that of the entropy is read only where there is a target entropy."""
 
     log_entropy: Float[Array, ""]
     kl: Float[Array, ""]
@@ -68,7 +65,7 @@ class Batch(NamedTuple):
 
 
 def init_coefficients(c: PolicyConfig) -> Coefficients:
-    """The coefficients that the configuration starts from; κ is 0 for an algorithm without a KL penalty."""
+    """The initial coefficients; κ is 0 for an algorithm without a KL penalty."""
     sigma = c.entropy_coef if c.target_entropy is not None else 1.0
     return Coefficients(jnp.log(jnp.float32(sigma)), jnp.float32(c.kl_coef if isinstance(c, PpoConfig) else 0.0))
 
@@ -80,13 +77,13 @@ def init_learner(
     params: ByNet,
     optimiser: ByNet,
 ) -> Learner:
-    """The learner that has these parameters and optimisers' states, with fresh statistics."""
+    """The initial learner with these parameters and optimiser states."""
     policy = Policy(params.actor, init_inputs(spec, c.normalise_inputs))
     return Learner(policy, params.critic, optimiser, Statistics(values.init(), init_coefficients(c)), jnp.int32(0))
 
 
 def entropy_coef(c: PolicyConfig, learner: Learner, scale: Scale) -> Float[Array, ""]:
-    """σ of this update: constant, on a line to ``entropy_final``, or where its target has brought it."""
+    """σ of this update: constant, linear to ``entropy_final``, or adapted to the target entropy."""
     if c.target_entropy is not None:
         return jnp.exp(learner.statistics.coefficients.log_entropy)
     final = c.entropy_coef if c.entropy_final is None else c.entropy_final
@@ -94,9 +91,9 @@ def entropy_coef(c: PolicyConfig, learner: Learner, scale: Scale) -> Float[Array
 
 
 def in_reward_units(
-    spec: EnvSpec, values: ValueScale, learner: Learner, traj: Trajectory, estimate: Evaluation
+    spec: EnvSpec, values: ValueScale, learner: Learner, traj: Trajectory, estimate: ValueEstimate
 ) -> Values:
-    """V of every timestep and of its outcome in the rewards' units; dead agents have :func:`of_the_team`'s."""
+    """V of every timestep and of its outcome in the rewards' units, with :func:`of_the_team` for dead agents."""
     stats, shared = learner.statistics.value, spec.shared_reward
     now, then = (values.denormalise(stats, v) for v in (estimate.value, estimate.next_value))
     value, next_value = of_the_team(now, traj.step.alive, shared), of_the_team(then, traj.outcome.alive, shared)
@@ -104,7 +101,7 @@ def in_reward_units(
 
 
 def count_targets(values: ValueScale, learner: Learner, target: Array, alive: Array) -> Learner:
-    """Count value targets into the value scale; PopArt rewrites the critic's last layer here."""
+    """Add value targets to the value scale's statistics; PopArt rescales the critic's last layer here."""
     stats, critic = values.update(learner.statistics.value, learner.critic, target, alive)
     return learner._replace(critic=critic, statistics=learner.statistics._replace(value=stats))
 
@@ -118,15 +115,15 @@ def make_batch(
     advantage: Array,
     target: Array,
 ) -> Batch:
-    """The trajectory as a batch: inputs normalised, targets in the critic's units, chunks with their first carries.
+    """The trajectory as a batch: inputs normalised, targets in the critic's units, carries before chunks.
 
     Args:
         c: hyper-parameters.
         values: the critic's scale.
-        learner: with the targets counted.
+        learner: after :func:`count_targets`.
         traj: the rollout.
         v: its values.
-        advantage: what weighs the actions' probabilities [T, E, N].
+        advantage: of each action [T, E, N].
         target: of V, in the rewards' units [T, E, N].
     """
     alive, stats = traj.step.alive, learner.statistics.value
@@ -136,7 +133,7 @@ def make_batch(
         traj.extras,
         advantage,
         values.normalise(stats, target),
-        # The clip holds the net's own output near where it was; PopArt has just moved that output's unit.
+        # The value clip refers to the net's own output, whose unit PopArt has just changed.
         values.normalise(stats, v.now) if c.value_norm == "popart" else v.output,
         alive.astype(jnp.float32),
     )
@@ -146,12 +143,12 @@ def make_batch(
 
 
 def kl_of_update(c: Any, log_ratio: Callable[[Batch], Array], batch: Batch) -> Metrics:
-    """``kl_update``, the mean KL(π_old ‖ π) of an update that is done, for ``kl_target``; without one, nothing.
+    """``kl_update``, the mean KL(π_old ‖ π) after an update, where ``kl_target`` is given; else no metrics.
 
     Args:
         c: hyper-parameters.
         log_ratio: time-major part of a batch -> log π(a|o) − log π_old(a|o) of its actions under the updated policy.
-        batch: what was learned from. Its actions are samples of π_old, and the estimator is the penalty's.
+        batch: the update's. Its actions are samples of π_old; the estimator is :func:`kl_penalty`.
 
     Source: Schulman et al. 2017, Proximal Policy Optimization Algorithms, section 4: d is computed after the epochs.
     """
@@ -164,7 +161,7 @@ def kl_of_update(c: Any, log_ratio: Callable[[Batch], Array], batch: Batch) -> M
 def end_update(
     spec: EnvSpec, c: PolicyConfig, scale: Scale, learner: Learner, traj: Trajectory, metrics: Metrics
 ) -> tuple[Learner, Metrics]:
-    """Adapt σ and κ to their targets, count the inputs into their statistics, and count the update."""
+    """Adapt σ and κ to their targets, add the inputs to their statistics, and count the update."""
     coefficients = learner.statistics.coefficients
     metrics = metrics | {"entropy_coef": entropy_coef(c, learner, scale)}
     if c.target_entropy is not None:

@@ -1,7 +1,4 @@
-"""What algorithms with an action-value critic and a target network share: COMA, MAPG and LICA.
-
-The critic's fit to λ-returns, the next joint action that these bootstrap on, and the actors' one step.
-"""
+"""What COMA, MAPG and LICA share: the critic's fit to λ-returns, the next joint action in these, the actors' step."""
 
 from typing import Any, NamedTuple
 
@@ -21,7 +18,7 @@ from shoal.types import Learner, Metrics, PyTree, Scale, Trajectory
 
 
 def check(config: QCriticConfig, scale: Scale) -> None:
-    """Refuse options that mean nothing, or a rollout that does not divide.
+    """Refuse options out of range, or a rollout that does not divide.
 
     Raises:
         InputError: naming the option and its range.
@@ -39,7 +36,7 @@ def make_optimisers(c: QCriticConfig, scale: Scale, policies: int, critics: int)
 
 
 class CriticStatistics(NamedTuple):
-    """What the update keeps beside parameters."""
+    """State of the update beside parameters."""
 
     value: Stats
     coefficients: Coefficients
@@ -50,7 +47,7 @@ class CriticStatistics(NamedTuple):
 
 
 def init_statistics(c: QCriticConfig, value: Stats, critic: PyTree) -> CriticStatistics:
-    """The statistics to start from; the target network is a copy of the critic."""
+    """The initial statistics; the target network is a copy of the critic."""
     return CriticStatistics(value, init_coefficients(c), jax.tree.map(jnp.array, critic), jnp.int32(0))
 
 
@@ -77,7 +74,7 @@ def fit_critic(
     key: PRNGKeyArray,
     net_of: tuple[int, ...] | None = None,
 ) -> tuple[Learner, Metrics]:
-    """Descend the critic's loss for ``epochs`` passes; the target network follows. Metrics are means over steps.
+    """Minimise the critic's loss for ``epochs`` passes and update the target network. Metrics are means over steps.
 
     Args:
         c: hyper-parameters.
@@ -116,7 +113,7 @@ def actor_step(
     batch: Any,
     policy_of: tuple[int, ...] | None = None,
 ) -> tuple[Learner, Metrics]:
-    """One step of the actors along −``loss`` of the whole batch; arguments as :func:`fit_critic` has them."""
+    """One gradient step of the actors on the whole batch; arguments as of :func:`fit_critic`."""
     gradient, metrics = sgd.gradient(loss, learner.policy.actor, sgd.whole(batch), c.block, policy_of)
     theta, state, norm = adam.step(gradient, learner.optimiser.actor, learner.policy.actor)
     policy, optimisers = learner.policy._replace(actor=theta), learner.optimiser._replace(actor=state)

@@ -1,4 +1,4 @@
-"""A team that acts as a sequence: one network, agents decoded one after the other, actions of earlier ones seen."""
+"""MAT's policy: one network decodes the agents' actions one after the other, each from the actions before it."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from shoal.equations.distributions import Distribution
 from shoal.errors import InputError
-from shoal.models.actor_critic import Carry, Evaluation, make_distribution
+from shoal.models.actor_critic import Carry, ValueEstimate, make_distribution
 from shoal.networks.body import Body
 from shoal.networks.input_statistics import normalised
 from shoal.networks.inputs import CriticInput, Input, critic_input
@@ -20,12 +20,12 @@ FEED_FORWARD = Carry((), ())
 
 
 class SequenceTeam(NamedTuple):
-    """Encoder and decoder, for an algorithm to be filled from."""
+    """Encoder and decoder: functions for a :class:`shoal.types.Algorithm`."""
 
     init: Callable[[PRNGKeyArray], PyTree]
     """key -> parameters of both, leaves with a leading axis of length 1; all are the actor's."""
     act: Callable[[Learner, Carry, Step, PRNGKeyArray, bool], tuple[Carry, Array, dict[str, Array]]]
-    evaluate: Callable[[Learner, Trajectory], Evaluation]
+    evaluate: Callable[[Learner, Trajectory], ValueEstimate]
     evaluate_actions: Callable[[PyTree, Step, Array, dict[str, Array]], tuple[Distribution, Float[Array, "*b N"]]]
     """(parameters, normalised step [*b ...], action, extras) -> (each agent's distribution given the actions before
     it, value), all agents at once."""
@@ -48,7 +48,7 @@ def decoding_rank(
 def make_team_encoder(
     spec: EnvSpec, body: Body, blocks: int, heads: int, kind: CriticInput, agent_id: bool
 ) -> tuple[Input, Encoder]:
-    """What the encoder reads, a row per agent, and the encoder.
+    """The encoder's input, a row per agent, and the encoder.
 
     Raises:
         InputError: the input is the same for all agents, the environment lacks it, or the network cannot be built.
@@ -60,10 +60,10 @@ def make_team_encoder(
 
 
 def make_sequence_team(spec: EnvSpec, config: Any) -> SequenceTeam:
-    """Encoder and decoder as a :class:`shoal.algorithms.mat.Config` describes them.
+    """The policy of a :class:`shoal.algorithms.mat.Config`.
 
     Raises:
-        InputError: as :func:`make_team_encoder` and :func:`make_distribution` say.
+        InputError: as :func:`make_team_encoder` and :func:`make_distribution`.
     """
     c, n, space = config, spec.num_agents, spec.action
     source, encoder = make_team_encoder(spec, c.network, c.blocks, c.heads, c.critic_input, c.agent_id)
@@ -73,7 +73,7 @@ def make_sequence_team(spec: EnvSpec, config: Any) -> SequenceTeam:
     shuffled = c.order == "shuffled"
 
     def token(action: Array, legal: Array) -> Float[Array, "*b F"]:
-        """An action as the decoder reads it: one-hot, or in units of half the box; the last feature, the start flag, is
+        """The decoder's input for an action: one-hot, or in units of half the box; the last feature, the start flag, is
         0."""
         if isinstance(space, Discrete):
             x = jax.nn.one_hot(action, space.n)
@@ -117,7 +117,7 @@ def make_sequence_team(spec: EnvSpec, config: Any) -> SequenceTeam:
         noise = to_distribution(jnp.zeros((n, envs, width)), legal).noise(key_action)
 
         def turn(loop: tuple[PyTree, Array], agent: tuple) -> tuple[tuple[PyTree, Array], tuple[Array, Array]]:
-            """The agents of rank m, one in each environment: one row each."""
+            """Decode the agents of rank m, one in each environment."""
             cache, before = loop
             m, rep, legal, noise = agent
             cache, output = decoder.step(params["decoder"], cache, m, rep, before)
@@ -130,10 +130,10 @@ def make_sequence_team(spec: EnvSpec, config: Any) -> SequenceTeam:
         action, log_prob = (_take(jnp.swapaxes(x, 0, 1), rank) for x in chosen)
         return carry, action, {"log_prob": log_prob} | ({"rank": rank} if shuffled else {})
 
-    def evaluate(learner: Learner, traj: Trajectory) -> Evaluation:
+    def evaluate(learner: Learner, traj: Trajectory) -> ValueEstimate:
         params, inputs = _only(learner.policy.actor), learner.policy.inputs
         now, then = (encode(params, normalised(inputs, x))[0] for x in (traj.step, traj.outcome))
-        return Evaluation(now, then, FEED_FORWARD)
+        return ValueEstimate(now, then, FEED_FORWARD)
 
     return SequenceTeam(init, act, evaluate, evaluate_actions)
 

@@ -1,4 +1,4 @@
-"""Utilities: what each agent thinks of each of its actions, from its own history; and acting by them."""
+"""Utilities, the values of each agent's actions from its own history, and ε-greedy acting."""
 
 from collections.abc import Callable
 
@@ -15,28 +15,28 @@ from shoal.networks.sharing import per_agent
 from shoal.types import EnvSpec, Learner, PyTree, Step, Trajectory
 
 Utilities = Callable[[PyTree, PyTree, Step], tuple[PyTree, Float[Array, "T E N A"]]]
-"""(θ, carry before, normalised step [T E ...]) -> (carry after each moment, utility of every action)."""
+"""(θ, carry before, normalised step [T E ...]) -> (carry after each timestep, utility of every action)."""
 
 
 def utility(q: Float[Array, "*b N A"], action: Int[Array, "*b N"], alive: Bool[Array, "*b N"]) -> Float[Array, "*b N"]:
-    """The utilities of the actions, 0 for the dead."""
+    """The utilities of the actions, 0 for dead agents."""
     chosen = jnp.where(action[..., None] == jnp.arange(q.shape[-1]), q, 0.0).sum(-1)
     return jnp.where(alive, chosen, 0.0)
 
 
 def joint_action(action: Int[Array, "*b N"], alive: Bool[Array, "*b N"], width: int) -> Float[Array, "*b N A"]:
-    """A one-hot row of ``width`` for each agent's action, 0 for the dead."""
+    """A one-hot row of ``width`` for each agent's action, 0 for dead agents."""
     return jnp.where(alive[..., None], jax.nn.one_hot(action, width), 0.0)
 
 
 def best(q: Float[Array, "*b N A"], step: Step) -> tuple[Int[Array, "*b N"], Float[Array, "*b N"]]:
-    """Each agent's best legal action with its utility, 0 for the dead."""
+    """Each agent's best legal action with its utility, 0 for dead agents."""
     q = jnp.where(step.legal, q, ILLEGAL)
     return q.argmax(-1), jnp.where(step.alive, q.max(-1), 0.0)
 
 
 def following(q: Utilities, params: PyTree, traj: Trajectory) -> Float[Array, "L B N A"]:
-    """The utilities in each moment's outcome, read from the recurrent state after that moment."""
+    """The utilities in each timestep's outcome, from the recurrent state after that timestep."""
     after = ()
     if jax.tree.leaves(traj.carry):
         after, _ = q(params, traj.carry, traj.step)
