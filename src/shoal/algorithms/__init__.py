@@ -1,4 +1,4 @@
-"""One file per paper; :func:`get` finds an algorithm by name without importing the others."""
+"""One file per paper; :func:`get` imports an algorithm by name, without the others."""
 
 import importlib
 import sys
@@ -33,10 +33,10 @@ NAMES = (
 )
 
 ONE_REWARD = ("coma", "lica", "mapg", "mat", "qmix", "qplex", "qtran", "vdn")
-"""Those that by default learn from the mean over the team where agents earn different rewards."""
+"""Algorithms that by default learn from the mean over the team where agents earn different rewards."""
 
 ALONE = {"a2c": "ia2c", "ddpg": "iddpg", "dqn": "iql", "ppo": "ippo", "td3": "matd3"}
-"""Algorithms for one agent, by the usual name, and the one here that is the same with a team of one."""
+"""Usual names of single-agent algorithms, and the algorithm here that is the same for a team of one."""
 
 
 def canonical(name: str) -> str:

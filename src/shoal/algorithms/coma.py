@@ -4,11 +4,12 @@
     ∇J = E[ Σ_a ∇ log π^a(u^a | h^a) A^a(s, u) ]                                            (eq. 6)
     min_φ  E[ ½ (Q_φ(s, u) − y)² ],  y_t = r_t + γ [(1 − λ) Q(s_{t+1}, u_{t+1}; φ^-) + λ y_{t+1}]     (section 4)
 
-Q reads the state, the agent's observation and number and the *others'* actions, and gives the values of all the agent's
-own actions in one pass. The policy keeps every action above ε / n, with ε falling. All other stages are MAPG's.
+Q reads the state, the agent's observation and number and the *others'* actions, and outputs the values of all the
+agent's own actions in one pass. Each action has a probability of at least ε / n; ε decreases. All other stages are
+MAPG's.
 
-Deviations from the authors' code: one step of the critic per minibatch of shuffled moments, not one per time index
-backwards; the advantage is read from the critic after its fit, as in the paper's algorithm 1; all agents' heads predict
+Deviations from the authors' code: one step of the critic per minibatch of shuffled timesteps, not one per time index
+backwards; the advantage uses the critic after its fit, as in the paper's algorithm 1; all agents' heads predict
 one return and are averaged where the target bootstraps; a time limit bootstraps; Adam for RMSprop; Q does not read last
 actions. Equations, options and results: docs/algorithms/coma.md.
 """
@@ -38,16 +39,16 @@ class Config(mapg.BaselineConfig):
     learning_rate: Rate = 5e-4
     """Adam's step size for actors. Paper: 5e-4 (RMSprop)."""
     target_interval: Size = 200
-    """C: the target network becomes a copy of the critic every so many critic steps, where ``target_rate`` is None.
-    Paper: 150; code: 200."""
+    """C: critic steps between copies of the critic to the target network, where ``target_rate`` is None. Paper: 150;
+    code: 200."""
     minibatches: Count = 4
     """Critic steps per pass, each on as many timesteps. Code: one step per time index."""
     entropy_coef: Weight = 0.0
     """Weight σ of the entropy bonus. Paper: none."""
     epsilon: Part = 0.5
-    """ε that the policy starts from: π(u) = (1 − ε) softmax(z)_u + ε / n over the n legal actions. Paper: 0.5."""
+    """Initial ε: π(u) = (1 − ε) softmax(z)_u + ε / n over the n legal actions. Paper: 0.5."""
     epsilon_final: Part = 0.02
-    """ε that it ends at. Paper: 0.02; code: 0.01."""
+    """Final ε. Paper: 0.02; code: 0.01."""
 
 
 def advantage(q: Array, options: Options, v: Array | float = 0.0) -> Float[Array, "T E N"]:

@@ -6,10 +6,10 @@ In a random order i_1 … i_n, agent i_m maximises PPO's clipped objective with 
     M^{i_1} = Â,    M^{i_1:m+1} = π_new(a^{i_m}|o^{i_m}) / π_old(a^{i_m}|o^{i_m}) · M^{i_1:m}                  (line 12)
 
 and the critic is fitted last. By the multi-agent advantage decomposition (Lemma 1) E[r M − M] is agent i_m's advantage
-given what the agents before it have become, so the joint policy improves although all learn from one batch. Deviations
-from the authors' code: only living agents enter M; recurrent log-probabilities are recomputed from the same chunks that
-are trained on; advantages are standardised over the batch; V of a dead agent is :mod:`shoal.algorithms.mappo`'s.
-Equations, options and results: docs/algorithms/happo.md.
+given the new policies of the agents before it, so the joint policy improves although all learn from one batch.
+Deviations from the authors' code: only living agents enter M; recurrent log-probabilities are recomputed from the same
+chunks that are trained on; advantages are standardised over the batch; V of a dead agent is
+:mod:`shoal.algorithms.mappo`'s. Equations, options and results: docs/algorithms/happo.md.
 """
 
 from collections.abc import Callable
@@ -67,7 +67,7 @@ class AgentBatch(NamedTuple):
     first: Array
     action: Array
     extras: dict[str, Array]
-    """Among it the acting policy's ``log_prob``."""
+    """The extras of ``act``, among them ``log_prob``."""
     advantage: Array
     weight: Array
     carry: PyTree
@@ -75,7 +75,7 @@ class AgentBatch(NamedTuple):
 
 
 def rows_of_agents(actor: Actor, batch: Batch) -> AgentBatch:
-    """A batch with its agents in front: leaves [N, items, L ...]."""
+    """A batch with the axis of agents first: leaves [N, items, L ...]."""
     n = len(actor.policy_of)
     own = actor.features(batch.step), batch.step.legal, batch.action, batch.extras, batch.advantage, batch.weight
     x, legal, action, extras, advantage, weight = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 2, 0), own)
@@ -98,7 +98,7 @@ def sequential(
     order: Int[Array, " N"],
     key: PRNGKeyArray,
 ) -> tuple[PyTree, PyTree, Metrics]:
-    """Lines 9 to 13: one agent after the other, M carried along. One agent's program, whatever their number.
+    """Lines 9 to 13: one agent after the other, as a scan that carries M.
 
     Args:
         step: updates one agent: (its policy's parameters, optimiser state, its rows with M as the advantage, the index
@@ -142,8 +142,8 @@ def order_of(kind: Order, n: int, key: PRNGKeyArray) -> Int[Array, " N"]:
 def fit_critic(
     c: EpochsConfig, nets: ActorCritic, adam: Optimiser, learner: Learner, batch: Batch, key: PRNGKeyArray
 ) -> tuple[Learner, Metrics]:
-    """Line 16: all epochs of the critic, after the actors have had theirs."""
-    # Rows that the critic does not read need not be gathered for every epoch.
+    """Line 16: all epochs of the critic, after those of the actors."""
+    # Without what the critic does not read, which would be gathered for every epoch.
     batch = batch._replace(action=(), extras={}, advantage=(), carry=batch.carry._replace(actor=()))  # type: ignore[arg-type]
 
     def loss(params: PyTree, part: Batch) -> tuple[Array, Metrics]:

@@ -7,11 +7,11 @@ In a random order i_1 … i_n, agent i_m maximises its part of the team's advant
     β = sqrt(2 δ / xᵀ(H + ζ I)x)                                                                           (line 12)
     θ_{k+1} = θ_k + α^j β x,    the first j with L(θ_{k+1}) − L(θ_k) ≥ κ α^j β x·g and the true KL ≤ δ      (line 13)
 
-with r = π_θ / π_old of the agent's own action; where no j will do, θ stays. M and the order of turns are HAPPO's, and
-the critic is fitted last. Every mean is taken over the agent's living moments of the whole batch. Deviations from the
-authors' code: the KL is the true one of the distribution, and counts what the objective counts; only living agents
-enter M; advantages are standardised over the batch; V of a dead agent is :mod:`shoal.algorithms.mappo`'s. Equations,
-options and results: docs/algorithms/hatrpo.md.
+with r = π_θ / π_old of the agent's own action; without such a j, θ does not change. M and the order of turns are
+HAPPO's, and the critic is fitted last. Means are over all timesteps of the batch in which the agent is alive.
+Deviations from the authors' code: the KL is exact, and over the same rows as the objective; only living agents enter M;
+advantages are standardised over the batch; V of a dead agent is :mod:`shoal.algorithms.mappo`'s. Equations, options and
+results: docs/algorithms/hatrpo.md.
 """
 
 from dataclasses import dataclass
@@ -49,17 +49,17 @@ class Config(EpochsConfig):
     max_kl: Positive = 0.01
     """δ: largest mean KL(old ‖ new) of one agent's step, in nats. Code: 0.005; 0.06 in SMAC."""
     cg_iterations: Count = 10
-    """Most Fisher-vector products in one agent's conjugate gradients. Code: 10."""
+    """Largest number of Fisher-vector products in one agent's conjugate gradients. Code: 10."""
     cg_tolerance: Positive = 1e-10
     """Conjugate gradients stop when the squared residual is not above this. Code: 1e-10."""
     damping: Weight = 0.1
     """ζ: added to the Fisher matrix's diagonal. Code: 0.1."""
     line_search_steps: Count = 10
-    """L: the most fractions of the step to try. Code: 10."""
+    """L: largest number of trial steps. Code: 10."""
     backtrack: Annotated[float, Bounds(above=0.0, below=1.0)] = 0.8
-    """α: each trial's step in parts of the one before. Code: 0.8 (0.5 in SMAC and MuJoCo)."""
+    """α: ratio of each trial step to the one before. Code: 0.8 (0.5 in SMAC and MuJoCo)."""
     accept_ratio: Fraction = 0.5
-    """κ: the least part of the predicted improvement that must be found. Code: 0.5."""
+    """κ: smallest accepted ratio of measured to predicted improvement. Code: 0.5."""
 
     order: happo.Order = "random"
     """Agents update in a fresh random order each time, or in their ``fixed`` order (the paper's ablation)."""
@@ -70,7 +70,7 @@ class Config(EpochsConfig):
     learning_rate: Rate = 5e-4
     """Adam's step size for the critic; actors have none. Code: 5e-4."""
     critic_learning_rate: Rate | None = None
-    """If given, the critic's step size in the place of ``learning_rate``, which then changes nothing."""
+    """If given, the critic's step size in the place of ``learning_rate``, which then has no effect."""
     epochs: Count = 5
     """The critic's passes over each batch; every agent takes one step on all of it. Code: 5."""
     minibatches: Count = 1
@@ -94,7 +94,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:
-        # A trust-region step has no memory, so actors have no optimiser.
+        # A trust-region step has no state, so actors have no optimiser.
         params = nets.init(key)
         return on_policy.init_learner(spec, c, values, params, ByNet(None, critic_adam.init(params.critic)))
 

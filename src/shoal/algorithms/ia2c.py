@@ -1,4 +1,4 @@
-"""IA2C: every agent runs advantage actor-critic on what it sees itself (Papoudakis et al. 2021).
+"""IA2C: independent advantage actor-critic on each agent's own observations (Papoudakis et al. 2021).
 
 MAA2C with a local critic; its file has the equations. Options and results: docs/algorithms/a2c.md.
 """

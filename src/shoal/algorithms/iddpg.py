@@ -23,9 +23,9 @@ class Config(maddpg.Config):
 
 
 def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
-    """DDPG for every agent by itself.
+    """Independent DDPG for every agent.
 
     Raises:
-        InputError: an option is out of its range, or asks for what the environment does not have.
+        InputError: an option is out of its range, or needs what the environment does not have.
     """
     return maddpg.make(spec, config, scale)

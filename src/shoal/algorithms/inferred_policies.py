@@ -1,10 +1,10 @@
-"""Inferred policies, which MADDPG's agents can have in place of the others' true ones (Lowe et al. 2017, section 4.2).
+"""Inferred policies: MADDPG with models of the others' policies in its targets (Lowe et al. 2017, section 4.2).
 
     L(φ_i^j) = −E[ log μ̂_i^j(a_j | o_j) + λ H(μ̂_i^j) ]                       on the newest rollout          (eq. 7)
     ŷ_i = r_i + γ d_i Q_i'(x', μ̂_i'^1(o_1'), …, μ_i'(o_i'), …, μ̂_i'^N(o_N'))                               (eq. 8)
 
-This is :mod:`shoal.algorithms.maddpg` with ``policies="inferred"``: one step of the models before each update of it,
-whose targets read μ̂', slow copies of them.
+This is :mod:`shoal.algorithms.maddpg` with ``policies="inferred"``: one step of the models before each of its updates.
+Its targets read μ̂', slowly updated copies.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, P
 
 
 class Models(NamedTuple):
-    """Every agent's model of every agent's policy; the model of itself is there and never used."""
+    """Every agent's model of every agent's policy; an agent's model of itself is not used."""
 
     init: Callable[[PRNGKeyArray], PyTree]
     """key -> φ, leaves [N · N, ...]."""
@@ -49,7 +49,7 @@ class ModelStatistics(NamedTuple):
     models: PyTree
     """φ."""
     target: PyTree
-    """φ', a slow copy of φ."""
+    """φ', a slowly updated copy of φ."""
     optimiser: PyTree
 
 
@@ -66,8 +66,7 @@ class ModelBatch(NamedTuple):
 def make_models(spec: EnvSpec, body: Body) -> Models:
     """Feed-forward models that read the modelled agent's observation, N · N of them.
 
-    A model of continuous actions is a Gaussian, whose mean stands for the action in targets, as the deterministic
-    policy it models would.
+    A model of continuous actions is a Gaussian, whose mean is the action in targets.
     """
     n, space = spec.num_agents, spec.action
     source = actor_input(spec, agent_id=False)
@@ -91,7 +90,7 @@ def inference_loss(log_prob: Array, entropy: Array, coef: float) -> Array:
 
 
 def make(spec: EnvSpec, config: maddpg.Config, scale: Scale, core: Algorithm, actors: Actors) -> Algorithm:
-    """MADDPG, which is ``core`` with these actors, with inferred policies.
+    """MADDPG with inferred policies; ``core`` is MADDPG with these actors.
 
     Metrics: ``model_loss``, and for discrete actions ``model_kl``, the mean over pairs of agents of KL(true ‖ model).
 

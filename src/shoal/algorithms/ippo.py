@@ -1,7 +1,7 @@
-"""IPPO: every agent runs PPO on what it sees itself (de Witt et al. 2020).
+"""IPPO: independent PPO on each agent's own observations (de Witt et al. 2020).
 
-The objective is MAPPO's, with V reading the agent's own observation: MAPPO with ``critic_input="local"`` *is* IPPO, so
-this file holds that one word. Equations, options and results: docs/algorithms/mappo.md.
+The objective is MAPPO's, with V reading the agent's own observation: MAPPO with ``critic_input="local"`` *is* IPPO,
+which is all that this file sets. Equations, options and results: docs/algorithms/mappo.md.
 """
 
 from dataclasses import dataclass

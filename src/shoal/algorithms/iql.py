@@ -3,7 +3,7 @@
     y^i_t = r^i_t + γ d^i_t max_a Q^i(o^i_{t+1}, a; θ^-)
     min_θ  E[ (y^i_t − Q^i(o^i_t, a^i_t; θ))² ]                                            (Mnih et al. 2015, eq. 2)
 
-Each agent takes the others for a part of its environment and learns from its own reward. Double Q, recurrent nets and
+Each agent treats the others as part of its environment and learns from its own reward. Double Q, recurrent nets and
 targets over several steps are options. Equations, options and results: docs/algorithms/qmix.md.
 """
 

@@ -1,16 +1,16 @@
-"""LICA: actors climb a mixing critic of their action probabilities (Zhou et al. 2020, Algorithm 1).
+"""LICA: actors maximise a mixing critic of their action probabilities (Zhou et al. 2020, Algorithm 1).
 
     min_φ  E[ (y_t − Q_φ(s_t, u_t))² ],    y_t = r_t + γ [λ y_{t+1} + (1 − λ) Q_φ⁻(s_{t+1}, u_{t+1})]          (critic)
     max_θ  E[ Q_φ(s, π_θ¹(·|o¹), …, π_θⁿ(·|oⁿ)) + E_i[ ξ H(π_θⁱ) / ⟨H(π_θⁱ)⟩ ] ]                                (actors)
 
-with u one-hot joint actions and ⟨·⟩ a constant to differentiation, so that the bonus pulls on a probability by
-−ξ (log p + 1) / H (the paper's adaptive entropy regularisation, dH_i in its section 3.3): as hard on a policy that is
-nearly certain as on one that is not. No policy gradient theorem and no explicit credit: credit is ∂Q/∂π, and the
-hypernetworks make it depend on the state. The gradient passes through the online critic and changes only the actors.
-Deviations from the authors' code: H is each policy's own, as in the paper, where the code divides by the batch's mean;
-H is taken over legal actions, as the code's is (the paper's has no masks), and averaged over living agents, where the
-code counts the entropy 0 of the dead too; the hypernetwork of W₁ is E wide inside, not N·A·E; a time limit bootstraps.
-Equations, options and results: docs/algorithms/lica.md.
+with u one-hot joint actions and ⟨·⟩ a constant to differentiation, so that the bonus has the gradient −ξ (log p + 1) /
+H in a probability (the paper's adaptive entropy regularisation, dH_i in its section 3.3): in the logits it does not
+vanish as a policy becomes deterministic. Credit is implicit: it is ∂Q/∂π, which depends on the state by the
+hypernetworks. The gradient passes through the online critic and changes only the actors. Deviations from the authors'
+code: H is each policy's own, as in the paper, where the code divides by the batch's mean; H is taken over legal
+actions, as the code's is (the paper's has no masks), and averaged over living agents, where the code includes dead
+agents' entropy of 0; the hypernetwork of W₁ has hidden width E, not N·A·E; a time limit bootstraps. Equations, options
+and results: docs/algorithms/lica.md.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, Discrete, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
 SMALLEST = 1e-5
-"""Nats below which an entropy counts as this much in the denominator: single precision knows no smaller one."""
+"""Least entropy in a denominator, in nats: smaller ones are rounding in single precision."""
 
 EntropyScale = Literal["agent", "batch", "none"]
 
@@ -51,22 +51,22 @@ class Config(QCriticConfig):
     """LICA's hyper-parameters. "Paper" is Zhou et al. 2020 on SMAC; "code" its authors' repository."""
 
     critic_input: CriticInput = "concat"
-    """What makes the mixing critic's weights: ``concat`` all observations, or the environment's ``state``. Paper:
+    """What the mixing critic reads beside actions: ``concat`` all observations, or the environment's ``state``. Paper:
     state."""
     mixing: Mixing = "mix"
-    """``mix``, or ``mlp`` for a critic that reads state and actions side by side (the paper's ablation)."""
+    """``mix``, or ``mlp`` for a critic that concatenates state and actions (the paper's ablation)."""
     mixing_width: Width = 64
-    """E: width of the mixing layer and inside hypernetworks. Code: 64, and N·A·64 inside that of W₁."""
+    """E: width of the mixing layer and of the hypernetworks' hidden layers. Code: 64, and N·A·64 for that of W₁."""
     hyper_layers: Depth = 2
     """Layers of the hypernetworks that ``mix`` has. Code: 2."""
     entropy_coef: Weight = 0.01
-    """ξ, in the critic's units: the bonus's slope in a near-certain policy's logits. Paper: 0.03 to 0.11, for returns
-    of up to 20."""
+    """ξ, in the critic's units: the bonus's gradient in the logits of a nearly deterministic policy. Paper: 0.03 to
+    0.11, for returns of up to 20."""
     entropy_scale: EntropyScale = "agent"
     """What ξ is divided by: ``agent`` each policy's entropy (paper), ``batch`` their mean (code), or ``none`` 1 nat."""
     output_gain: Gain = 1.0
-    """Gain of the actor's orthogonal output layer. A smooth objective has no sampling noise in it that would tell apart
-    what all policies do alike at first, such as messages that mean nothing. Code: PyTorch's default."""
+    """Gain of the actor's orthogonal output layer. The objective has no sampling noise that could break the symmetry of
+    actions that are equal at first, such as messages. Code: PyTorch's default."""
     learning_rate: Rate = 2.5e-3
     """Adam's step size for actors. Code: 2.5e-3."""
     critic_learning_rate: Rate | None = 5e-4
@@ -76,7 +76,7 @@ class Config(QCriticConfig):
 
 
 class CriticBatch(NamedTuple):
-    """What the critic learns from; leaves are [items, L, ...]."""
+    """The critic's training data; leaves are [items, L, ...]."""
 
     x: Float[Array, "I L F"]
     action: Float[Array, "I L N A"]
@@ -84,11 +84,11 @@ class CriticBatch(NamedTuple):
     target: Float[Array, "I L"]
     """In the normaliser's units."""
     weight: Float[Array, "I L"]
-    """1 where any agent lives."""
+    """1 where any agent is alive."""
 
 
 class ActorBatch(NamedTuple):
-    """What the actors learn from."""
+    """The actors' training data."""
 
     step: Step
     """Normalised, without reward, discount and last."""
@@ -99,7 +99,7 @@ class ActorBatch(NamedTuple):
 
 
 def joint(rows: Float[Array, "*b N A"], alive: Array) -> Float[Array, "*b N A"]:
-    """What the critic reads of a team: a row per agent, zero where it is dead."""
+    """Agents' actions as the critic reads them: dead agents' rows are zero."""
     return jnp.where(alive[..., None], rows, 0.0)
 
 
@@ -196,7 +196,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         starts = sgd.chunk_starts(traj.carry.actor, after, chunk)
         seen = step._replace(reward=(), discount=(), last=())  # type: ignore[arg-type]
         batch = ActorBatch(*sgd.items((seen, x, weight), chunk), starts)  # pyright: ignore[reportCallIssue]
-        phi = learner.critic  # the online critic, which no gradient of the actors' reaches
+        phi = learner.critic  # the online critic, a constant to the actors' loss
         loss = lambda theta, part: actor_loss(theta, phi, part, xi, batch_entropy)  # noqa: E731
         learner, of_actor = q_critic.actor_step(c, actor_adam, loss, learner, batch)
 

@@ -32,6 +32,6 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """MAA2C for an environment.
 
     Raises:
-        InputError: chunks do not divide the rollout, the critic input does not exist, or an option means nothing.
+        InputError: chunks do not divide the rollout, the critic input does not exist, or an option is out of its range.
     """
     return mappo.make(spec, mappo.Config(**vars(config), epochs=1, minibatches=1, value_clip=None), scale)

@@ -3,9 +3,9 @@
     ∇_{θ_i} J = E_{x,a~D}[ ∇ μ_i(o_i) ∇_{a_i} Q_i(x, a_1, …, a_N) |_{a_i = μ_i(o_i)} ]                    (eq. 5)
     min E[ (Q_i(x, a_1, …, a_N) − y_i)² ],   y_i = r_i + γ d_i Q_i'(x', μ_1'(o_1'), …, μ_N'(o_N'))          (eq. 6)
 
-A discrete action passes its gradient on as a Gumbel-softmax sample. What section 4 adds stands apart: ``policies`` that
-are ``inferred`` (4.2, :mod:`shoal.algorithms.inferred_policies`), and an ``ensemble`` of K sub-policies per agent, each
-learning from the episodes that it played (4.3, :mod:`shoal.models.ensemble`).
+Gradients pass through discrete actions as Gumbel-softmax samples. Section 4's extensions are in other files: inferred
+``policies`` (4.2, :mod:`shoal.algorithms.inferred_policies`), and an ``ensemble`` of K sub-policies per agent, each
+trained on the episodes in which it acted (4.3, :mod:`shoal.models.ensemble`).
 
 Deviations from the authors' code: one-hot actions in the environment, the buffer and Q (``relaxation="soft"`` relaxes
 those of the actors' gradient and the target only); gradients are clipped by the norm of a whole net; inferred policies
@@ -53,7 +53,7 @@ class Config(ReplayConfig, CriticConfig):
     batch_size: Size = 1024
     """Transitions per gradient step and sub-policy. Paper: 1024."""
     buffer_size: Size = 500_000
-    """Moments (environment steps) that the replay buffer holds. Paper: 10⁶."""
+    """Environment steps that the replay buffer holds. Paper: 10⁶."""
     learning_starts: Annotated[int, Bounds(least=0, most=LARGEST_INT)] = 25_600
     """Environment steps before the first gradient step. Code: 1024 episodes of 25."""
     target_rate: Fraction | None = 0.01
@@ -64,30 +64,30 @@ class Config(ReplayConfig, CriticConfig):
     temperature: Annotated[float, Bounds(least=1e-3, most=1e3)] = 1.0
     """τ of the Gumbel-softmax. Code: 1."""
     logit_coef: Weight = 1e-3
-    """Weight of the mean square of the actors' outputs, without which logits drift off and Q with them. Code: 1e-3."""
+    """Weight of the mean square of the actors' outputs, which keeps them, and with them Q, from diverging. Code: 1e-3."""
     noise: Weight = 0.1
     """Standard deviation of the noise on continuous actions, in units of half their box."""
     critic_input: Literal["concat", "state", "local"] = "concat"
     """What Q^i reads beside actions: ``concat`` all observations, ``state``; or ``local``, its own observation and its
     own action only, which is DDPG. Paper: concat."""
     local_roles: tuple[Index, ...] = ()
-    """Roles whose critics are local while the others' are not: DDPG prey against MADDPG predators."""
+    """Roles whose critics are local, the others' not: for example DDPG prey against MADDPG predators."""
 
     policies: Literal["true", "inferred"] = "true"
-    """Whose target policies act in the target: the others' ``true`` ones, or ``inferred`` models of them."""
+    """Policies of the other agents in targets: their ``true`` target policies, or ``inferred`` models of them."""
     model_learning_rate: Rate | None = None
     """Adam's step size for inferred models of the others; None for the actors'."""
     model_entropy_coef: Weight = 1e-3
     """λ: weight of the inferred models' entropy. Paper: 0.001."""
     ensemble: Draws = 1
-    """K: sub-policies per agent, one of which it plays in an episode. Paper: 3."""
+    """K: sub-policies per agent, one of which acts in an episode. Paper: 3."""
 
 
 class Variant(NamedTuple):
-    """Where MATD3 differs."""
+    """The differences of MATD3."""
 
     critics: int = 1
-    """C: critics per agent, of which targets take the least value; actors follow the first."""
+    """C: critics per agent; targets take the least value, actors the gradient of the first."""
     smooth: Callable[[Array, Array], Array] = lambda action, noise: action
     """(target actions in [-1, 1], standard normal noise) -> target actions; continuous ones only."""
     delay: int = 1
@@ -110,14 +110,14 @@ class JointBatch(NamedTuple):
 
 
 Others = Callable[[Step, PRNGKeyArray], Float[Array, "L B N N A"]]
-"""(normalised outcome [L B ...], key) -> row i: the others' actions in the outcome as agent i expects them."""
+"""(normalised outcome [L B ...], key) -> row i: the others' actions in the outcome by agent i's models."""
 
 
 def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) -> Algorithm:
     """MADDPG for any environment, cooperative or competitive.
 
     Raises:
-        InputError: an option is out of its range, or asks for what the environment does not have.
+        InputError: an option is out of its range, or needs what the environment does not have.
     """
     c, n, space, index = config, spec.num_agents, spec.action, policy_of(spec, config.sharing)
     check_replay(c)

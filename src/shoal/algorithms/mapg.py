@@ -46,15 +46,15 @@ Baseline = Literal["none", "value", "counterfactual", "optimal"]
 
 @dataclass(frozen=True)
 class BaselineConfig(QCriticConfig):
-    """And how a policy with a baseline explores and steps."""
+    """Adds exploration by a mixture with the uniform policy, and the scale of advantages."""
 
     epsilon: Part = 0.0
-    """ε that a discrete policy starts from: π(u) = (1 − ε) softmax(z)_u + ε / n over the n legal actions. At 1
-    nothing would be learned."""
+    """Initial ε of a discrete policy: π(u) = (1 − ε) softmax(z)_u + ε / n over the n legal actions. At 1
+    it would have no gradient."""
     epsilon_final: Part = 0.0
-    """ε that it ends at; 0 with ``epsilon`` 0 for a plain softmax."""
+    """Final ε; 0 with ``epsilon`` 0 for a plain softmax."""
     epsilon_fraction: Fraction = 0.1
-    """Share of the run in which ε goes linearly from the one to the other."""
+    """Fraction of the run in which ε changes linearly from the one to the other."""
     scale_advantage: bool = False
     """Divide advantages by their standard deviation over the batch, so that the entropy bonus has no unit of reward."""
 
@@ -68,14 +68,14 @@ class Config(BaselineConfig):
     learning_rate: Rate = 5e-4
     """Adam's step size for actors. Paper: 5e-4 (RMSprop)."""
     target_interval: Size = 200
-    """C: the target network becomes a copy of the critic every so many critic steps, where ``target_rate`` is None.
-    Paper: 150; code: 200."""
+    """C: critic steps between copies of the critic to the target network, where ``target_rate`` is None. Paper: 150;
+    code: 200."""
     critic: Literal["centralised", "independent"] = "centralised"
     """Q(s, u) of the team's reward, or every agent's Q^a(o^a, u^a) of its own (then critic_input is not used)."""
     baseline: Baseline = "optimal"
-    """b: nothing, a learned V(s), COMA's, or the one of least variance."""
+    """b: zero, a learned V(s), COMA's, or that of least variance."""
     draws: Draws = 16
-    """K: own actions drawn per moment for the last two where actions are continuous."""
+    """K: own actions drawn per timestep for the last two where actions are continuous."""
 
 
 def advantage_over(baseline: Baseline, q: Array, options: Options, v: Array | float = 0.0) -> Float[Array, "T E N"]:
@@ -94,7 +94,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
     Raises:
         InputError: minibatches or chunks do not divide the rollout, the critic input does not exist or does not fit
-            the critic, ε is asked of continuous actions, or an option is out of its range.
+            the critic, ε is given for continuous actions, or an option is out of its range.
     """
     if config.critic == "independent":
         config = replace(config, critic_input="local")
@@ -109,11 +109,11 @@ class Critics(NamedTuple):
 
     q: PyTree
     v: PyTree
-    """Of V(s); None where nothing reads it."""
+    """Of V(s); None without it."""
 
 
 class CriticBatch(NamedTuple):
-    """What the critic is fitted to; leaves [items, 1, N ...]."""
+    """The critic's training data; leaves [items, 1, N ...]."""
 
     step: Step
     action: Array
@@ -123,7 +123,7 @@ class CriticBatch(NamedTuple):
 
 
 class ActorBatch(NamedTuple):
-    """What the actors learn from; leaves [items, L, N ...], the carry [items, N, H]."""
+    """The actors' training data; leaves [items, L, N ...], the carry [items, N, H]."""
 
     step: Step
     action: Array
@@ -155,7 +155,7 @@ def make_policy_gradient(
     adam, critic_adam = q_critic.make_optimisers(c, scale, actor.num_policies, critic.num_nets)
 
     def epsilon_after(updates: Array) -> Array | None:
-        """ε after so many updates."""
+        """ε after a number of updates."""
         done = updates / jnp.maximum(c.epsilon_fraction * scale.num_updates, 1.0)
         return jnp.float32(linear(c.epsilon, c.epsilon_final, done)) if explores else None
 

@@ -86,9 +86,9 @@ class Config(PpoConfig):
     2021); the value clip then holds each epoch near where it began."""
     baseline: Literal["value", "counterfactual", "optimal"] = "value"
     """``value``: the advantage is GAE's. Otherwise it is X̂ = Q̂ − b with COMA's baseline or the optimal one, from a Q
-    that learns beside V on the same targets (Kuba et al. 2021, section 4.3)."""
+    that is fitted beside V to the same targets (Kuba et al. 2021, section 4.3)."""
     draws: Draws = 16
-    """K: own actions drawn per moment for those baselines where actions are continuous."""
+    """K: own actions drawn per timestep for those baselines where actions are continuous."""
 
 
 def policy_loss(
@@ -101,7 +101,7 @@ def policy_loss(
 def clipped_loss(
     c: PpoConfig, log_ratio: Array, pi: Distribution, batch: Any, entropy_coef: Array, kl_coef: Array
 ) -> tuple[Array, Metrics]:
-    """The same for a ratio r given by its logarithm, shaped as ``batch.weight``."""
+    """:func:`policy_loss` for a ratio r given by its logarithm, shaped as ``batch.weight``."""
     surrogate = clipped_surrogate(log_ratio, batch.advantage, c.clip, c.dual_clip)
     entropy, kl = pi.entropy(), kl_penalty(log_ratio)
     loss = -jnp.sum(batch.weight * (surrogate + entropy_coef * entropy - kl_coef * kl))
@@ -134,7 +134,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
 
 Credit = Callable[[Learner, Trajectory, Batch], Batch]
-"""Puts another advantage into a batch; see :mod:`shoal.algorithms.q_baseline`."""
+"""Replaces the advantage of a batch; see :mod:`shoal.algorithms.q_baseline`."""
 
 
 def make_ppo(

@@ -5,7 +5,7 @@
            r^{i_m} = π_θ(a^{i_m} | ô^{i_1:n}, a^{i_1:m−1}) / π_old(a^{i_m} | ô^{i_1:n}, a^{i_1:m−1})
 
 The encoder turns observations into representations ô and values, the decoder gives agent i_m its distribution from all
-of ô and the actions of the agents before it; L(φ) + L(θ) − σ S is minimised by one optimiser. Acting keeps keys and
+of ô and the actions of the agents before it; L(φ) + L(θ) − σ S is minimised by one optimiser. Acting caches keys and
 values, one row per agent; training decodes all agents at once. Deviations from the authors' code: time limits
 bootstrap, the global state can be read, the order can be random, continuous actions begin with a start flag and have
 one ratio per agent, V of a dead agent is :mod:`shoal.algorithms.mappo`'s. All of them, with equations, options and
@@ -57,14 +57,14 @@ class Config(PpoConfig):
     heads: Depth = 1
     """Heads of every attention. Paper: 1."""
     critic_input: CriticInput = "local"
-    """What the encoder reads of each agent: ``local`` own observation, ``agent`` the global state too, ``pruned`` state
-    and what it does not hold. With the state, acting needs it as well. Paper: local."""
+    """What the encoder reads of each agent: ``local`` own observation, ``agent`` the global state too, ``pruned`` the
+    state and what it lacks. With the state, acting needs it as well. Paper: local."""
     ratio: Literal["agent", "joint"] = "agent"
     """Clip each agent's ratio r^{i_m}, or their product, that of the joint action. Paper: agent."""
     advantage: Literal["joint", "agent"] = "joint"
     """Â from the mean of the agents' values, or each agent's from its own. Paper: joint; code: agent."""
     order: Literal["fixed", "shuffled"] = "fixed"
-    """Agents decode in the environment's order, or in one drawn at each moment (greedy acting: fixed). Paper: fixed."""
+    """Agents decode in the environment's order, or in one drawn at each timestep (greedy: fixed). Paper: fixed."""
 
     clip: Positive = 0.05
     """ε of the clipped losses. Paper: 0.05."""
@@ -73,9 +73,9 @@ class Config(PpoConfig):
 
 
 def log_ratio(c: Config, dist: Distribution, batch: Batch) -> Array:
-    """log r^{i_m}, or with ``ratio="joint"`` the living agents' sum of it in each agent's place.
+    """log r^{i_m}, or with ``ratio="joint"`` its sum over living agents, for each agent.
 
-    Each living agent then has the same term of the loss, so moments weigh as they do with a ratio per agent.
+    Each living agent then has the same term of the loss, so timesteps have the same weights as with a ratio per agent.
     """
     log_r = dist.log_prob(batch.action) - batch.extras["log_prob"]
     if c.ratio == "agent":
@@ -109,7 +109,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     if any(policy_of(spec, c.sharing)):
         raise InputError(f"MAT is one network that acts for the whole team: sharing is 'shared', not {c.sharing!r}.")
     if c.network.recurrent:
-        raise InputError("MAT reads one moment at a time and has no recurrent form; mat_dec has recurrent actors.")
+        raise InputError("MAT reads one timestep at a time and has no recurrent form; mat_dec has recurrent actors.")
     if c.value_norm == "popart":
         raise InputError("MAT's values share their network with its policy: value_norm is running or none, not popart.")
     if c.critic_learning_rate is not None:

@@ -36,8 +36,8 @@ class Config(mappo.Config):
     heads: Depth = 1
     """Heads of its attention. Paper: 1."""
     critic_input: CriticInput = "local"
-    """What the encoder reads of each agent: ``local`` own observation, ``agent`` the global state too, ``pruned`` state
-    and what it does not hold. Paper: local."""
+    """What the encoder reads of each agent: ``local`` own observation, ``agent`` the global state too, ``pruned`` the
+    state and what it lacks. Paper: local."""
     clip: Positive = 0.05
     """ε of the clipped losses. Paper: 0.05."""
     value_clip: Positive | None = 0.05
@@ -45,7 +45,7 @@ class Config(mappo.Config):
 
 
 def make_critic(spec: EnvSpec, c: Config) -> Critic:
-    """V of each agent from the encoder over all of them; it reads one moment, also beside recurrent actors.
+    """V of each agent from the encoder over all of them; it reads one timestep, also beside recurrent actors.
 
     Raises:
         InputError: the input is the same for all agents, the environment lacks it, or the network cannot be built.
@@ -66,8 +66,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """MAT-Dec for an environment.
 
     Raises:
-        InputError: minibatches or chunks do not divide the rollout, the encoder's input does not exist, there is a
-            baseline besides its values, or an option is out of its range.
+        InputError: minibatches or chunks do not divide the rollout, the encoder's input does not exist, the
+            baseline is not ``value``, or an option is out of its range.
     """
     c = config
     check_options(c)

@@ -1,11 +1,11 @@
-"""MATD3: twin delayed MADDPG (Ackermann et al. 2019), which takes TD3's three changes (Fujimoto et al. 2018) to teams.
+"""MATD3: twin delayed MADDPG (Ackermann et al. 2019), TD3's three changes (Fujimoto et al. 2018) for teams.
 
     y_i = r_i + γ d_i min_{c=1,2} Q'_{i,c}(x', ã_1, …, ã_N)                             (Fujimoto et al. 2018, eq. 10)
     ã_j = clip( μ_j'(o_j') + clip(ε, −b, b), −1, 1 ),    ε ~ N(0, σ²)                                   (section 5.3)
 
 and one step of actors and target networks per ``policy_delay`` steps of the critics. Discrete target actions are
-samples of the policy already, and are not blurred further. All other stages are :mod:`shoal.algorithms.maddpg`'s;
-actors climb the first critic. Equations, options and results: docs/algorithms/maddpg.md.
+samples of the policy, without noise. All other stages are :mod:`shoal.algorithms.maddpg`'s;
+actors maximise the first critic. Equations, options and results: docs/algorithms/maddpg.md.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Config(maddpg.Config):
     target_noise: Weight = 0.2
     """σ of the noise on continuous target actions, in units of half their box. Paper: 0.2."""
     target_noise_clip: Weight = 0.5
-    """Its largest size b, in the same units. Paper: 0.5."""
+    """b: largest size of this noise, in the same units. Paper: 0.5."""
 
 
 def smoothed(
@@ -41,7 +41,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """MATD3 for any environment.
 
     Raises:
-        InputError: an option is out of its range, or asks for what the environment does not have.
+        InputError: an option is out of its range, or needs what the environment does not have.
     """
     c = config
     twin = maddpg.Variant(

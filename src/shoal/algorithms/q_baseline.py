@@ -1,7 +1,7 @@
 """MAPPO's advantage from an action-value critic and a baseline: X̂ = Q̂ − b in place of GAE (Kuba et al. 2021, sec. 4.3).
 
-This is MAPPO with ``baseline="counterfactual"`` or ``"optimal"``. A Q beside V learns from V's targets, and takes no
-part in them. Options and results: docs/algorithms/mapg.md.
+This is MAPPO with ``baseline="counterfactual"`` or ``"optimal"``. A Q is fitted beside V to V's targets, which do not
+depend on it. Options and results: docs/algorithms/mapg.md.
 """
 
 from dataclasses import replace
@@ -27,7 +27,7 @@ from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Ste
 
 
 def make(spec: EnvSpec, config: Any, scale: Scale, nets: ActorCritic) -> Algorithm:
-    """MAPPO as ``config`` describes it, with a Q that shares its nets among agents as V does.
+    """MAPPO with a Q whose nets agents share as they share V's.
 
     Raises:
         InputError: values are on PopArt's scale, which would rescale V and not Q, or what MAPPO refuses.
@@ -54,7 +54,7 @@ def make(spec: EnvSpec, config: Any, scale: Scale, nets: ActorCritic) -> Algorit
         return loss_v + loss_q, metrics | {"q_loss": loss_q}
 
     def credit(key: PRNGKeyArray, learner: Learner, traj: Trajectory, batch: Batch) -> Batch:
-        """The batch with X̂, standardised as the advantage would be."""
+        """The batch with X̂ as its advantage, standardised."""
         params, step = learner.critic["q"], normalised(learner.policy.inputs, traj.step)
         _, pi = nets.actor.distribution(learner.policy.actor, traj.carry.actor, step)
         options = q.options(params, step, traj.action, pi, key, c.draws, 0.0)

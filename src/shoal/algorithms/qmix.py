@@ -4,11 +4,10 @@
     ∂Q_tot / ∂Q_i ≥ 0  for every i, so that  argmax_u Q_tot = (argmax Q_1, …, argmax Q_N)                     (eq. 5, 4)
     min_θ  E[ (y − Q_tot(s, u; θ))² ],  y = r + γ d max_u' Q_tot(s', u'; θ^-)                                 (eq. 6, 7)
 
-This is the head of the Q-learning family: IQL, VDN, QPLEX and QTRAN are this update with another :class:`Mixer`. The
-target's next action is chosen by θ and judged by θ^- (double Q); d is that of the outcome, what the action at t led to.
+IQL, VDN, QPLEX and QTRAN are this file's update with another :class:`Mixer`. The target's next action is selected by θ
+and evaluated by θ^- (double Q); d is the discount of the outcome of the action at t.
 
-Hypernetworks make the mixing weights from the state; an absolute value keeps them from being negative, by construction
-and not by a penalty.
+Hypernetworks compute the mixing weights from the state, and absolute values make them nonnegative.
 
 Deviations from the authors' code: the target reads the discount of the outcome itself, so a time limit bootstraps;
 Adam for RMSprop, one clip of gradients for utilities and one for the mixer; utilities do not read the last action.
@@ -62,7 +61,7 @@ class Config(QConfig):
     mixing_width: Width = 32
     """Width of the mixing layer. Paper: 32."""
     hyper_width: Width = 64
-    """Width of the hidden layer of the hypernetworks that make weights. Code: 64."""
+    """Width of the hidden layer of the hypernetworks of W and w. Code: 64."""
     hyper_layers: Depth = 2
     """Layers of those hypernetworks. Paper: 1; code: 2."""
 
@@ -83,7 +82,7 @@ def make_mixer(spec: EnvSpec, c: Config) -> Mixer:
     """QMIX's mixing network.
 
     Raises:
-        InputError: the environment has no global state and the hypernetworks shall read it.
+        InputError: the environment has no global state for the hypernetworks to read.
     """
     source = mixer_input(spec, c.mixer_input)
     n, width = spec.num_agents, c.mixing_width
@@ -110,7 +109,7 @@ def make_mixer(spec: EnvSpec, c: Config) -> Mixer:
 
 
 class Nets(NamedTuple):
-    """One thing for the utilities and one for the mixer: parameters, gradients, states of their optimisers."""
+    """A tree for the utilities and one for the mixer: parameters, gradients or optimiser states."""
 
     utilities: PyTree
     mixer: PyTree
@@ -129,7 +128,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """QMIX for an environment with discrete actions.
 
     Raises:
-        InputError: actions are continuous, the environment has no global state and the mixer shall read it, or an
+        InputError: actions are continuous, the environment has no global state for the mixer to read, or an
             option is out of its range.
     """
     check_options(config)
@@ -188,7 +187,7 @@ def make_q_learning(spec: EnvSpec, config: QConfig, scale: Scale, mixer: Mixer) 
         return (cost * part.weight).sum(), {name: (x * part.weight).sum() for name, x in metrics.items()}
 
     def gradient_step(learner: Learner, sample: Any) -> tuple[Learner, Metrics]:
-        """One gradient step on what was drawn from the buffer."""
+        """One gradient step on a sample of the buffer."""
         # THE SAMPLE, AND ITS TARGETS
         inputs = learner.policy.inputs
         traj = as_trajectory(sample, net.initial_carry(sample.first.shape[1:]))
@@ -215,7 +214,7 @@ def make_q_learning(spec: EnvSpec, config: QConfig, scale: Scale, mixer: Mixer) 
 
     def update(learner: Learner, experience: Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         del key  # the batches are drawn already
-        # RUNNING STATISTICS OF WHAT IS NEW
+        # RUNNING STATISTICS OF THE NEWEST ROLLOUT
         newest = experience.newest
         reward, alive = (team_reward(newest)[0] if mixer.team else newest.outcome.reward), newest.step.alive
         stats = count(learner.statistics.reward, reward, alive.any(-1) if mixer.team else alive)

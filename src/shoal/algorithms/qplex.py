@@ -4,14 +4,14 @@
     Q_tot(s, u) = V_tot + A_tot = Σ_i V_i(s) + Σ_i λ_i(s, u) A_i(s, u^i),    λ_i > 0
     λ_i(s, u) = Σ_k υ_k(s) φ_{i,k}(s) λ_{i,k}(s, u),    υ_k > 0,    φ_{i,k}, λ_{i,k} in (0, 1)   (section 3.2, eq. 8–11)
 
-No A_i is positive and every λ_i is, so Q_tot is largest where each agent's utility is. As λ_i depends on the whole
-joint action, every Q_tot whose best joint action is made of individual ones can be written so, monotone or not.
-All other stages are those of :mod:`shoal.algorithms.qmix`.
+As A_i ≤ 0 and λ_i > 0, Q_tot is largest where each agent's utility is. As λ_i depends on the whole joint action, every
+Q_tot whose greedy joint action consists of the agents' greedy actions is possible, monotone or not. All other stages
+are those of :mod:`shoal.algorithms.qmix`.
 
 As in the authors' code, Q_tot = Σ_i (w_i Q_i + b_i) + Σ_i (λ_i − 1) A_i, and the A_i of the second sum are constants to
-differentiation (``stop_gradient``): the same number, with another gradient. Deviations from it: one net makes the
-weights of all heads, where the code has one for each; no choice between λ and λ − 1; those of qmix.py.
-Equations, options and results: docs/algorithms/qplex.md.
+differentiation (``stop_gradient``): the same value, with another gradient. Deviations from it: one net outputs the
+weights of all heads, where the code has one for each; no choice between λ and λ − 1; those of qmix.py. Equations,
+options and results: docs/algorithms/qplex.md.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from shoal.networks.hyper import hypernetwork, read
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
 
 LEAST = 1e-10
-"""What keeps a weight above 0 where a net says 0."""
+"""Added to weights to keep them above 0."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class Config(QConfig):
     heads: Depth = 4
     """Attention heads whose products add up to λ_i. Code: 4; 10 in matrix games."""
     hyper_width: Width = 64
-    """Width of the hidden layer of the nets that make w_i and b_i. Code: 64."""
+    """Width of the hidden layer of the nets of w_i and b_i. Code: 64."""
     attention_width: Width = 64
-    """Width of the hidden layers of the nets that make λ_i. Code: 64."""
+    """Width of the hidden layers of the nets of λ_i. Code: 64."""
     attention_layers: Depth = 1
     """Layers of those nets. Code: 1, which is linear; 3 in matrix games."""
     stop_gradient: bool = True
-    """Whether the A_i that λ_i − 1 multiplies are constants. Code: yes."""
+    """Whether the A_i that λ_i − 1 multiplies are constants to differentiation. Code: yes."""
 
 
 def weights(
@@ -83,7 +83,7 @@ def make_mixer(spec: EnvSpec, c: Config) -> Mixer:
     """QPLEX's duplex dueling network.
 
     Raises:
-        InputError: the environment has no global state and the mixer shall read it.
+        InputError: the environment has no global state for the mixer to read.
     """
     source = mixer_input(spec, c.mixer_input)
     n, actions, heads = spec.num_agents, spec.action.width, c.heads
@@ -118,7 +118,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """QPLEX for an environment with discrete actions.
 
     Raises:
-        InputError: actions are continuous, the environment has no global state and the mixer shall read it, or an
+        InputError: actions are continuous, the environment has no global state for the mixer to read, or an
             option is out of its range.
     """
     check_options(config)

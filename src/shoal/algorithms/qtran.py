@@ -8,11 +8,11 @@
     L_nopt  = (1/N) Σ_i (min_a D(a, u^{-i}))²                                                           (QTRAN-alt)
     min_θ  E[ L_td + c_opt L_opt + c_nopt L_nopt ]                                                   (sections 4.2, 4.3)
 
-⊥ is a constant to differentiation. Q_jt learns what a joint action is worth without any constraint; the utilities and
-V_jt are fitted to it, so that agents can act alone. All other stages are those of :mod:`shoal.algorithms.qmix`.
+⊥ is a constant to differentiation. The form of Q_jt is not constrained; the utilities and V_jt are fitted to it, so
+that agents can act on their own. All other stages are those of :mod:`shoal.algorithms.qmix`.
 
 Deviations from the paper: Q_jt and V_jt read the state and one-hot joint actions, not the hidden layers of the
-utilities' nets, so that the temporal difference does not reach the utilities, which L_opt and L_nopt alone make; ū' is
+utilities' nets, so that the temporal difference does not reach the utilities, which L_opt and L_nopt alone train; ū' is
 chosen by the trained utilities (``double_q``); losses are halved squares; those of qmix.py.
 Equations, options and results: docs/algorithms/qtran.md.
 """
@@ -54,17 +54,17 @@ class Config(QConfig):
     mixer_input: Literal["state", "concat"] = "state"
     """What Q_jt and V_jt read: the global ``state``, or ``concat``, all agents' observations. Code: state."""
     mixing: Mixing = "mlp"
-    """How state and joint action meet in Q_jt: side by side (``mlp``), or by weights from hypernetworks (``mix``, as in
+    """How state and joint action meet in Q_jt: concatenated (``mlp``), or by weights from hypernetworks (``mix``, as in
     LICA). Paper: mlp."""
     mixing_width: Width = 64
     """Width of the hidden layers of Q_jt and V_jt. Code: 64."""
 
 
 def make_mixer(spec: EnvSpec, c: Config) -> Mixer:
-    """Q_jt, with V_jt and the constraints that tie the utilities to it.
+    """Q_jt, with V_jt and the losses that fit the utilities to it.
 
     Raises:
-        InputError: the environment has no global state and Q_jt shall read it, or there is no such ``mixing``.
+        InputError: the environment has no global state for Q_jt to read, or there is no such ``mixing``.
     """
     source = mixer_input(spec, c.mixer_input)
     n, actions = spec.num_agents, spec.action.width
@@ -111,7 +111,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """QTRAN for an environment with discrete actions.
 
     Raises:
-        InputError: actions are continuous, the environment has no global state and Q_jt shall read it, there is no such
+        InputError: actions are continuous, the environment has no global state for Q_jt to read, there is no such
             variant or ``mixing``, or an option is out of its range.
     """
     if config.variant not in get_args(Variant):

@@ -1,6 +1,6 @@
-"""SePS: agents share parameters where their experience says that they are alike (Christianos et al. 2021).
+"""SePS: agents with similar experience share parameters (Christianos et al. 2021).
 
-1. Initial policies play. An encoder q(z | i) of agent i's number and a decoder of one step's outcome maximise
+1. Initial policies act. An encoder q(z | i) of agent i's number and a decoder of one step's outcome maximise
 
        E_{z ~ q(z|i)}[ log p(o', r | z, o, a) ] − β KL(q(z|i) ‖ N(0, 1))                                        (ELBO)
 
@@ -8,7 +8,7 @@
 3. The team is trained by independent advantage actor-critic with these parameters (A2C; :mod:`shoal.algorithms.ia2c`).
 
 K is the smallest from 1 to N for which the decoder does no worse on held-out experience with the clusters' centres in
-place of the agents' own z. The paper's choice, the Davies–Bouldin index, is an option; it knows no K = 1 and no K = N.
+place of the agents' own z. The paper's choice, the Davies–Bouldin index, is an option; it cannot give K = 1 or N.
 Deviations from the authors' code: experience is collected by initial policies alone, before training; z is fitted to
 standardised features and to *changes* of observation. Equations, options and results: docs/algorithms/seps.md.
 """
@@ -31,7 +31,7 @@ from shoal.networks.sharing import Sharing
 from shoal.types import Algorithm, EnvSpec, Scale, Trajectory
 
 STANDARD_ERRORS = 2.0
-"""Clusters are too few where they cost so many standard errors of the held-out error."""
+"""Clusters are too few where the held-out error rises by more than this many of its standard errors."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Config(ia2c.Config):
     """Hyper-parameters. "Paper" is Christianos et al. 2021; "code" its authors' repository."""
 
     sharing: Sharing | Literal["learned"] | tuple[Index, ...] = "learned"  # pyright: ignore[reportIncompatibleVariableOverride]
-    """Which agents share parameters: ``learned`` from experience, or given as everywhere else, without pre-training."""
+    """Which agents share parameters: ``learned`` from experience, or as in other algorithms."""
     agent_id: bool = False
-    """Append a one-hot id to what agents with shared parameters read. Paper: only its baseline FuPS+id does."""
+    """Append a one-hot id to the inputs of agents with shared parameters. Paper: only its baseline FuPS+id does."""
     clusters: Width | None = None
-    """K, how many policies to learn; None to find it. Paper: either."""
+    """K, the number of policies; None to select it. Paper: either."""
     criterion: Literal["held_out", "davies_bouldin"] = "held_out"
-    """How K is found: by the decoder on ``held_out`` experience, or by the index over 2 … N − 1. Paper: the index."""
+    """Choice of K: by the decoder on ``held_out`` experience, or by the index over 2 … N − 1. Paper: the index."""
     latent: Width = 10
     """Width of z. Code: 10."""
     kl_weight: Weight = 1e-4
@@ -67,14 +67,14 @@ class Config(ia2c.Config):
 
 
 Found = tuple[tuple[int, ...], dict[str, Any]]
-"""``policy_of``, and what the choice rests on."""
+"""``policy_of``, and the data behind the choice."""
 
 
 def fewest(codes: Float[np.ndarray, "N Z"], judge: autoencoder.Judge, seed: int) -> Found:
     """The smallest K whose centres do no worse than the agents' own codes, by the held-out error.
 
     Environments are independent, so the mean excess over the own codes' error has a standard error over environments.
-    Clusters of one agent each lose nothing, so there is always an answer.
+    Clusters of one agent each have no excess, so there always is such a K.
     """
     own, tried = judge(codes), []
     for k in range(1, len(codes) + 1):
@@ -101,7 +101,7 @@ def clearest(codes: Float[np.ndarray, "N Z"], seed: int) -> Found:
 
 
 def given(codes: Float[np.ndarray, "N Z"], clusters: int, seed: int) -> Found:
-    """As many clusters as were asked for."""
+    """The given number of clusters."""
     labels = kmeans(codes, clusters, seed)
     if labels is None:
         raise InputError(f"The agents' codes are too much alike for {clusters} clusters.")
@@ -109,7 +109,7 @@ def given(codes: Float[np.ndarray, "N Z"], clusters: int, seed: int) -> Found:
 
 
 def prepare(spec: EnvSpec, config: Config, scale: Scale) -> Preparation | None:
-    """What has to be seen before ``sharing`` is known; None where it is given.
+    """The experience from which ``sharing`` is learned; None where it is given.
 
     Raises:
         InputError: as :func:`make`, and where the criterion cannot choose among so few agents.
@@ -143,7 +143,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """SePS for an environment. While ``sharing`` is still to be learned, all agents share one policy.
 
     Raises:
-        InputError: chunks do not divide the rollout, the critic input does not exist, or an option means nothing.
+        InputError: chunks do not divide the rollout, the critic input does not exist, or an option is out of its range.
     """
     check_options(config)
     known = {field.name: getattr(config, field.name) for field in fields(ia2c.Config)}

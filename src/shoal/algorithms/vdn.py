@@ -2,7 +2,7 @@
 
     Q_tot(s, u) = Σ_i Q_i(τ^i, u^i)                                                       (Sunehag et al. 2018, eq. 1)
 
-One temporal difference of the team's reward trains all utilities through their sum; each agent then acts greedily by
+One temporal difference of the team's reward trains all utilities through their sum; each agent then maximises
 its own, since a sum is largest where every term is. All other stages are those of :mod:`shoal.algorithms.qmix`.
 Equations, options and results: docs/algorithms/qmix.md.
 """
