@@ -10,10 +10,10 @@ import shoal
 
 
 def meeting(*, num_agents: int = 3, horizon: int = 20) -> shoal.Environment:
-    """Walkers on a line, who see themselves and the middle, must meet.
+    """Walkers on a line, who observe their own place and the mean, should meet.
 
     Args:
-        num_agents: how many walk.
+        num_agents: number of walkers.
         horizon: steps in an episode.
     """
     n = num_agents
@@ -31,14 +31,14 @@ def meeting(*, num_agents: int = 3, horizon: int = 20) -> shoal.Environment:
         metrics=("won",),
     )
 
-    def look(place, t, reward, first):
+    def make_step(place, t, reward, first):
         return shoal.Step(
             obs=jnp.stack([place, jnp.full(n, place.mean())], axis=1),
             state=place,
             legal=jnp.ones((n, 3), bool),
             alive=jnp.ones(n, bool),
             reward=jnp.full(n, reward),
-            discount=jnp.ones(n),  # 0 where the world truly ends; here only time does
+            discount=jnp.ones(n),  # 0 at a termination; here only the time limit ends episodes
             first=jnp.array(first),
             last=t >= horizon,
             metrics=jnp.stack([jnp.where(place.std() < 0.1, 1.0, 0.0)]),  # won: they have met when it ends
@@ -46,11 +46,11 @@ def meeting(*, num_agents: int = 3, horizon: int = 20) -> shoal.Environment:
 
     def reset(key):
         place, t = jax.random.uniform(key, (n,), minval=-1.0), jnp.array(0)
-        return (place, t), look(place, t, reward=0.0, first=True)
+        return (place, t), make_step(place, t, reward=0.0, first=True)
 
     def step(key, state, action):
         place, t = state[0] + 0.1 * (action - 1), state[1] + 1
-        return (place, t), look(place, t, reward=-place.std(), first=False)
+        return (place, t), make_step(place, t, reward=-place.std(), first=False)
 
     return shoal.Environment(spec, reset, step)
 

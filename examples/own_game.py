@@ -9,10 +9,10 @@ import shoal
 
 
 class Auction:
-    """One item after another goes to the highest bid, until nobody has any money left.
+    """One item after another goes to the highest bid, until no bidder has money left.
 
     Args:
-        bidders: how many bid.
+        bidders: number of bidders.
         rounds: items for sale.
     """
 
@@ -44,7 +44,7 @@ class Auction:
         self.time += 1
         broke = not self.money.any()
         if broke:
-            out.discount[:] = 0.0  # truly over; where only time is up, it stays 1
+            out.discount[:] = 0.0  # a termination; at the time limit it stays 1
         out.last[...] = broke or self.time >= self.spec.horizon
         self._show(out)
 
@@ -53,7 +53,7 @@ class Auction:
         left = np.full(self.n, 1 - self.time / self.spec.horizon)
         out.obs[:] = np.stack([self.money / 10, self.worth, left], axis=1)
         out.state[:] = out.obs[:, :2].ravel()
-        out.legal[:] = np.arange(5) <= self.money[:, None]  # nobody bids more than they have
+        out.legal[:] = np.arange(5) <= self.money[:, None]  # no bid above the bidder's money
 
     def render(self) -> np.ndarray | None:
         return None

@@ -11,7 +11,7 @@ import shoal
 
 
 class Cart(gymnasium.Env):
-    """Push a cart to the middle of a track; falling off either end is over and lost.
+    """Push a cart to the middle of a track; falling off either end ends the episode.
 
     Args:
         friction: speed lost in a step, 0 to 1.

@@ -11,10 +11,10 @@ import shoal
 
 
 class Meeting(ParallelEnv):
-    """Scouts and a slow carrier on a line must meet; a scout that leaves the field is lost.
+    """Scouts and a slow carrier on a line should meet; a scout that leaves the field is lost.
 
     Args:
-        num_scouts: how many there are beside the carrier.
+        num_scouts: number of scouts beside the carrier.
         max_cycles: steps after which an episode is cut off.
     """
 
@@ -24,11 +24,11 @@ class Meeting(ParallelEnv):
         self.possible_agents = [*self.scouts, "carrier"]
 
     def observation_space(self, agent):
-        # A scout sees its place, the carrier's and the time; the carrier knows only its own place.
+        # A scout observes its place, the carrier's and the time; the carrier only its own place.
         return Box(-2.0, 2.0, (1 if agent == "carrier" else 3,), np.float32)
 
     def action_space(self, agent):
-        return Discrete(3 if agent == "carrier" else 5)  # left, stay, right; a scout runs, too
+        return Discrete(3 if agent == "carrier" else 5)  # left, stay, right; a scout can also move twice as far
 
     def reset(self, seed=None, options=None):
         rng = np.random.default_rng(seed)
@@ -48,7 +48,7 @@ class Meeting(ParallelEnv):
         seen = self._see()
         rewards = dict.fromkeys(self.agents, reward)
         terminations = {agent: met or agent in lost or "carrier" in lost for agent in self.agents}
-        truncations = dict.fromkeys(self.agents, late)  # time is up, which is no true end
+        truncations = dict.fromkeys(self.agents, late)  # a time limit, not a termination
         self.agents = [a for a in self.agents if not (terminations[a] or late)]
         infos = {agent: {"won": met} for agent in seen}  # --env.metrics won
         return seen, rewards, terminations, truncations, infos

@@ -64,7 +64,7 @@ class Config(ReplayConfig, CriticConfig):
     temperature: Annotated[float, Bounds(least=1e-3, most=1e3)] = 1.0
     """τ of the Gumbel-softmax. Code: 1."""
     logit_coef: Weight = 1e-3
-    """Weight of the mean square of the actors' outputs, which keeps them, and with them Q, from diverging. Code: 1e-3."""
+    """Weight of the mean square of the actors' outputs, which keeps them and Q from diverging. Code: 1e-3."""
     noise: Weight = 0.1
     """Standard deviation of the noise on continuous actions, in units of half their box."""
     critic_input: Literal["concat", "state", "local"] = "concat"
