@@ -11,7 +11,6 @@ from trajectories import acted, compiled, make_spec, make_trajectory, program
 
 from shoal.algorithms import mat
 from shoal.equations.distributions import Distribution
-from shoal.models.sequence import make_sequence_team
 from shoal.networks.body import Body
 from shoal.networks.input_statistics import normalised
 from shoal.types import Box, EnvSpec, Learner, Step, Trajectory
@@ -53,7 +52,7 @@ def played(name: str, greedy: bool = False) -> tuple[Any, Learner, Trajectory]:
 
 @cache
 def _evaluation(name: str) -> Any:
-    team = make_sequence_team(*CASES[name])
+    team = mat.make_team(*CASES[name])
 
     def one(learner: Learner, step: Step, action: Any, extras: Any) -> Any:
         step = normalised(learner.policy.inputs, step)

@@ -15,7 +15,6 @@ from trajectories import E, N, T, compiled, make_spec, program
 from shoal.algorithms import mat
 from shoal.equations.gae import gae
 from shoal.errors import InputError
-from shoal.models.sequence import make_sequence_team
 from shoal.networks.body import Body
 from shoal.types import Learner, Scale, Trajectory
 
@@ -51,7 +50,7 @@ def huber(error: Any, delta: float) -> Any:
 
 def naive_loss(c: Any, learner: Learner, traj: Trajectory) -> Any:
     """parameters -> (L(θ) − σ S + κ KL + value_coef L(φ), metrics): means over living agents, written out."""
-    evaluate = make_sequence_team(CASES["discrete"][0], c).evaluate_actions
+    evaluate = mat.make_team(CASES["discrete"][0], c).evaluate_actions
     both = compiled(lambda step: evaluate(learner.policy.actor, step, traj.action, traj.extras)[1])
     value, next_value = (np.asarray(both(step), np.float64) for step in (traj.step, traj.outcome))
     alive, spec = np.asarray(traj.step.alive), CASES["discrete"][0]

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 from trajectories import make_spec, make_trajectory
 
-from shoal.algorithms import seps
 from shoal.learning import autoencoder, clusters
 from shoal.networks.net import Net
 from shoal.types import Box
@@ -52,11 +51,11 @@ def test_the_bound() -> None:
     w_enc, w_dec = rng.normal(size=(n, 2 * latent)), rng.normal(size=(latent + 4, 3))
     agent, seen, outcome = rng.integers(0, n, batch), rng.normal(size=(batch, 4)), rng.normal(size=(batch, 3))
     weight = np.array([1, 1, 0, 1, 1, 0, 1.0])
-    c = seps.Config(kl_weight=0.3)
+    kl_weight = 0.3
     params = jnp.array(w_enc, jnp.float32), jnp.array(w_dec, jnp.float32)
     arrays = (jnp.array(x, jnp.float32) for x in (seen, outcome, weight))
     rows = autoencoder.TransitionBatch(jnp.array(agent, jnp.int32), *arrays)
-    loss = autoencoder.elbo_loss(c, autoencoder.Autoencoder(linear(), linear()), n, params, rows, KEY)
+    loss = autoencoder.elbo_loss(kl_weight, autoencoder.Autoencoder(linear(), linear()), n, params, rows, KEY)
     noise = np.asarray(jax.random.normal(KEY, (batch, latent)))
     total = 0.0
     for b in range(batch):

@@ -10,14 +10,14 @@ Its targets read μ̂', slowly updated copies.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal.algorithms import maddpg
-from shoal.equations.distributions import Categorical, DiagGaussian
+from shoal.equations.distributions import Categorical, Distribution
 from shoal.equations.targets import follow
 from shoal.errors import InputError
 from shoal.learning import sgd
@@ -38,7 +38,7 @@ class Models(NamedTuple):
 
     init: Callable[[PRNGKeyArray], PyTree]
     """key -> φ, leaves [N · N, ...]."""
-    distribution: Callable[[PyTree, Step], Categorical | DiagGaussian]
+    distribution: Callable[[PyTree, Step], Distribution]
     """(φ, normalised step [T E ...]) -> distributions [T E N N ...]: row i holds agent i's models."""
 
 
@@ -74,7 +74,7 @@ def make_models(spec: EnvSpec, body: Body) -> Models:
     one = build(replace(body, recurrent=None), source.width, space.width, output_gain=0.01, log_std=log_std)
     net, to_distribution = per_agent(one, tuple(range(n * n))), make_distribution(spec, False)
 
-    def distribution(params: PyTree, step: Step) -> Any:
+    def distribution(params: PyTree, step: Step) -> Distribution:
         seen = source.features(step)
         lead = seen.shape[:-2]
         x = jnp.broadcast_to(seen[..., None, :, :], (*lead, n, n, source.width))

@@ -25,7 +25,7 @@ from shoal.equations.distributions import Categorical
 from shoal.equations.targets import count, follow, of_the_team, scaled
 from shoal.learning import sgd
 from shoal.learning.config import CriticConfig
-from shoal.learning.optimiser import ByNet, optimiser
+from shoal.learning.optimiser import ByNet, Optimiser, optimiser
 from shoal.learning.replay import ReplayConfig, as_trajectory, check_replay, init_targets, make_replay, warmed_up
 from shoal.models.deterministic import Policy, delayed, draw, make_actors, relax
 from shoal.models.ensemble import make_ensemble
@@ -126,7 +126,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
     critics = make_critics(*nets, kind=c.critic_input, local_roles=c.local_roles, count=variant.critics)
     actors = make_ensemble(*nets, c.ensemble) if c.ensemble > 1 else make_actors(*nets)
 
-    def adam(rate: float, nets: int, steps: int) -> Any:
+    def adam(rate: float, nets: int, steps: int) -> Optimiser:
         return optimiser(rate, c.lr_final, [max(1, steps)] * nets, c.max_grad_norm, c.adam_eps)
 
     actor_adam = adam(c.learning_rate, actors.num_nets, steps // variant.delay)
@@ -180,7 +180,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
         loss = sums["policy_loss"] + c.logit_coef * sums["logit_square"]  # (eq. 5, 9)
         return loss, {name: y / actors.num_nets for name, y in sums.items()}
 
-    def gradient_step(learner: Learner, sample: Any, key: PRNGKeyArray, others: Any) -> tuple[Learner, Metrics]:
+    def gradient_step(learner: Learner, sample: PyTree, key: PRNGKeyArray, others: Any) -> tuple[Learner, Metrics]:
         key_target, key_actor = jax.random.split(key)
         shape, inputs, stats = sample.first.shape, learner.policy.inputs, learner.statistics
         traj = as_trajectory(sample, actors.initial_carry(shape[1]).actor)

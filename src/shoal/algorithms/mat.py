@@ -33,7 +33,7 @@ from shoal.learning.config import PpoConfig, check_options
 from shoal.learning.optimiser import ByNet, one, optimiser
 from shoal.models import on_policy
 from shoal.models.on_policy import Batch
-from shoal.models.sequence import FEED_FORWARD, make_sequence_team
+from shoal.models.sequence import FEED_FORWARD, SequenceTeam, make_sequence_team
 from shoal.networks.body import Body
 from shoal.networks.inputs import CriticInput
 from shoal.networks.sharing import policy_of
@@ -97,6 +97,14 @@ def joint_advantage(advantage: Float[Array, "T E N"], alive: Bool[Array, "T E N"
     return jnp.broadcast_to(mean, advantage.shape)
 
 
+def make_team(spec: EnvSpec, c: Config) -> SequenceTeam:
+    """Encoder and decoder; raises as :func:`make` does."""
+    return make_sequence_team(
+        spec, c.network, c.blocks, c.heads, c.critic_input, c.agent_id,
+        output_gain=c.output_gain, log_std=c.log_std, squash=c.squash, shuffled=c.order == "shuffled",
+    )  # fmt: skip
+
+
 def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """MAT for an environment.
 
@@ -117,7 +125,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
             "MAT has one network and one optimiser: there is no critic_learning_rate beside learning_rate."
         )
     sgd.check_items(scale, c.minibatches, c.chunk)
-    team = make_sequence_team(spec, c)
+    team = make_team(spec, c)
     adam = optimiser(
         c.learning_rate, c.lr_final, [scale.num_updates * c.epochs * c.minibatches], c.max_grad_norm, c.adam_eps
     )

@@ -6,7 +6,6 @@ depend on it. Options and results: docs/algorithms/mapg.md.
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +18,7 @@ from shoal.equations.surrogate import clipped_value_loss
 from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
 from shoal.learning import sgd
+from shoal.learning.config import EpochsConfig
 from shoal.models.action_critic import make_action_critic
 from shoal.models.actor_critic import ActorCritic, make_actor_critic
 from shoal.models.on_policy import Batch
@@ -26,7 +26,7 @@ from shoal.networks.input_statistics import normalised
 from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
 
-def make(spec: EnvSpec, config: Any, scale: Scale, nets: ActorCritic) -> Algorithm:
+def make(spec: EnvSpec, config: mappo.Config, scale: Scale, nets: ActorCritic) -> Algorithm:
     """MAPPO with a Q whose nets agents share as they share V's.
 
     Raises:
@@ -46,7 +46,7 @@ def make(spec: EnvSpec, config: Any, scale: Scale, nets: ActorCritic) -> Algorit
     def v(params: PyTree, carry: PyTree, step: Step) -> tuple[PyTree, Array]:
         return nets.critic.values({name: x for name, x in params.items() if name != "q"}, carry, step)
 
-    def critic_loss(c: Any, nets: ActorCritic, critic: PyTree, batch: Batch) -> tuple[Array, Metrics]:
+    def critic_loss(c: EpochsConfig, nets: ActorCritic, critic: PyTree, batch: Batch) -> tuple[Array, Metrics]:
         """V's loss, and Q's on the same targets."""
         loss_v, metrics = mappo.value_loss(c, nets, critic, batch)
         value = q.taken(critic["q"], batch.step, batch.action)

@@ -124,7 +124,8 @@ def prepare(spec: EnvSpec, config: Config, scale: Scale) -> Preparation | None:
 
     def decide(trajectory: Trajectory, key: PRNGKeyArray) -> Decision:
         key_fit, key_start = jax.random.split(key)
-        codes, judge = autoencoder.encode(spec, c, trajectory, key_fit)
+        how = autoencoder.Pretraining(c.latent, c.kl_weight, c.pretrain_updates, c.pretrain_batch, c.pretrain_rate)
+        codes, judge = autoencoder.encode(spec, how, trajectory, key_fit)
         seed = int(jax.random.bits(key_start))
         if not np.isfinite(codes).all():
             raise InputError(f"{spec.name} gives observations or rewards that are not finite.")

@@ -6,7 +6,7 @@ The decoder does not read i, so z encodes how agent i's observations and rewards
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -74,42 +74,59 @@ def experience(spec: EnvSpec, traj: Trajectory) -> TransitionBatch:
     )
 
 
+class Pretraining(NamedTuple):
+    """How the autoencoder is trained."""
+
+    latent: int
+    """Width of z."""
+    kl_weight: float
+    """β."""
+    updates: int
+    """Gradient steps."""
+    batch: int
+    """Transitions of single agents in each of them."""
+    rate: float
+    """Adam's step size at the start; it goes linearly to 0."""
+
+
 def elbo_loss(
-    c: Any, nets: Autoencoder, num_agents: int, params: PyTree, rows: TransitionBatch, key: PRNGKeyArray
+    kl_weight: float, nets: Autoencoder, num_agents: int, params: PyTree, rows: TransitionBatch, key: PRNGKeyArray
 ) -> Float[Array, ""]:
     """−ELBO of a batch [b], its squared errors not halved, as in the authors' code."""
     mean, log_var = nets.codes(params, num_agents)
     kl = -0.5 * (1 + log_var - mean**2 - jnp.exp(log_var)).sum(-1)  # KL(q(z|i) ‖ N(0, 1)) of every agent
     mean, log_var, kl = mean[rows.agent], log_var[rows.agent], kl[rows.agent]
     z = mean + jnp.exp(0.5 * log_var) * jax.random.normal(key, mean.shape)
-    return jnp.mean(nets.error(params, z, rows) + rows.weight * c.kl_weight * kl)
+    return jnp.mean(nets.error(params, z, rows) + rows.weight * kl_weight * kl)
 
 
-def fit(c: Any, nets: Autoencoder, num_agents: int, rows: TransitionBatch, key: PRNGKeyArray) -> PyTree:
+def fit(c: Pretraining, nets: Autoencoder, num_agents: int, rows: TransitionBatch, key: PRNGKeyArray) -> PyTree:
     """Parameters of the autoencoder after training on batches drawn from ``rows`` [R] with replacement."""
     key_encoder, key_decoder, key_train = jax.random.split(key, 3)
-    adam = optax.adam(optax.linear_schedule(c.pretrain_rate, 0.0, c.pretrain_updates))
+    adam = optax.adam(optax.linear_schedule(c.rate, 0.0, c.updates))
 
     def descend(state: tuple[PyTree, PyTree], key: PRNGKeyArray) -> tuple[tuple[PyTree, PyTree], None]:
         params, opt = state
         key_rows, key_z = jax.random.split(key)
-        drawn = jax.random.randint(key_rows, (c.pretrain_batch,), 0, rows.weight.size)
+        drawn = jax.random.randint(key_rows, (c.batch,), 0, rows.weight.size)
         batch = jax.tree.map(lambda x: x[drawn], rows)
-        gradient = jax.grad(elbo_loss, argnums=3)(c, nets, num_agents, params, batch, key_z)
+        gradient = jax.grad(elbo_loss, argnums=3)(c.kl_weight, nets, num_agents, params, batch, key_z)
         updates, opt = adam.update(gradient, opt)
         return (optax.apply_updates(params, updates), opt), None
 
     params = nets.encoder.init(key_encoder), nets.decoder.init(key_decoder)
     start = params, adam.init(params)
-    return jax.lax.scan(descend, start, jax.random.split(key_train, c.pretrain_updates))[0][0]
+    return jax.lax.scan(descend, start, jax.random.split(key_train, c.updates))[0][0]
 
 
 Judge = Callable[[Float[np.ndarray, "N Z"]], Float[np.ndarray, "E N"]]
 """One code for each agent -> its mean held-out error in each environment."""
 
 
-def encode(spec: EnvSpec, c: Any, traj: Trajectory, key: PRNGKeyArray) -> tuple[Float[np.ndarray, "N Z"], Judge]:
-    """Every agent's mean of z, and a function that evaluates other codes. ``c`` is a SePS configuration."""
+def encode(
+    spec: EnvSpec, c: Pretraining, traj: Trajectory, key: PRNGKeyArray
+) -> tuple[Float[np.ndarray, "N Z"], Judge]:
+    """Every agent's mean of z, and a function that evaluates other codes."""
     n, actions = spec.num_agents, spec.action.width
     # With a small output layer all agents have nearly the same code at first.
     encoder = build(Body((64,), "relu"), n, 2 * c.latent, output_gain=0.01)

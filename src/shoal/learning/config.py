@@ -4,9 +4,9 @@ Values are defaults of the library. An algorithm repeats the fields that its pap
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from shoal.bounds import Bounds, Count, Decay, Fraction, Gain, Index, Positive, Rate, Size, Tiny, Weight, check
+from shoal.bounds import Bounds, Count, Decay, Fraction, Gain, Index, Positive, Rate, Size, Tiny, Weight, check, off
 from shoal.equations.value_scale import ValueNorm
 from shoal.errors import InputError
 from shoal.networks.body import Body
@@ -162,7 +162,7 @@ class QCriticConfig(PolicyConfig):
     """Critic steps per pass, each on as many timesteps."""
 
 
-def check_options(config: Any) -> None:
+def check_options(config: AgentConfig) -> None:
     """Refuse options out of their bounds, and those that contradict each other.
 
     Raises:
@@ -172,26 +172,26 @@ def check_options(config: Any) -> None:
     _check_pairs(config)
 
 
-def _check_pairs(config: Any) -> None:
+def _check_pairs(config: AgentConfig) -> None:
     """Refuse two options of which one would leave the other without effect.
 
     Raises:
         InputError: naming both, and what to do.
     """
 
-    def given(name: str) -> bool:
-        return getattr(config, name, None) is not None
-
-    if given("kl_target") and config.kl_coef <= 0:
+    if isinstance(config, PpoConfig) and config.kl_target is not None and off(config.kl_coef):
         raise InputError("kl_target doubles and halves kl_coef, which must therefore start above 0.")
-    if given("target_entropy") and given("entropy_final"):
+    if isinstance(config, PolicyConfig) and config.target_entropy is not None:
+        if config.entropy_final is not None:
+            raise InputError(
+                "entropy_final and target_entropy both say how entropy_coef changes over the run: set one of them to "
+                "None."
+            )
+        if off(config.entropy_coef):
+            raise InputError("target_entropy multiplies entropy_coef by factors, so entropy_coef must start above 0.")
+    rate, interval = (getattr(config, name, None) for name in ("target_rate", "target_interval"))
+    if rate is not None and interval != getattr(type(config), "target_interval", None):
         raise InputError(
-            "entropy_final and target_entropy both say how entropy_coef changes over the run: set one of them to None."
-        )
-    if given("target_entropy") and config.entropy_coef <= 0:
-        raise InputError("target_entropy multiplies entropy_coef by factors, so entropy_coef must start above 0.")
-    if given("target_rate") and config.target_interval != type(config).target_interval:
-        raise InputError(
-            f"target_interval {config.target_interval} is for targets that are copied, and target_rate "
-            f"{config.target_rate:g} moves them a little at each step: set target_rate to None, or leave the interval."
+            f"target_interval {interval} is for targets that are copied, and target_rate {rate:g} moves them a little "
+            f"at each step: set target_rate to None, or leave the interval."
         )

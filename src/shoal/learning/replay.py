@@ -6,7 +6,7 @@ L is 1 for feed-forward nets with one-step targets, and ``sequence_length`` othe
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -78,7 +78,7 @@ class QConfig(ReplayConfig):
         return bool(self.network.recurrent) or self.n_step > 1 or not off(self.lam)
 
 
-def check_replay(config: Any) -> None:
+def check_replay(config: ReplayConfig) -> None:
     """Refuse options that are out of range or have no effect.
 
     Raises:
@@ -140,7 +140,7 @@ class StoredTimesteps(NamedTuple):
 
 
 def make_replay(
-    config: Any, *, sequences: bool, state: bool, extras: tuple[str, ...] = (), batch: int | None = None
+    config: ReplayConfig, *, sequences: bool, state: bool, extras: tuple[str, ...] = (), batch: int | None = None
 ) -> Replay:
     """The replay buffer of an algorithm.
 
@@ -201,7 +201,7 @@ def as_trajectory(m: StoredTimesteps, carry: PyTree) -> Trajectory:
     return Trajectory(step, m.action, m.extras, outcome, carry)
 
 
-def warmed_up(config: Any, shape: tuple[int, ...]) -> Bool[Array, "L B"]:
+def warmed_up(config: ReplayConfig, shape: tuple[int, ...]) -> Bool[Array, "L B"]:
     """Timesteps of a sample that are trained on: those after the burn-in."""
     length = shape[0]
     start = config.burn_in if length > 1 else 0

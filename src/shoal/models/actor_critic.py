@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from shoal.equations.distributions import Categorical, DiagGaussian, Distribution, TanhGaussian
 from shoal.equations.exploration import mixed_with_uniform
 from shoal.errors import InputError
+from shoal.learning.config import ValueConfig
 from shoal.learning.optimiser import ByNet
 from shoal.networks.body import Body, build
 from shoal.networks.input_statistics import Inputs, normalised
@@ -214,7 +215,7 @@ def make_actor_critic(actor: Actor, critic: Critic) -> ActorCritic:
     return ActorCritic(actor, critic, init, initial_carry, act, evaluate)
 
 
-def make_nets(spec: EnvSpec, config: Any, index: tuple[int, ...]) -> ActorCritic:
+def make_nets(spec: EnvSpec, config: ValueConfig, index: tuple[int, ...]) -> ActorCritic:
     """Actors and critics as a :class:`shoal.learning.config.ValueConfig` describes them."""
     c = config
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)

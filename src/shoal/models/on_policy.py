@@ -1,7 +1,7 @@
 """What algorithms with a state-value critic share: initial learner, values, training batch, end of an update."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -142,7 +142,7 @@ def make_batch(
     return Batch(*sgd.items(rows, chunk), carry)  # pyright: ignore[reportCallIssue]
 
 
-def kl_of_update(c: Any, log_ratio: Callable[[Batch], Array], batch: Batch) -> Metrics:
+def kl_of_update(c: PpoConfig, log_ratio: Callable[[Batch], Array], batch: Batch) -> Metrics:
     """``kl_update``, the mean KL(π_old ‖ π) after an update, where ``kl_target`` is given; else no metrics.
 
     Args:

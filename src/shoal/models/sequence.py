@@ -1,7 +1,7 @@
 """MAT's policy: one network decodes the agents' actions one after the other, each from the actions before it."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -59,18 +59,41 @@ def make_team_encoder(
     return source, make_encoder(body, blocks, heads, source.width)
 
 
-def make_sequence_team(spec: EnvSpec, config: Any) -> SequenceTeam:
-    """The policy of a :class:`shoal.algorithms.mat.Config`.
+def make_sequence_team(
+    spec: EnvSpec,
+    body: Body,
+    blocks: int,
+    heads: int,
+    kind: CriticInput,
+    agent_id: bool,
+    *,
+    output_gain: float,
+    log_std: float,
+    squash: bool,
+    shuffled: bool,
+) -> SequenceTeam:
+    """Encoder and decoder of a team.
+
+    Args:
+        spec: the environment.
+        body: layers that embed each agent's input.
+        blocks: blocks of the encoder and of the decoder.
+        heads: heads of every attention.
+        kind: the encoder's input of each agent.
+        agent_id: whether it includes the agent's number.
+        output_gain: gain of the decoder's output layer.
+        log_std: initial log standard deviation of continuous actions.
+        squash: see :func:`shoal.models.actor_critic.make_distribution`.
+        shuffled: whether the order of decoding is drawn in every timestep.
 
     Raises:
         InputError: as :func:`make_team_encoder` and :func:`make_distribution`.
     """
-    c, n, space = config, spec.num_agents, spec.action
-    source, encoder = make_team_encoder(spec, c.network, c.blocks, c.heads, c.critic_input, c.agent_id)
-    to_distribution = make_distribution(spec, c.squash)
-    log_std, width = (c.log_std, 2 * space.dim) if isinstance(space, Box) else (None, space.width)
-    decoder = make_decoder(c.network, c.blocks, c.heads, n, space.width + 1, space.width, c.output_gain, log_std)
-    shuffled = c.order == "shuffled"
+    n, space = spec.num_agents, spec.action
+    source, encoder = make_team_encoder(spec, body, blocks, heads, kind, agent_id)
+    to_distribution = make_distribution(spec, squash)
+    std, width = (log_std, 2 * space.dim) if isinstance(space, Box) else (None, space.width)
+    decoder = make_decoder(body, blocks, heads, n, space.width + 1, space.width, output_gain, std)
 
     def token(action: Array, legal: Array) -> Float[Array, "*b F"]:
         """The decoder's input for an action: one-hot, or in units of half the box; the last feature, the start flag, is
