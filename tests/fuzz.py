@@ -126,6 +126,7 @@ def serve() -> None:
 
     from shoal import cli
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored
     answer = {"ready": True}
     while True:
         print(json.dumps(answer), file=replies, flush=True)
