@@ -120,7 +120,7 @@ def test_an_environment_of_ones_own(shoal: Callable, tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     code, out, _ = shoal("train", "ippo", "walkers:meeting", "--help")
     assert code == 0
-    assert "--env.num-agents INT" in out and "how many walk. (default: 3)" in out
+    assert "--env.num-agents INT" in out and "number of walkers. (default: 3)" in out
     words = ["--env.num-agents", "4", "--folder", "run", "--eval-episodes", "0", "--seeds", "1"]
     code, out, err = shoal("train", "ippo", "walkers:meeting", *TINY, *words)
     assert code == 0, err

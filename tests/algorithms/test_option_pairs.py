@@ -14,7 +14,7 @@ SPEC = make_spec()
 SMALL = {"hidden": (4,), "chunk_length": T, "minibatches": 1}
 
 PAIRS: list[tuple[dict[str, Any], str]] = [
-    ({"entropy_coef": 0.1, "entropy_final": 0.0, "target_entropy": 0.5}, "entropy_final and target_entropy both say"),
+    ({"entropy_coef": 0.1, "entropy_final": 0.0, "target_entropy": 0.5}, "entropy_final and target_entropy both"),
     ({"entropy_coef": 0.0, "target_entropy": 0.5}, "target_entropy multiplies entropy_coef by factors"),
     ({"kl_coef": 0.0, "kl_target": 0.01}, "kl_target doubles and halves kl_coef"),
     ({"target_interval": 50, "target_rate": 0.1}, "target_interval 50 is for targets that are copied"),

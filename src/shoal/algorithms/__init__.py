@@ -58,15 +58,15 @@ def check_alone(name: str, spec: EnvSpec) -> None:
 
 
 def own(name: str) -> list[str]:
-    """The modules of the user's own that a name leads to; those in a run folder are imported only with permission."""
+    """The user's modules in a name; those of a run folder are imported only with permission."""
     return [part.partition(":")[0] for part in name.split("+") if ":" in part]
 
 
 def get(name: str) -> Any:
     """The algorithm's module, which has a ``Config`` and a ``make(spec, config, scale)``.
 
-    A name in :data:`ALONE` gives the module of the algorithm that it stands for. ``module:make`` imports a module of
-    the user's own. Names joined by ``+`` train one side of the environment each (:mod:`shoal.composing.sides`).
+    A name in :data:`ALONE` gives the module of the algorithm that it stands for. ``module:make`` imports the user's
+    module. Names joined by ``+`` train one side of the environment each (:mod:`shoal.composing.sides`).
 
     Raises:
         InputError: there is no such algorithm, and the message names the nearest; or the user's own module has no

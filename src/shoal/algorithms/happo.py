@@ -143,7 +143,7 @@ def fit_critic(
     c: EpochsConfig, nets: ActorCritic, adam: Optimiser, learner: Learner, batch: Batch, key: PRNGKeyArray
 ) -> tuple[Learner, Metrics]:
     """Line 16: all epochs of the critic, after those of the actors."""
-    # Without what the critic does not read, which would be gathered for every epoch.
+    # Drop what the critic does not read, so that it is not gathered for every epoch.
     batch = batch._replace(action=(), extras={}, advantage=(), carry=batch.carry._replace(actor=()))  # type: ignore[arg-type]
 
     def loss(params: PyTree, part: Batch) -> tuple[Array, Metrics]:

@@ -43,13 +43,13 @@ class Config(ReplayConfig, CriticConfig):
     sharing: Sharing | tuple[Index, ...] = "independent"
     """Which agents share actor and critic: ``independent``, ``role``, ``shared``, or a vector. Paper: independent."""
     network: Body = field(default_factory=lambda: Body(activation="relu"))
-    """Layers of actors and critics; a GRU is the actors' alone. Paper: 64, 64, relu."""
+    """Layers of actors and critics; a GRU is in the actors only. Paper: 64, 64, relu."""
     gamma: Fraction = 0.95
     """Discount γ per step. Paper: 0.95."""
     learning_rate: Rate = 1e-2
     """Adam's step size for actors. Paper: 0.01."""
     max_grad_norm: Positive | None = 0.5
-    """Largest gradient norm of one actor or critic. Code: 0.5, of every array by itself."""
+    """Largest gradient norm of one actor or critic. Code: 0.5, of every array separately."""
     batch_size: Size = 1024
     """Transitions per gradient step and sub-policy. Paper: 1024."""
     buffer_size: Size = 500_000

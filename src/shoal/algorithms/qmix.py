@@ -163,9 +163,9 @@ def make_q_learning(spec: EnvSpec, config: QConfig, scale: Scale, mixer: Mixer) 
     def targets(learner: Learner, traj: Trajectory) -> Array:
         """y: one for the team, or each agent's own."""
         frozen, out = learner.statistics.target, traj.outcome
-        judge = following(q, frozen.utilities, traj)
-        chooser = following(q, learner.policy.actor, traj) if c.double_q else judge
-        value = mixed(frozen.mixer, judge, best(chooser, out)[0], out)
+        evaluating = following(q, frozen.utilities, traj)
+        selecting = following(q, learner.policy.actor, traj) if c.double_q else evaluating
+        value = mixed(frozen.mixer, evaluating, best(selecting, out)[0], out)
         if mixer.team:
             value, (reward, discount) = of_a_living_team(value, out.alive), team_reward(traj)
         else:

@@ -70,18 +70,18 @@ Found = tuple[tuple[int, ...], dict[str, Any]]
 """``policy_of``, and the data behind the choice."""
 
 
-def fewest(codes: Float[np.ndarray, "N Z"], judge: autoencoder.Judge, seed: int) -> Found:
+def fewest(codes: Float[np.ndarray, "N Z"], error_of: autoencoder.CodeError, seed: int) -> Found:
     """The smallest K whose centres do no worse than the agents' own codes, by the held-out error.
 
     Environments are independent, so the mean excess over the own codes' error has a standard error over environments.
     Clusters of one agent each have no excess, so there always is such a K.
     """
-    own, tried = judge(codes), []
+    own, tried = error_of(codes), []
     for k in range(1, len(codes) + 1):
         labels = kmeans(codes, k, seed)
         if labels is None:
             continue
-        error = judge(centres(codes, labels))
+        error = error_of(centres(codes, labels))
         excess = (error - own).mean(1)
         spread = excess.std(ddof=1) / np.sqrt(len(excess)) if len(excess) > 1 else 0.0
         tried.append({"clusters": k, "error": error.mean(), "excess": excess.mean(), "standard_error": spread})
@@ -94,7 +94,7 @@ def clearest(codes: Float[np.ndarray, "N Z"], seed: int) -> Found:
     """The K from 2 to N − 1 with the smallest Davies–Bouldin index (the authors' choice)."""
     found = {k: labels for k in range(2, len(codes)) if (labels := kmeans(codes, k, seed))}
     if not found:
-        raise InputError("The agents' codes coincide, so no index can tell their clusters apart; give clusters.")
+        raise InputError("The agents' codes coincide, so no index can compare clusters of them; give clusters.")
     index = {k: davies_bouldin(codes, labels) for k, labels in found.items()}
     tried = [{"clusters": k, "davies_bouldin": value} for k, value in index.items()]
     return found[min(index, key=index.__getitem__)], {"tried": tried}
@@ -104,7 +104,7 @@ def given(codes: Float[np.ndarray, "N Z"], clusters: int, seed: int) -> Found:
     """The given number of clusters."""
     labels = kmeans(codes, clusters, seed)
     if labels is None:
-        raise InputError(f"The agents' codes are too much alike for {clusters} clusters.")
+        raise InputError(f"The agents' codes are too similar for {clusters} clusters.")
     return labels, {"tried": []}
 
 
@@ -125,14 +125,14 @@ def prepare(spec: EnvSpec, config: Config, scale: Scale) -> Preparation | None:
     def decide(trajectory: Trajectory, key: PRNGKeyArray) -> Decision:
         key_fit, key_start = jax.random.split(key)
         how = autoencoder.Pretraining(c.latent, c.kl_weight, c.pretrain_updates, c.pretrain_batch, c.pretrain_rate)
-        codes, judge = autoencoder.encode(spec, how, trajectory, key_fit)
+        codes, error_of = autoencoder.encode(spec, how, trajectory, key_fit)
         seed = int(jax.random.bits(key_start))
         if not np.isfinite(codes).all():
             raise InputError(f"{spec.name} gives observations or rewards that are not finite.")
         if c.clusters is not None:
             sharing, report = given(codes, c.clusters, seed)
         else:
-            sharing, report = fewest(codes, judge, seed) if c.criterion == "held_out" else clearest(codes, seed)
+            sharing, report = fewest(codes, error_of, seed) if c.criterion == "held_out" else clearest(codes, seed)
         count = max(sharing) + 1
         message = f"{n} agents share {count} {'policy' if count == 1 else 'policies'}: {' '.join(map(str, sharing))}."
         return Decision(replace(c, sharing=sharing), message, {"policy_of": sharing, **report, "codes": codes})

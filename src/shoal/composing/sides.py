@@ -74,7 +74,7 @@ def members(spec: EnvSpec, count: int, sides: tuple[int, ...] | None) -> tuple[t
         if roles == 1:
             example = tuple(min(i + 1, count) for i in range(spec.num_agents))
             raise InputError(
-                f"All agents of {spec.name} have one role: say which of the {spec.num_agents} are on which side, for "
+                f"All agents of {spec.name} have one role: give each of the {spec.num_agents} a side, for "
                 f"example --sides {' '.join(map(str, example))} (in Python, sides={example})."
             )
         if roles < count:

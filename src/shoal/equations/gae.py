@@ -26,7 +26,7 @@ def gae(
         target_t = A_t + V(s_t)
 
     A death (d_t = 0) does not bootstrap. A time limit (last_t, with d_t = 1) bootstraps on V(outcome_t). Both cut the
-    trace, so that rewards do not count for the episode before.
+    trace, so that no reward counts for an earlier episode.
 
     Args:
         reward: [T, E, N] r_t, ``outcome.reward``.

@@ -1,7 +1,7 @@
 """Returns that look forward from each step: λ-returns, n-step returns and plain discounted sums.
 
 The first two follow one rule at the ends: a death (discount 0) does not bootstrap, a time limit (``last`` with
-discount 1) and the end of the rollout bootstrap on V(outcome). Rewards do not count for the episode before.
+discount 1) and the end of the rollout bootstrap on V(outcome). No reward counts for an earlier episode.
 """
 
 import jax

@@ -65,7 +65,7 @@ def conjugate_gradients(
     Args:
         product: v -> H v.
         b: [D].
-        iterations: the most products to take.
+        iterations: largest number of products.
         tolerance: stop when |b − H x|² is not above this, and at x = 0 where b contains NaN.
 
     Source: Hestenes & Stiefel 1952, Methods of Conjugate Gradients for Solving Linear Systems.

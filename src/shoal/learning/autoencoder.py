@@ -86,7 +86,7 @@ class Pretraining(NamedTuple):
     batch: int
     """Transitions of single agents in each of them."""
     rate: float
-    """Adam's step size at the start; it goes linearly to 0."""
+    """Adam's step size at the start; it decreases linearly to 0."""
 
 
 def elbo_loss(
@@ -119,13 +119,13 @@ def fit(c: Pretraining, nets: Autoencoder, num_agents: int, rows: TransitionBatc
     return jax.lax.scan(descend, start, jax.random.split(key_train, c.updates))[0][0]
 
 
-Judge = Callable[[Float[np.ndarray, "N Z"]], Float[np.ndarray, "E N"]]
+CodeError = Callable[[Float[np.ndarray, "N Z"]], Float[np.ndarray, "E N"]]
 """One code for each agent -> its mean held-out error in each environment."""
 
 
 def encode(
     spec: EnvSpec, c: Pretraining, traj: Trajectory, key: PRNGKeyArray
-) -> tuple[Float[np.ndarray, "N Z"], Judge]:
+) -> tuple[Float[np.ndarray, "N Z"], CodeError]:
     """Every agent's mean of z, and a function that evaluates other codes."""
     n, actions = spec.num_agents, spec.action.width
     # With a small output layer all agents have nearly the same code at first.
@@ -140,7 +140,7 @@ def encode(
         return params, nets.codes(params, n)[0], jax.tree.map(lambda x: jnp.swapaxes(x[:, :held], 0, 1), rows)
 
     @jax.jit
-    def judge(params: PyTree, kept: TransitionBatch, codes: Array) -> Array:
+    def error_of(params: PyTree, kept: TransitionBatch, codes: Array) -> Array:
         def one(rows: TransitionBatch) -> Array:
             z = jnp.broadcast_to(codes, (*rows.weight.shape, c.latent))
             return nets.error(params, z, rows).sum(0) / jnp.maximum(rows.weight.sum(0), 1.0)
@@ -148,4 +148,4 @@ def encode(
         return jax.lax.map(one, kept)
 
     params, codes, kept = train(traj, key)
-    return np.asarray(codes), lambda codes: np.asarray(judge(params, kept, jnp.asarray(codes)))
+    return np.asarray(codes), lambda codes: np.asarray(error_of(params, kept, jnp.asarray(codes)))

@@ -183,15 +183,12 @@ def _check_pairs(config: AgentConfig) -> None:
         raise InputError("kl_target doubles and halves kl_coef, which must therefore start above 0.")
     if isinstance(config, PolicyConfig) and config.target_entropy is not None:
         if config.entropy_final is not None:
-            raise InputError(
-                "entropy_final and target_entropy both say how entropy_coef changes over the run: set one of them to "
-                "None."
-            )
+            raise InputError("entropy_final and target_entropy both change entropy_coef: set one of them to None.")
         if off(config.entropy_coef):
             raise InputError("target_entropy multiplies entropy_coef by factors, so entropy_coef must start above 0.")
     rate, interval = (getattr(config, name, None) for name in ("target_rate", "target_interval"))
     if rate is not None and interval != getattr(type(config), "target_interval", None):
         raise InputError(
             f"target_interval {interval} is for targets that are copied, and target_rate {rate:g} moves them a little "
-            f"at each step: set target_rate to None, or leave the interval."
+            f"at each step: set target_rate to None, or leave target_interval out."
         )

@@ -45,7 +45,7 @@ class Actor(NamedTuple):
     features: Callable[[Step], Array]
     """Normalised step [*b ...] -> what each agent's net reads, [*b N F]."""
     alone: Callable[[PyTree, PyTree, Array, Array, Array], Distribution]
-    """One agent by itself: (its policy's parameters without the axis P, carry [b H], features [T b F], legal [T b A],
+    """One agent alone: (its policy's parameters without the axis P, carry [b H], features [T b F], legal [T b A],
     first [T b]) -> distribution [T b ...]."""
 
     @property

@@ -35,7 +35,7 @@ class Carry(NamedTuple):
     actor: PyTree
     """Recurrent state of the actors [E, N, H]."""
     member: Int[Array, "E N"] | None = None
-    """The sub-policy that each agent plays in this episode; see :mod:`shoal.models.ensemble`."""
+    """The sub-policy that each agent uses in this episode; see :mod:`shoal.models.ensemble`."""
 
 
 class Actors(NamedTuple):

@@ -1,6 +1,6 @@
 """Ensembles of K sub-policies per agent, one of which acts in an episode (Lowe et al. 2017, section 4.3, eq. 9).
 
-D_i^(k) holds the episodes that agent i's k-th sub-policy played. One buffer stores them all, with ``member`` beside
+D_i^(k) holds the episodes in which agent i's k-th sub-policy acted. One buffer stores them all, with ``member`` beside
 each timestep; each sub-policy learns from its own rows. The factor 1/K of equation 9 is left out: Adam would cancel it.
 """
 

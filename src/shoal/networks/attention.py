@@ -15,7 +15,7 @@ from shoal.networks.body import ACTIVATIONS, Body
 from shoal.networks.orthogonal import scaled
 from shoal.types import PyTree
 
-UNSEEN = -1e9
+MASKED = -1e9
 """Score of a masked key: its weight underflows to exactly 0. Where all keys are masked, all weigh the same."""
 
 
@@ -66,14 +66,14 @@ def init_attention(key: PRNGKeyArray, body: Body, width: int, gain: float) -> Py
 
 
 def attend(
-    query: Float[Array, "B I D"], memory: Float[Array, "B J D2"], seen: Bool[Array, "#B #I J"], heads: int
+    query: Float[Array, "B I D"], memory: Float[Array, "B J D2"], mask: Bool[Array, "#B #I J"], heads: int
 ) -> Float[Array, "B I D"]:
     """softmax(Q Kᵀ / √d) V over the keys that each query attends to, for each head of width d = D / heads.
 
     Args:
         query: [B, I, D].
         memory: [B, J, 2 D], keys and values side by side.
-        seen: [B, I, J], whether query i attends to key j. Other keys have no effect if they are finite.
+        mask: [B, I, J], whether query i attends to key j. Other keys have no effect if they are finite.
         heads: number of heads.
 
     Source: Vaswani et al. 2017, Attention Is All You Need, eq. 1.
@@ -86,7 +86,7 @@ def attend(
 
     keys, values = jnp.split(memory, 2, axis=-1)
     scores = jnp.einsum("bid,bjd->bij", split(query), split(keys)) * width**-0.5
-    seen = jnp.broadcast_to(seen[:, None], (B, heads, count, seen.shape[-1])).reshape(scores.shape)
-    weights = jax.nn.softmax(jnp.where(seen, scores, UNSEEN), axis=-1)
+    mask = jnp.broadcast_to(mask[:, None], (B, heads, count, mask.shape[-1])).reshape(scores.shape)
+    weights = jax.nn.softmax(jnp.where(mask, scores, MASKED), axis=-1)
     mixed = jnp.einsum("bij,bjd->bid", weights, split(values)).reshape(B, heads, count, width)
     return jnp.swapaxes(mixed, 1, 2).reshape(query.shape)

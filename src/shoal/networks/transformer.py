@@ -104,14 +104,14 @@ def make_encoder(body: Body, blocks: int, heads: int, inputs: int) -> Encoder:
         }
 
     def apply(params: PyTree, x: Array, alive: Array) -> tuple[Array, Array]:
-        lead, seen = x.shape[:-1], alive.reshape(-1, 1, alive.shape[-1])
+        lead, mask = x.shape[:-1], alive.reshape(-1, 1, alive.shape[-1])
         x = x.reshape(-1, x.shape[-1])
         for norm in params["input_norm"]:
             x = layer_norm(norm, x)
         x = layers(params["embed"], body, x)
         for block in params["blocks"]:
             p = block["attention"]
-            near = _of_agents(linear(p["query"], x), linear(p["memory"], x), seen, heads)
+            near = _of_agents(linear(p["query"], x), linear(p["memory"], x), mask, heads)
             x = layer_norm(block["attention_norm"], x + linear(p["output"], near))
             x = _mlp(block, body, x)
         value = linear(params["head"], layers(params["value"], body, x))
@@ -183,10 +183,10 @@ def make_decoder(
 
     def parallel(params: PyTree, rep: Array, token: Array, rank: Array) -> Array:
         rank = rank.reshape(-1, num_agents)
-        seen = rank[:, None, :] <= rank[:, :, None]
+        mask = rank[:, None, :] <= rank[:, :, None]
 
         def recall(_: Any, query: Array, memory: Array) -> tuple[Any, Array]:
-            return (), _of_agents(query, memory, seen, heads)
+            return (), _of_agents(query, memory, mask, heads)
 
         rows = rep.reshape(-1, width), token.reshape(-1, inputs)
         _, x = through(params, *rows, recall, [((), ())] * blocks)
@@ -197,11 +197,11 @@ def make_decoder(
         return [(empty, empty) for _ in range(blocks)]
 
     def step(params: PyTree, cache: PyTree, rank: Array, rep: Array, token: Array) -> tuple[PyTree, Array]:
-        seen = (jnp.arange(num_agents) <= rank)[None, None]
+        mask = (jnp.arange(num_agents) <= rank)[None, None]
 
         def recall(kept: Array, query: Array, memory: Array) -> tuple[Array, Array]:
             kept = jax.lax.dynamic_update_slice_in_dim(kept, memory[:, None], rank, axis=1)
-            return kept, attend(query[:, None], kept, seen, heads)[:, 0]
+            return kept, attend(query[:, None], kept, mask, heads)[:, 0]
 
         return through(params, rep, token, recall, cache)
 
@@ -222,8 +222,8 @@ def _mlp(block: PyTree, body: Body, x: Array) -> Array:
     return layer_norm(block["mlp_norm"], x + change)
 
 
-def _of_agents(query: Array, memory: Array, seen: Array, heads: int) -> Array:
+def _of_agents(query: Array, memory: Array, mask: Array, heads: int) -> Array:
     """Attention among the rows of each team."""
-    n = seen.shape[-1]
-    near = attend(query.reshape(-1, n, query.shape[-1]), memory.reshape(-1, n, memory.shape[-1]), seen, heads)
+    n = mask.shape[-1]
+    near = attend(query.reshape(-1, n, query.shape[-1]), memory.reshape(-1, n, memory.shape[-1]), mask, heads)
     return near.reshape(query.shape)
