@@ -119,8 +119,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
     Raises:
         InputError: an option is out of its range, or needs what the environment does not have.
     """
+    check_replay(config)
     c, n, space, index = config, spec.num_agents, spec.action, policy_of(spec, config.sharing)
-    check_replay(c)
     policies, steps = max(index) + 1, scale.num_updates * c.gradient_steps
     nets = spec, c.network, index, c.agent_id
     critics = make_critics(*nets, kind=c.critic_input, local_roles=c.local_roles, count=variant.critics)

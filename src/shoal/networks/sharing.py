@@ -21,7 +21,7 @@ def policy_of(spec: EnvSpec, sharing: Sharing | tuple[int, ...]) -> tuple[int, .
     """
     n = spec.num_agents
     if isinstance(sharing, tuple):
-        if len(sharing) != n or set(sharing) != set(range(max(sharing) + 1)):
+        if len(sharing) != n or max(sharing) >= n or set(sharing) != set(range(max(sharing) + 1)):
             raise InputError(f"sharing {sharing} must give each of the {n} agents a policy number, without gaps.")
         return sharing
     if sharing == "shared":
