@@ -14,7 +14,7 @@ from PIL import Image
 import shoal
 import toys
 import trained
-from shoal import api, cli
+from shoal import api, cli, own_modules
 from shoal.algorithms import mappo
 from shoal.environments import registry
 from shoal.errors import CheckpointError, InputError
@@ -125,8 +125,9 @@ def test_what_needs_no_environment_builds_none(
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("the environment was asked for")
 
-    for name in ("make", "factory_of", "options_of", "_imported"):
+    for name in ("make", "factory_of", "options_of"):
         monkeypatch.setattr(registry, name, refuse)
+    monkeypatch.setattr(own_modules, "imported", refuse)
     run = shoal.open_run(own.folder)
     assert run.spec.agents == ("left", "right") and run.env_options == {"width": 1.5}
     assert run.curves(tmp_path / "curves.png").exists() and "final return" in run.summary()
