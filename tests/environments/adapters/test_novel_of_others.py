@@ -127,7 +127,7 @@ class Told(Market):
 def test_what_a_state_of_ones_own_holds_is_unknown_and_pruned_is_refused_at_once(tmp_path: Any):
     assert foreign.wrap(Market(), "mine:Market").spec.novel == ()
     assert foreign.wrap(Told(), "mine:Told").spec.novel is None
-    with pytest.raises(InputError, match=r"test_novel_of_others:Told does not say .*: use 'agent'"):
+    with pytest.raises(InputError, match=r"test_novel_of_others:Told does not declare .*: use 'agent'"):
         shoal.train("mappo", Told, critic_input="pruned", folder=tmp_path / "run")
     assert not (tmp_path / "run" / "policy").exists()
 
