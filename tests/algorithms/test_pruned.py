@@ -31,7 +31,7 @@ def test_pruned_is_refused_where_nobody_knows_what_the_state_holds(name: str):
         with pytest.raises(InputError, match="critic_input is 'concat' or 'state'"):
             module.make(SPEC, config, SCALE)
         return
-    with pytest.raises(InputError, match=r"toy does not say .* \(EnvSpec.novel\).*: use 'agent', which reads"):
+    with pytest.raises(InputError, match=r"toy does not declare .* \(EnvSpec.novel\).*: use 'agent', which reads"):
         module.make(unknown, config, SCALE)
     module.make(SPEC, config, SCALE)
     module.make(replace(SPEC, novel=()), config, SCALE)
