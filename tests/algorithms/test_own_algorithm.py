@@ -152,7 +152,7 @@ def test_epsilon_falls_on_a_line_and_then_stays() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(InputError, match="continuous ones"):
         own_algorithm.make(make_spec(action=Box(2)), CONFIG, Scale(E, T, 1))
-    with pytest.raises(InputError, match=r"20 moments per device .* do not divide into 7 minibatches"):
+    with pytest.raises(InputError, match=r"20 timesteps per device .* do not divide into 7 minibatches"):
         own_algorithm.make(SPEC, replace(CONFIG, minibatches=7), Scale(E, T, 1))
     with pytest.raises(InputError, match="epsilon_final must be at least 0"):
         own_algorithm.make(SPEC, replace(CONFIG, epsilon_final=1.5), Scale(E, T, 1))

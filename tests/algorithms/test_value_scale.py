@@ -82,7 +82,7 @@ def test_nobody_alive_changes_nothing():
 
 def test_none_is_no_scale_at_all():
     scale = make_value_scale("none", (0, 1, 2), 0.9)
-    stats, params = scale.update((), {"w": 1}, jnp.array(TARGET), jnp.array(ALIVE))
-    assert (scale.init(), stats, params) == ((), (), {"w": 1})
-    assert_trees_equal(scale.normalise((), jnp.array(TARGET)), TARGET)
-    assert_trees_equal(scale.denormalise((), jnp.array(TARGET)), TARGET)
+    stats, params = scale.update(None, {"w": 1}, jnp.array(TARGET), jnp.array(ALIVE))
+    assert (scale.init(), stats, params) == (None, None, {"w": 1})
+    assert_trees_equal(scale.normalise(None, jnp.array(TARGET)), TARGET)
+    assert_trees_equal(scale.denormalise(None, jnp.array(TARGET)), TARGET)
