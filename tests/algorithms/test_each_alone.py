@@ -81,7 +81,9 @@ def part(learner: Learner, like: Learner, p: int) -> Learner:
     return jax.tree.map(lambda x, y: x if x.shape == y.shape else x[p : p + 1], learner, like)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("ippo", "iql by role") else pytest.mark.slow) for name in CASES]
+)
 def test_a_policy_learns_what_it_would_learn_alone(name: str) -> None:
     (prog, traj), sharing = team(name), CASES[name][1]
     after, _ = prog.update(prog.learner, traj, KEY)

@@ -76,7 +76,13 @@ CASES = [
     if not refused(name, kind) and (name in DISTINCT or kind == "discrete")
 ]
 REFUSED = [(name, kind) for name in NAMES for kind in KINDS if refused(name, kind)]
-every_case = pytest.mark.parametrize(("name", "kind"), CASES, ids=[f"{n}-{k}" for n, k in CASES])
+QUICK = {"mappo", "mapg", "qmix", "maddpg"}
+"""In every form; those of the others that are not their first are slow tests."""
+every_case = pytest.mark.parametrize(
+    ("name", "kind"),
+    [pytest.param(n, k, marks=() if k == "discrete" or n in QUICK else pytest.mark.slow) for n, k in CASES],
+    ids=[f"{n}-{k}" for n, k in CASES],
+)
 
 
 def spec_of(kind: str) -> EnvSpec:

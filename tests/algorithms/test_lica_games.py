@@ -22,6 +22,7 @@ SMALL = lica.Config(network=Body((4,), orthogonal=False), mixing_width=3, adam_e
 JUNCTION = {"learning_rate": 1e-2, "critic_learning_rate": 2e-3, "epochs": 5, "target_interval": 1, "entropy_coef": 0.0}
 
 
+@pytest.mark.slow
 def test_at_the_one_step_traffic_junction_exactly_one_goes_whatever_the_initialisation():
     """The paper's section 4.3.1: (1, 0) and (0, 1), both about as often; never both or neither."""
     env = shoal.make("matrix/traffic_junction")

@@ -47,6 +47,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> library.Run:
     return library.train("mat", "test_mat_play:different", folder=folder, **(trained.QUICK | flags))
 
 
+@pytest.mark.slow
 def test_a_team_that_hears_its_predecessors_never_clashes(run: library.Run) -> None:
     assert np.mean(log.read(run.folder)[-1]["return"]) > 0.8  # while exploring
     for greedy in (True, False):

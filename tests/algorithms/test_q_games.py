@@ -51,6 +51,7 @@ def test_qmix_solves_the_two_step_game() -> None:
     assert (greedy[:, 0, 0] == 1).all() and (earned(TWO_STEP[2], greedy[:, 2]) == 8).all()
 
 
+@pytest.mark.slow
 def test_vdn_takes_the_safe_seven_in_the_two_step_game() -> None:
     """Table 1a: a sum cannot say [[0, 1], [1, 8]], thinks its best 6.5, and goes for 7."""
     q, greedy = two_step("vdn")
@@ -59,6 +60,7 @@ def test_vdn_takes_the_safe_seven_in_the_two_step_game() -> None:
     np.testing.assert_allclose(q[:, 0].mean(0), [[6.93, 6.93], [6.4, 6.4]], atol=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vdn", "qmix"])
 def test_monotone_mixers_miss_the_optimum_that_miscoordination_surrounds(name: str) -> None:
     """Son et al. 2019, table 1: the best joint action is the worst on average, so both agents avoid it."""
@@ -72,6 +74,7 @@ def test_qtran_finds_it_and_knows_the_whole_matrix() -> None:
     assert (greedy == 0).all()
 
 
+@pytest.mark.slow
 def test_qplex_finds_it_from_most_initialisations() -> None:
     """Its weights λ have to outrun the utilities, hence the small nets for these and deep ones for those."""
     attention = {"heads": 32, "attention_layers": 3, "attention_width": 32}
@@ -81,6 +84,7 @@ def test_qplex_finds_it_from_most_initialisations() -> None:
     np.testing.assert_allclose(np.median(q[found], 0), MONOTONICITY, atol=1.0)
 
 
+@pytest.mark.slow
 def test_qmix_solves_a_matrix_whose_optimum_is_best_on_average() -> None:
     q, greedy = taught("qmix", matrix_game(ONE_STEP), [()], updates=250)
     assert (greedy == 0).all()

@@ -146,7 +146,15 @@ def data(spec: EnvSpec, carry: Any) -> Trajectory:
     return traj._replace(step=step, outcome=outcome)
 
 
-@pytest.mark.parametrize(("name", "shared"), PLAYS, ids=[f"{n}, {'shared' if s else 'own'} reward" for n, s in PLAYS])
+QUICK = {"coma", "happo", "iql", "lica", "maddpg", "mappo", "mat", "qmix"}
+"""One of each family; the others are slow tests."""
+
+
+@pytest.mark.parametrize(
+    ("name", "shared"),
+    [pytest.param(*play, marks=() if play[0] in QUICK else pytest.mark.slow) for play in PLAYS],
+    ids=[f"{n}, {'shared' if s else 'own'} reward" for n, s in PLAYS],
+)
 def test_targets_do_not_read_values_that_nothing_trains(name: str, shared: bool) -> None:
     spec, prog = made(name, shared)
     learner = set_values(name, spec, prog.learner)
