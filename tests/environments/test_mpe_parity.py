@@ -156,7 +156,9 @@ def agree(
     return seen
 
 
-@pytest.mark.parametrize("continuous", [False, True], ids=["discrete", "continuous"])
+@pytest.mark.parametrize(
+    "continuous", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["discrete", "continuous"]
+)
 @pytest.mark.parametrize("scenario", VERSIONS)
 def test_one_step_agrees(scenario: str, continuous: bool) -> None:
     episodes = EPISODES // 2 if scenario == "simple_world_comm" else EPISODES  # 300 steps/s: 200 of both kinds together

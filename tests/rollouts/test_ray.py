@@ -107,6 +107,7 @@ def cluster() -> Iterator[Any]:
     made.shutdown()
 
 
+@pytest.mark.slow
 def test_chunks_are_the_devices_and_a_lost_node_takes_its_own(cluster: Any) -> None:
     """Rollouts of two seeds, each actor's part one device's; then a node goes, and the other one does its part."""
     remake, said = partial(counters.algorithm, recurrent=4, chunk_length=9), []
@@ -150,6 +151,7 @@ def test_chunks_are_the_devices_and_a_lost_node_takes_its_own(cluster: Any) -> N
         assert not np.array_equal(chunks[0].trajectory.step.obs, chunks[1].trajectory.step.obs)
 
 
+@pytest.mark.slow
 def test_who_does_not_wait(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Off-policy, a slow actor holds nobody up; and each actor's sequences stay its own."""
     if len(cluster.list_all_nodes()) < 2:
