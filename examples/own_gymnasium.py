@@ -1,4 +1,4 @@
-"""A Gymnasium environment of one's own, and its id in Gymnasium's registry. Train in either where this file lies:
+"""Your own Gymnasium environment, and its id in Gymnasium's registry. Train in either where this file lies:
 
 shoal train mappo own_gymnasium:Cart --steps 2e5
 shoal train mappo gymnasium:own_gymnasium:Cart-v0 --steps 2e5

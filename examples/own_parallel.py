@@ -1,4 +1,4 @@
-"""A PettingZoo environment of one's own: scouts and a carrier who must meet. Train in it where this file lies:
+"""Your own PettingZoo environment: scouts and a carrier who must meet. Train in it where this file lies:
 
 shoal train mappo own_parallel:Meeting --steps 2e5
 """

@@ -1,4 +1,4 @@
-"""What the documentation says of one's own environments and algorithms is what the examples do, and its links lead
+"""What the documentation says of your own environments and algorithms is what the examples do, and its links lead
 somewhere."""
 
 import re

@@ -159,7 +159,7 @@ def standardised(c: Any, advantage: np.ndarray, alive: np.ndarray) -> np.ndarray
 
 
 def next_values(spec: Any, c: Any, params: Tree, step: Any, outcome: Any, carry: Any = None) -> np.ndarray:
-    """V(outcome_t), read after the moments 0..t: a fresh sequence for every t."""
+    """V(outcome_t), read after the timesteps 0..t: a fresh sequence for every t."""
     rows = []
     for t in range(step.first.shape[0]):
         sequence = jax.tree.map(lambda x, y, t=t: np.concatenate([x[: t + 1], y[t : t + 1]]), step, outcome)

@@ -53,7 +53,7 @@ every_case = pytest.mark.parametrize("name", CASES)
 
 
 class Reference:
-    """One agent's objective and KL over its living moments, taken from the whole team's nets."""
+    """One agent's objective and KL over its living timesteps, taken from the whole team's nets."""
 
     def __init__(self, name: str, learner: Learner, traj: Trajectory) -> None:
         self.spec, self.c = CASES[name]

@@ -26,7 +26,7 @@ ROWS, UPDATES = 160, 600
 
 
 def observed(spec: EnvSpec) -> tuple[Learner, Learner, dict[str, jax.Array], Trajectory]:
-    """(learner before and after, metrics of every update, last roll-out) of a team that acts anew in the same rows."""
+    """(learner before and after, metrics of every update, last rollout) of a team that acts anew in the same rows."""
     prog = made(spec, FIXED, Scale(ROWS, 1, UPDATES))
     algorithm, carry = prog.algorithm, prog.algorithm.initial_carry(ROWS)
     traj = make_trajectory(spec, carry=carry, length=1, envs=ROWS)

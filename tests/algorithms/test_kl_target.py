@@ -1,6 +1,6 @@
 """κ follows the KL that an update ends with, in data that the acting policy made (Schulman et al. 2017, section 4).
 
-The oracle knows nothing of the policy but what ``act`` notes: it plays the same moments again and again by the updated
+The oracle knows nothing of the policy but what ``act`` notes: it plays the same timesteps again and again by the updated
 learner, until every moment's joint action has been drawn, and reads its log-probability there.
 """
 

@@ -1,4 +1,4 @@
-"""Normalised algorithms in roll-outs, with a replay buffer, over devices, and what is refused."""
+"""Normalised algorithms in rollouts, with a replay buffer, over devices, and what is refused."""
 
 from functools import partial
 from typing import Any
@@ -38,7 +38,7 @@ def untrained(algorithm: Algorithm) -> Any:
 
 
 def test_the_return_and_its_statistics_over_roll_outs_and_episodes() -> None:
-    """As a loop over moments has them, which forgets G where an episode ends: two roll-outs, without a seam."""
+    """As a loop over timesteps has them, which forgets G where an episode ends: two rollouts, without a seam."""
     env, envs, length, gamma = toys.busy(), 3, 10, 0.8
     algorithm = normalise_rewards(ippo.make(env.spec, CONFIG, Scale(envs, length, 2)), env.spec, gamma, 10.0)
     rollout = fused.make(env, envs, length)

@@ -72,7 +72,7 @@ def start(name):
 
 
 def next_joint_action(name, learner, traj):
-    """As the update draws it: only where the roll-out or the episode ends, which has a test of its own."""
+    """As the update draws it: only where the rollout or the episode ends, which has a test of its own."""
     c = CASES[name]
     actor = make_actor(SPEC, c.network, policy_of(SPEC, c.sharing), c.agent_id, c.output_gain, c.log_std, c.squash)
     policy = learner.policy

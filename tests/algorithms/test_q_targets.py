@@ -1,4 +1,4 @@
-"""Value decomposition's targets against a loop over moments; ε, target networks and weights over several updates."""
+"""Value decomposition's targets against a loop over timesteps; ε, target networks and weights over several updates."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,9 +25,9 @@ ALONE = iql.Config(**vars(replace(FEED, sharing="role")))
 
 
 def data(prog: Any, length: int = T, envs: int = E, seed: int = 0) -> Trajectory:
-    """Noise in which a third of the moments end the episode for everybody.
+    """Noise in which a third of the timesteps end the episode for everybody.
 
-    In environment 0 an episode begins at moment :data:`SEAM` although the one before it has not ended: so a replay
+    In environment 0 an episode begins at timestep :data:`SEAM` although the one before it has not ended: so a replay
     buffer looks where a resumed run, or a worker that took another's place, began to play anew.
     """
     traj = noise(SPEC, seed, carry=prog.algorithm.initial_carry(envs), length=length, envs=envs)

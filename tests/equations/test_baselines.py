@@ -15,21 +15,21 @@ LEGAL = jnp.array(RNG.random((6, 4)) > 0.3).at[:, 0].set(True).at[:2].set(True)
 Q = jnp.array(RNG.normal(size=(6, 4)) * 10, jnp.float32)
 
 
-def policy(logits, floor):
-    """A softmax over legal actions; with a floor, mixed with the uniform one."""
+def policy(logits, epsilon):
+    """A softmax over legal actions; with an ε, mixed with the uniform one."""
     dist = Categorical(logits, LEGAL)
-    return dist if floor == 0 else mixed_with_uniform(dist, floor)
+    return dist if epsilon == 0 else mixed_with_uniform(dist, epsilon)
 
 
-@pytest.mark.parametrize("floor", [0.0, 0.3])
-def test_the_score_of_a_softmax_is_the_norm_of_its_gradient(floor):
+@pytest.mark.parametrize("epsilon", [0.0, 0.3])
+def test_the_score_of_a_softmax_is_the_norm_of_its_gradient(epsilon):
     def gradient(action):
-        return jax.grad(lambda z: policy(z, floor).log_prob(jnp.full(6, action)).sum())(LOGITS)
+        return jax.grad(lambda z: policy(z, epsilon).log_prob(jnp.full(6, action)).sum())(LOGITS)
 
     expected = jnp.stack([jnp.square(gradient(a)).sum(-1) for a in range(4)], -1)
-    square = softmax_score_square(policy(LOGITS, floor).probabilities(), LEGAL, floor)
+    square = softmax_score_square(policy(LOGITS, epsilon).probabilities(), LEGAL, epsilon)
     np.testing.assert_allclose(square[LEGAL], expected[LEGAL], rtol=1e-4)
-    if floor == 0:
+    if epsilon == 0:
         pi = np.asarray(policy(LOGITS, 0.0).probabilities(), np.float64)
         formula = 1 + np.square(pi).sum(-1, keepdims=True) - 2 * pi  # as the paper's code has it
         np.testing.assert_allclose(square[LEGAL], formula[np.asarray(LEGAL)], rtol=1e-3, atol=1e-5)
@@ -81,7 +81,7 @@ def test_a_policy_without_choice_has_the_value_of_its_action_for_a_baseline():
     np.testing.assert_allclose(softmax_score_square(pi[:1], only)[0, 0], 0, atol=1e-6)
 
 
-def test_a_floor_keeps_every_legal_action_possible():
+def test_an_epsilon_keeps_every_legal_action_possible():
     dist = mixed_with_uniform(Categorical(100 * LOGITS, LEGAL), 0.2)
     p = np.asarray(dist.probabilities())
     count = np.asarray(LEGAL).sum(-1, keepdims=True)
@@ -91,12 +91,12 @@ def test_a_floor_keeps_every_legal_action_possible():
     assert (dist.mode() == Categorical(LOGITS, LEGAL).mode()).all()
 
 
-def test_a_floor_of_nothing_is_no_floor():
-    def log_prob(logits, floor):
+def test_an_epsilon_of_0_changes_nothing():
+    def log_prob(logits, epsilon):
         dist = Categorical(logits, LEGAL)
-        return (mixed_with_uniform(dist, floor) if floor is not None else dist).log_prob(jnp.zeros(6, int)).sum()
+        return (mixed_with_uniform(dist, epsilon) if epsilon is not None else dist).log_prob(jnp.zeros(6, int)).sum()
 
-    got, expected = (jax.value_and_grad(log_prob)(50 * LOGITS, floor) for floor in (jnp.float32(0), None))
+    got, expected = (jax.value_and_grad(log_prob)(50 * LOGITS, epsilon) for epsilon in (jnp.float32(0), None))
     np.testing.assert_allclose(got[0], expected[0], rtol=1e-5)
     np.testing.assert_allclose(got[1], expected[1], atol=1e-6)
     gaussian = DiagGaussian(LOGITS, LOGITS, LEGAL)

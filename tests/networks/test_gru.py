@@ -61,21 +61,21 @@ def test_step_by_step_is_the_same_as_the_whole_sequence(sequence):
     np.testing.assert_allclose(jnp.stack(outputs), sequence[1], rtol=1e-5, atol=1e-6)
 
 
-def test_the_last_carry_is_that_of_the_last_moment(sequence):
+def test_the_last_carry_is_that_of_the_last_timestep(sequence):
     np.testing.assert_array_equal(last_carry({"h": sequence[0]})["h"], sequence[0][-1])
     assert last_carry(()) == ()
 
 
 def test_nothing_before_a_reset_matters(sequence):
-    """Environment 0 starts anew at moment 3, environment 1 never after moment 0."""
+    """Environment 0 starts anew at timestep 3, environment 1 never after timestep 0."""
     after, _ = apply(NET, PARAMS, CARRY + 1, X.at[:3].add(1.0), FIRST)
     np.testing.assert_array_equal(after[3:, 0], sequence[0][3:, 0])
     assert jnp.abs(after[3:, 1] - sequence[0][3:, 1]).min(0).max() > 1e-4
     assert jnp.abs(after[:3] - sequence[0][:3]).max() > 0.1
 
 
-def test_moments_may_stand_beside_environments(sequence):
-    """V(outcome) is read at all T moments at once, each from the state after its action: batch axes (T, E)."""
+def test_timesteps_may_stand_beside_environments(sequence):
+    """V(outcome) is read at all T steps at once, each from the state after its action: batch axes (T, E)."""
     after, y = apply(NET, PARAMS, sequence[0], X[None], FIRST[None])
     for t in (0, 3):
         alone = apply(NET, PARAMS, sequence[0][t], X[t : t + 1], FIRST[t : t + 1])

@@ -33,7 +33,7 @@ class Case(NamedTuple):
     phi: PyTree
     """Leaves [parameters, ...], noise."""
     q: jax.Array
-    """[parameters, 1, moments, N, A]."""
+    """[parameters, 1, timesteps, N, A]."""
     step: Step
 
 

@@ -35,19 +35,19 @@ def optimal(q: Float[Array, "*b K"], p: Float[Array, "*b K"], square: Float[Arra
 
 
 def softmax_score_square(
-    pi: Float[Array, "*b A"], legal: Bool[Array, "*#b A"], floor: Scalar = 0.0
+    pi: Float[Array, "*b A"], legal: Bool[Array, "*#b A"], epsilon: Scalar = 0.0
 ) -> Float[Array, "*b A"]:
     """‖∇_z log π(u)‖² of every action, z being the logits: the surrogate that stands for ‖∇_θ log π(u)‖².
 
         π = softmax(z):                  ‖e_u − π‖² = 1 + ‖π‖² − 2 π(u)
         π = (1 − ε) p + ε / n, p = softmax(z):    ((1 − ε) p(u) / π(u))² ‖e_u − p‖²
 
-    over the n legal actions. ``floor`` is ε < 1.
+    over the n legal actions. ``epsilon`` is ε < 1.
 
     Source: Kuba et al. 2021, section 4.2 (the surrogate optimal baseline); the second line is this library's.
     """
-    learned = jnp.where(legal, jnp.maximum(pi - floor / legal.sum(-1, keepdims=True), 0.0), 0.0)  # (1 − ε) p
-    p = learned / (1.0 - floor)
+    learned = jnp.where(legal, jnp.maximum(pi - epsilon / legal.sum(-1, keepdims=True), 0.0), 0.0)  # (1 − ε) p
+    p = learned / (1.0 - epsilon)
     others = jnp.maximum(jnp.square(p).sum(-1, keepdims=True) - jnp.square(p), 0.0)
     # (1 − p_u)² + Σ_{v≠u} p_v² is the same sum without 1 − 1, which would cancel where π is nearly deterministic.
     return jnp.square(learned / jnp.where(pi > 0, pi, 1.0)) * (jnp.square(1.0 - p) + others)

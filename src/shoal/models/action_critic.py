@@ -37,7 +37,7 @@ class ActionCritic(NamedTuple):
     taken: Callable[[PyTree, Step, Array], Float[Array, "T E N"]]
     """(params, normalised step [T E ...], joint action u) -> Q(s, u)."""
     options: Callable[[PyTree, Step, Array, Distribution, PRNGKeyArray, int, Any], Options]
-    """(params, normalised step, u, the agents' policies, key, draws K, floor ε) -> the agents' options."""
+    """(params, normalised step, u, the agents' policies, key, draws K, ε) -> the agents' options."""
     group_of: tuple[int, ...]
     """Agents whose values share one scale have the same number."""
     num_nets: int
@@ -88,12 +88,12 @@ def make_action_critic(
         return jnp.where(u[..., None] == jnp.arange(space.width), q, 0.0).sum(-1)
 
     def options(
-        params: PyTree, step: Step, u: Array, dist: Distribution, key: PRNGKeyArray, draws: int, floor: Any
+        params: PyTree, step: Step, u: Array, dist: Distribution, key: PRNGKeyArray, draws: int, epsilon: Any
     ) -> Options:
         x = context(step, u)
         if isinstance(dist, Categorical):
             pi = dist.probabilities()
-            return Options(net.apply(params, (), x, step.first)[1], pi, softmax_score_square(pi, dist.legal, floor))
+            return Options(net.apply(params, (), x, step.first)[1], pi, softmax_score_square(pi, dist.legal, epsilon))
         assert isinstance(dist, DiagGaussian | TanhGaussian) and isinstance(space, Box)
         half = 1.0 if isinstance(dist, TanhGaussian) else (space.high - space.low) / 2
         log_std = dist.log_std - jnp.log(half)  # the actor's output is in units of half the box
