@@ -8,21 +8,24 @@ from pathlib import Path
 import jax
 import pytest
 
+from selection import quick
 from shoal import cli
 from shoal.cli_output import Lenient
 
 CALL = f"{sys.executable} -c 'import sys; from shoal.cli import main; sys.exit(main())'"
 
+STREAMS = [
+    ("list algorithms >&-", 0, ""),
+    ("list algorithms <&- >&- 2>&-", 0, ""),
+    ("list nothing 2>&-", 2, ""),
+    ("list algorithms > /dev/full", 1, "shoal: The operating system refuses to go on: No space left on device.\n"),
+    ("list nothing 2> /dev/full", 2, ""),
+]
+
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
-    [
-        ("list algorithms >&-", 0, ""),
-        ("list algorithms <&- >&- 2>&-", 0, ""),
-        ("list nothing 2>&-", 2, ""),
-        ("list algorithms > /dev/full", 1, "shoal: The operating system refuses to go on: No space left on device.\n"),
-        ("list nothing 2> /dev/full", 2, ""),
-    ],
+    quick(STREAMS, STREAMS[1], STREAMS[3]),
 )
 def test_streams_that_cannot_be_written(words: str, code: int, said: str) -> None:
     if "/dev/full" in words and not Path("/dev/full").exists():

@@ -180,7 +180,7 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(OPTIONS)
 def test_any_options_are_read_back(options: dict[str, Any]) -> None:
     _, _, env = pasted(commands("test_commands:typed", options)[0], env=options)

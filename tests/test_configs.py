@@ -67,7 +67,7 @@ def test_flags_and_back(config: Any) -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{type(c).__module__}.{type(c).__name__}")
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(value=ANYTHING)
 def test_a_value_fits_its_type_or_is_refused(config: Any, value: Any) -> None:
     before, types = flags_of(config), hints(config)

@@ -24,6 +24,7 @@ from trajectories import (
     program,
 )
 
+from selection import quick
 from shoal import algorithms
 from shoal.configs import override
 from shoal.equations.reduce import DEVICES
@@ -78,6 +79,8 @@ CASES = [
 REFUSED = [(name, kind) for name in NAMES for kind in KINDS if refused(name, kind)]
 QUICK = {"mappo", "mapg", "qmix", "maddpg"}
 """In every form; those of the others that are not their first are slow tests."""
+HEADS = ("mappo", "hatrpo", "mapg", "qmix", "maddpg")
+"""Algorithms whose updates have each of the kinds of steps."""
 every_case = pytest.mark.parametrize(
     ("name", "kind"),
     [pytest.param(n, k, marks=() if k == "discrete" or n in QUICK else pytest.mark.slow) for n, k in CASES],
@@ -198,7 +201,7 @@ def test_acting_needs_the_policy_only(name: str, kind: str) -> None:
         np.testing.assert_allclose(bare.extras[note], x, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", DISTINCT)
+@pytest.mark.parametrize("name", quick(DISTINCT, *HEADS))
 def test_two_devices_learn_what_one_learns(name: str) -> None:
     """One update of one learner: all environments on one device, and half of them on each of two."""
     prog, traj = played(name, "discrete")
@@ -211,7 +214,7 @@ def test_two_devices_learn_what_one_learns(name: str) -> None:
     assert_trees_close(two, one, 5e-4, 5e-5)
 
 
-@pytest.mark.parametrize("name", DISTINCT)
+@pytest.mark.parametrize("name", quick(DISTINCT, *HEADS))
 def test_blocks_change_nothing(name: str) -> None:
     prog, traj = played(name, "discrete")
     if "block" not in {field.name for field in fields(config_of(name, "discrete"))}:

@@ -1,8 +1,8 @@
 """Every epoch, every agent's turn and the critic's fit draw an order of minibatches of their own.
 
-Two timesteps in two minibatches can stand in two orders. Over three epochs that makes eight sequences of gradient steps,
-of which a key that is used again in every epoch would leave two. Only results are compared: the same sequence gives
-the same parameters to the bit, another sequence gives others.
+Two timesteps in two minibatches can stand in two orders. Over three epochs that makes eight sequences of gradient
+steps, of which a key that is used again in every epoch would leave two. Only results are compared: the same sequence
+gives the same parameters to the bit, another sequence gives others.
 """
 
 from typing import Any

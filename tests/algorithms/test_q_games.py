@@ -68,6 +68,7 @@ def test_monotone_mixers_miss_the_optimum_that_miscoordination_surrounds(name: s
     assert (earned(MONOTONICITY, greedy) == 0).all() and (q[:, 0, 0] < -3).all()
 
 
+@pytest.mark.slow
 def test_qtran_finds_it_and_knows_the_whole_matrix() -> None:
     q, greedy = monotonicity("qtran", updates=400, mixing_width=32)
     np.testing.assert_allclose(q, np.broadcast_to(MONOTONICITY, q.shape), atol=0.3)

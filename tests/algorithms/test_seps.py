@@ -35,7 +35,14 @@ def decided(config: seps.Config, traj: Trajectory, spec: EnvSpec = SPEC) -> Deci
     return preparation.decide(traj, jax.random.key(0))
 
 
-@pytest.mark.parametrize("types", [(0, 0, 0, 0), (0, 1, 1, 0), (2, 1, 0, 0)])
+@pytest.mark.parametrize(
+    "types",
+    [
+        pytest.param((0, 0, 0, 0), marks=pytest.mark.slow),
+        pytest.param((0, 1, 1, 0), marks=pytest.mark.slow),
+        (2, 1, 0, 0),
+    ],
+)
 def test_the_types_are_found(types: tuple[int, ...]) -> None:
     found = decided(QUICK, lived(SPEC, types))
     order = list(dict.fromkeys(types))

@@ -10,6 +10,7 @@ import pytest
 from test_every_algorithm import KEY, NAMES, config_of, played
 from trajectories import E, T, assert_trees_close, compiled, distance, from_trajectories, make_spec, make_trajectory
 
+from selection import quick
 from shoal import algorithms
 from shoal.configs import flags_of, override
 from shoal.errors import InputError
@@ -43,7 +44,7 @@ def made(name: str, values: dict[str, Any]) -> Algorithm:
     return from_trajectories(algorithms.get(name).make(SPEC, config, Scale(E, T, 10)))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", quick(NAMES, "mappo", "hatrpo", "mapg", "qmix", "maddpg"))
 def test_every_number_may_be_traced(name: str) -> None:
     values = numbers(config_of(name, "discrete"))
     assert len(values) >= 9

@@ -6,6 +6,7 @@ Foerster et al. 2018, section 1, on credit assignment: V(s) cannot tell the part
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from shoal.types import Discrete, Environment
 from small_games import configured, probabilities, train
@@ -53,6 +54,7 @@ def learned(algorithm: str, **flags) -> np.ndarray:
     return probabilities(env, config, teams.after)[:, 1:, 1].mean(1)
 
 
+@pytest.mark.slow
 def test_coma_does_its_part_where_a_shared_value_cannot_tell_what_it_is() -> None:
     """Measured over 12 seeds: COMA 0.93 to 1.00, mean 0.98; V(s) 0.52 to 0.91, mean 0.67; 0.5 is chance."""
     coma = learned("coma", epsilon=0.0, epsilon_final=0.0)

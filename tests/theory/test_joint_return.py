@@ -23,6 +23,8 @@ from shoal.models.actor_critic import make_nets
 from shoal.networks.sharing import policy_of
 from shoal.types import Learner, Scale
 
+pytestmark = pytest.mark.slow
+
 COUNT, GAMES = 4096, 8
 """Episodes of a batch; random games."""
 ACTIONS, STATES = (5, 4), 4

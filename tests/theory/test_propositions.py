@@ -23,6 +23,7 @@ def proposition1(num_agents):
     return shoal.make("matrix/proposition1", num_agents=num_agents)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 4])
 def test_one_policy_for_all_finds_the_best_it_can_do_and_no_more(n):
     """It starts far from its optimum, with a probability of 0.9 for one action, and has no bonus for entropy."""
@@ -45,6 +46,7 @@ def test_one_policy_for_all_finds_the_best_it_can_do_and_no_more(n):
     assert value.mean() > 0.97 * best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "n"), [("mappo", 2), ("happo", 4)])
 def test_policies_of_their_own_reach_the_optimum(algorithm, n):
     env = proposition1(n)

@@ -98,6 +98,7 @@ def values(run: shoal.Run, learner: Learner, obs: jax.Array) -> jax.Array:
     return scale.denormalise(learner.statistics.value, value)[0, :, 0]
 
 
+@pytest.mark.slow
 def test_recurrent_teams_remember(tmp_path: Path) -> None:
     """A cue is shown once and asked for a step later: 0.5 by guessing, less than 1 if memory leaks between episodes."""
     run = train(tmp_path, "memory", 40, recurrent=8, chunk_length=4)

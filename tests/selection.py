@@ -1,0 +1,18 @@
+"""The cases of a parametrised test that run with ``make test``; the others are ``slow``."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def quick(cases: Iterable[Any], *few: Any) -> list[Any]:
+    """The cases as parameters, all but ``few`` of them marked slow. A tuple is a case of several arguments."""
+    cases = list(cases)
+    assert set(few) <= set(cases), set(few) - set(cases)
+
+    def of(case: Any) -> Any:
+        values = case if isinstance(case, tuple) else (case,)
+        return pytest.param(*values, marks=() if case in few else pytest.mark.slow)
+
+    return [of(case) for case in cases]
