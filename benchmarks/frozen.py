@@ -129,9 +129,17 @@ def _updates(name: str, recurrent: int | None, kind: str, sharing: str) -> dict[
 
         return jax.tree.map(cut, one.keep(traj))
 
+    def following(name: str, step: Step, outcome: Step) -> jax.Array:
+        """Within an episode an outcome is the next step."""
+        after, own = getattr(step, name), getattr(outcome, name)
+        last = outcome.last.reshape(*outcome.last.shape, *(1,) * (own.ndim - 2))
+        return jnp.concatenate([jnp.where(last[:-1], own[:-1], after[1:]), own[-1:]])
+
     def update(learner: Any, data: tuple[Step, Step], key: jax.Array) -> tuple[Any, Any, Any]:
         step, outcome = data
         step = step._replace(first=jnp.concatenate([step.last[:1], outcome.last[:-1]]))
+        names = ("obs", "state", "legal", "alive")
+        outcome = outcome._replace(**{name: following(name, step, outcome) for name in names})
         key_act, key_update = jax.random.split(key)
         carry, (action, extras) = act(learner, step, key_act)
         traj: Any = Trajectory(step, action, extras, outcome, carry)

@@ -76,7 +76,10 @@ def make_step(rng: np.random.Generator, spec: EnvSpec, batch: tuple[int, ...], d
 def make_trajectory(
     spec: EnvSpec, seed: int = 0, carry: Any = FEED_FORWARD, length: int = T, envs: int = E, dead: float = 0.3
 ) -> Trajectory:
-    """Legal actions whose stored log-probabilities are noise, so that ratios lie on both sides of every clip range."""
+    """Legal actions whose stored log-probabilities are noise, so that ratios lie on both sides of every clip range.
+
+    Within an episode an outcome is the next step.
+    """
     rng = np.random.default_rng(seed)
     batch = (length, envs)
     step = make_step(rng, spec, batch, dead)
@@ -91,7 +94,18 @@ def make_trajectory(
     # An episode starts where the one before it ended.
     first = jnp.concatenate([step.first[:1], outcome.last[:-1]])
     extras = {"log_prob": jnp.array(log_prob, jnp.float32)}
-    return Trajectory(step._replace(first=first), jnp.array(action), extras, outcome, carry)
+    return Trajectory(step._replace(first=first), jnp.array(action), extras, going_on(step, outcome), carry)
+
+
+def going_on(step: Step, outcome: Step) -> Step:
+    """The outcomes, with the next step's observations where the episode goes on."""
+
+    def follow(name: str) -> jax.Array:
+        after, own = getattr(step, name), getattr(outcome, name)
+        last = outcome.last.reshape(*outcome.last.shape, *(1,) * (own.ndim - 2))
+        return jnp.concatenate([jnp.where(last[:-1], own[:-1], after[1:]), own[-1:]])
+
+    return outcome._replace(**{name: follow(name) for name in ("obs", "state", "legal", "alive")})
 
 
 def from_trajectories(algorithm: Algorithm) -> Algorithm:

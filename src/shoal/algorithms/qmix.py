@@ -15,6 +15,7 @@ Equations, options and results: docs/algorithms/qmix.md.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -37,7 +38,15 @@ from shoal.equations.targets import (
 from shoal.learning import sgd
 from shoal.learning.config import check_options
 from shoal.learning.optimiser import optimiser
-from shoal.learning.replay import QConfig, as_trajectory, check_q, init_targets, make_replay, warmed_up
+from shoal.learning.replay import (
+    QConfig,
+    TargetStatistics,
+    as_trajectory,
+    check_q,
+    init_targets,
+    make_replay,
+    warmed_up,
+)
 from shoal.models.actor_critic import Policy
 from shoal.models.mixer import Mixer, mixer_input
 from shoal.models.utilities import best, epsilon_greedy, following, make_utilities, utility
@@ -116,11 +125,11 @@ class Nets(NamedTuple):
 
 
 class QBatch(NamedTuple):
-    """Rows of one gradient step, [B, L, ...]."""
+    """Rows of one gradient step, [B, L, ...], with normalised inputs."""
 
     step: Step
     action: Int[Array, "B L N"]
-    target: Float[Array, "B L ..."]
+    outcome: Step
     weight: Float[Array, "B L ..."]
 
 
@@ -160,25 +169,29 @@ def make_q_learning(spec: EnvSpec, config: QConfig, scale: Scale, mixer: Mixer) 
         """Q_tot of a joint action."""
         return mixer.apply(phi, utility(values, action, step.alive), best(values, step)[1], action, step)
 
-    def targets(learner: Learner, traj: Trajectory) -> Array:
-        """y: one for the team, or each agent's own."""
-        frozen, out = learner.statistics.target, traj.outcome
+    def targets(statistics: TargetStatistics, theta: PyTree, traj: Trajectory, passed: tuple[PyTree, Array]) -> Array:
+        """y: one for the team, or each agent's own. ``passed`` is what θ gave for the steps."""
+        frozen, out = statistics.target, traj.outcome
         evaluating = following(q, frozen.utilities, traj)
-        selecting = following(q, learner.policy.actor, traj) if c.double_q else evaluating
+        selecting = following(q, theta, traj, passed) if c.double_q else evaluating
         value = mixed(frozen.mixer, evaluating, best(selecting, out)[0], out)
         if mixer.team:
             value, (reward, discount) = of_a_living_team(value, out.alive), team_reward(traj)
         else:
             value, reward, discount = of_the_team(value, out.alive, spec.shared_reward), out.reward, out.discount
-        reward = scaled(c.reward_norm, learner.statistics.reward, reward)
+        reward = scaled(c.reward_norm, statistics.reward, reward)
         if off(c.lam):
             return n_step_returns(reward, discount, value, out.last, gamma=c.gamma, n=c.n_step)
         return td_lambda(reward, discount, value, out.last, gamma=c.gamma, lam=c.lam)
 
-    def loss(params: Nets, part: QBatch) -> tuple[Array, Metrics]:
-        values = q(params.utilities, net.initial_carry(part.action.shape[1:2]), part.step)[1]
+    def loss(statistics: TargetStatistics, params: Nets, part: QBatch) -> tuple[Array, Metrics]:
+        """(y − Q_tot)² over a part of the batch; the pass over the sequences serves y as well."""
+        carry = net.initial_carry(part.action.shape[1:2])
+        after, values = q(params.utilities, carry, part.step)
+        traj = Trajectory(part.step, part.action, {}, part.outcome, carry)
+        target = targets(statistics, jax.lax.stop_gradient(params.utilities), traj, (after, values))
         value = mixed(params.mixer, values, part.action, part.step)
-        error = part.target - value
+        error = target - value
         cost = jnp.square(error) / 2 if c.huber is None else huber(error, c.huber)
         metrics = {"td_loss": cost, "q": value, "td_error": jnp.abs(error)}
         if mixer.constraints is not None:
@@ -188,18 +201,19 @@ def make_q_learning(spec: EnvSpec, config: QConfig, scale: Scale, mixer: Mixer) 
 
     def gradient_step(learner: Learner, sample: Any) -> tuple[Learner, Metrics]:
         """One gradient step on a sample of the buffer."""
-        # THE SAMPLE, AND ITS TARGETS
+        # THE SAMPLE
         inputs = learner.policy.inputs
-        traj = as_trajectory(sample, net.initial_carry(sample.first.shape[1:]))
-        traj = traj._replace(step=normalised(inputs, traj.step), outcome=normalised(inputs, traj.outcome))
-        acted = traj.step.alive.any(-1) if mixer.team else traj.step.alive
-        learned = warmed_up(c, traj.step.first.shape).reshape(*traj.step.first.shape, *(1,) * (acted.ndim - 2))
+        traj = as_trajectory(sample, ())
+        step, outcome = normalised(inputs, traj.step), normalised(inputs, traj.outcome)
+        acted = step.alive.any(-1) if mixer.team else step.alive
+        learned = warmed_up(c, step.first.shape).reshape(*step.first.shape, *(1,) * (acted.ndim - 2))
         weight = (acted & learned).astype(jnp.float32)
-        batch = sgd.items(QBatch(traj.step, traj.action, targets(learner, traj), weight), traj.step.first.shape[0])
+        batch = sgd.whole(sgd.items(QBatch(step, traj.action, outcome, weight), step.first.shape[0]))
 
         # THE STEP
         params, state = Nets(learner.policy.actor, learner.critic), learner.optimiser
-        gradient, metrics = sgd.gradient(loss, params, sgd.whole(batch), c.block, None if mixer.team else index)
+        loss_now = partial(loss, learner.statistics)
+        gradient, metrics = sgd.gradient(loss_now, params, batch, c.block, None if mixer.team else index)
         theta, own, norm = adam.step(gradient.utilities, state.utilities, params.utilities)
         phi, of_mixer = params.mixer, state.mixer
         if phi:

@@ -11,6 +11,7 @@ from shoal.networks.body import Body, build
 from shoal.networks.input_statistics import normalised
 from shoal.networks.inputs import actor_input
 from shoal.networks.net import Net, last_carry
+from shoal.networks.outcomes import of_outcomes
 from shoal.networks.sharing import per_agent
 from shoal.types import EnvSpec, Learner, PyTree, Step, Trajectory
 
@@ -35,12 +36,21 @@ def best(q: Float[Array, "*b N A"], step: Step) -> tuple[Int[Array, "*b N"], Flo
     return q.argmax(-1), jnp.where(step.alive, q.max(-1), 0.0)
 
 
-def following(q: Utilities, params: PyTree, traj: Trajectory) -> Float[Array, "L B N A"]:
-    """The utilities in each timestep's outcome, from the recurrent state after that timestep."""
-    after = ()
-    if jax.tree.leaves(traj.carry):
-        after, _ = q(params, traj.carry, traj.step)
-    return q(params, after, jax.tree.map(lambda x: x[None], traj.outcome))[1][0]
+def following(
+    q: Utilities, params: PyTree, traj: Trajectory, passed: tuple[PyTree, Array] | None = None
+) -> Float[Array, "L B N A"]:
+    """The utilities in each timestep's outcome, from the recurrent state after that timestep.
+
+    Args:
+        q: the net.
+        params: its parameters.
+        traj: a sample of the buffer.
+        passed: what ``q`` gave for ``traj.step``, where that is known.
+    """
+    after, values = passed or ((), jnp.zeros(0))
+    if passed is None and (jax.tree.leaves(traj.carry) or traj.step.first.shape[0] > 1):
+        after, values = q(params, traj.carry, traj.step)
+    return of_outcomes(lambda carry, step: q(params, carry, step)[1], values, after, traj)
 
 
 def make_utilities(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: bool) -> tuple[Net, Utilities]:

@@ -8,10 +8,12 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array
 
 from shoal.bounds import Gain, Width, check
 from shoal.errors import unknown
+from shoal.networks.dense import Dense
+from shoal.networks.gru import Gru
 from shoal.networks.net import Net, from_module
 from shoal.networks.orthogonal import scaled
 
@@ -39,45 +41,6 @@ class Body:
     """Gain of the orthogonal kernels of the hidden layers."""
 
 
-class Gru(nnx.Module):
-    """Gated recurrent unit (Cho et al. 2014), with the input products of all T timesteps computed at once.
-
-    r = σ(W_r x + U_r h),  z = σ(W_z x + U_z h),  n = tanh(W_n x + r ∘ (U_n h + c)),  h' = (1 − z) ∘ n + z ∘ h.
-    """
-
-    def __init__(self, inputs: int, width: int, kernel: nnx.Initializer, rngs: nnx.Rngs) -> None:
-        self.width = width
-        self.input = nnx.Linear(inputs, 3 * width, kernel_init=kernel, rngs=rngs)
-        self.hidden = nnx.Linear(width, 3 * width, kernel_init=kernel, use_bias=False, rngs=rngs)
-        self.candidate_bias = nnx.Param(jnp.zeros(width))
-
-    def __call__(
-        self, carry: Float[Array, "*b H"], x: Float[Array, "R F"], lead: tuple[int, ...], first: Bool[Array, "T ..."]
-    ) -> Float[Array, "T *b H"]:
-        """The recurrent state after each timestep; ``x`` has its axes ``lead`` = (T, *b) flattened into R."""
-        inputs = self.input(x).reshape(lead[0], -1, 3 * self.width)
-        kernel, bias = self.hidden.kernel[...], self.candidate_bias[...]
-        reset = jnp.broadcast_to(first.reshape(first.shape + (1,) * (len(lead) - first.ndim)), lead)
-        reset = reset.reshape(lead[0], -1, 1)
-
-        def cell(h: Array, timestep: tuple[Array, Array]) -> tuple[Array, Array]:
-            x_t, reset_t = timestep
-            h = jnp.where(reset_t, 0.0, h)
-            x_r, x_z, x_n = jnp.split(x_t, 3, axis=-1)
-            h_r, h_z, h_n = jnp.split(h @ kernel, 3, axis=-1)
-            r, z = jax.nn.sigmoid(x_r + h_r), jax.nn.sigmoid(x_z + h_z)
-            n = jnp.tanh(x_n + r * (h_n + bias))
-            h = (1 - z) * n + z * h
-            return h, h
-
-        start = carry.reshape(-1, self.width)
-        if lead[0] == 1:  # acting: a scan of one iteration only hides the step from the compiler
-            after = cell(start, (inputs[0], reset[0]))[0]
-        else:
-            after = jax.lax.scan(cell, start, (inputs, reset), unroll=2)[1]
-        return after.reshape(*lead, self.width)
-
-
 class BodyModule(nnx.Module):
     """Layers, an optional GRU and a head; ``log_std`` is appended to a Gaussian policy's mean."""
 
@@ -94,16 +57,14 @@ class BodyModule(nnx.Module):
 
         widths = (inputs, *body.hidden)
         self.input_norm = nnx.List(norms(widths[:1] if body.input_layer_norm else ()))
-        self.layers = nnx.List(
-            [nnx.Linear(i, o, kernel_init=kernel(body.gain), rngs=rngs) for i, o in pairwise(widths)]
-        )
+        self.layers = nnx.List([Dense(i, o, kernel_init=kernel(body.gain), rngs=rngs) for i, o in pairwise(widths)])
         self.norms = nnx.List(norms(body.hidden if body.layer_norm else ()))
         top = widths[-1]
         if body.recurrent:
             self.gru = Gru(top, body.recurrent, kernel(1.0), rngs)
             top = body.recurrent
         self.gru_norm = nnx.List(norms((top,) if body.recurrent and body.layer_norm else ()))
-        self.head = nnx.Linear(top, outputs, kernel_init=kernel(output_gain), rngs=rngs)
+        self.head = Dense(top, outputs, kernel_init=kernel(output_gain), rngs=rngs)
         if log_std is not None:
             self.log_std = nnx.Param(jnp.full(outputs, log_std, jnp.float32))
         self.gaussian = log_std is not None
