@@ -12,7 +12,8 @@ minibatches for algorithms that have them; algorithms' rows are 128 environments
 its own: start-up, compilation and peak memory are that row's. A repetition is one call of the compiled program of about
 a second; the median is given with the lowest and the highest. ``share`` is the arithmetic of MAPPO's matrix products in
 one second over the rate of a 2048³ float32 product on the same machine, measured just before. FLOP counts products:
-the rollout's actor pass, two critic passes for the targets, and three passes (one forward, two backward) per epoch.
+the rollout's actor pass, two critic passes for the targets, and three passes (one forward, two backward) per epoch;
+the first layer has no gradient of its input.
 Off-policy rows take 4 gradient steps after each rollout of 16 environments × 25 steps, from a buffer on
 the device.
 """
@@ -23,6 +24,8 @@ import os
 import subprocess
 import sys
 import time
+
+from programs import build, flop_per_step, start
 
 BEGAN = time.monotonic()
 
@@ -73,7 +76,6 @@ REPLAY_ROWS = {
 }
 GROUPS = {"algorithms": ALGORITHM_ROWS, "agents": AGENT_ROWS, "replay": REPLAY_ROWS}
 EVERY_ROW = {**ROWS, **ACCELERATOR_ROWS, **ALGORITHM_ROWS, **AGENT_ROWS, **REPLAY_ROWS}
-EPOCHS = MINIBATCHES = 4
 
 
 def matrix_product_rate() -> float:
@@ -92,19 +94,6 @@ def matrix_product_rate() -> float:
     return 2 * 2048**3 / sorted(times)[4]
 
 
-def flop_per_step(state: object, spec: object, epochs: int) -> float:
-    """Arithmetic of all matrix products per environment step of one seed."""
-    import jax
-
-    def products(params: object) -> int:
-        leaves = jax.tree_util.tree_leaves_with_path(params)
-        return sum(x.shape[-2] * x.shape[-1] for path, x in leaves if "kernel" in jax.tree_util.keystr(path))
-
-    learner = state.learner  # type: ignore[attr-defined]
-    actor = products(learner.policy.actor) * spec.num_agents  # type: ignore[attr-defined]
-    return 2 * (actor * (1 + 3 * epochs) + products(learner.critic) * (2 + 3 * epochs))
-
-
 def measure(row: str, repetitions: int) -> dict:
     """One row, in this process."""
     import resource
@@ -112,30 +101,15 @@ def measure(row: str, repetitions: int) -> dict:
     import jax
     import numpy as np
 
-    import shoal
-    from shoal import algorithms
-    from shoal.configs import override
-    from shoal.training import sharding
-    from shoal.training.program import compile_program
-    from shoal.types import Scale
-
     flags = EVERY_ROW[row]
     name = flags.get("algorithm", "mappo")
     seeds, num_envs, length = flags.get("seeds", 1), flags["num_envs"], flags["rollout_length"]
-    sharding.one_device_per_core()
-    layout = sharding.plan(seeds, num_envs, None)
-    env = shoal.make("mpe/simple_spread", num_agents=flags.get("num_agents", 3))
-    module = algorithms.get(name)
-    config = override(module.Config(), flags | {"epochs": EPOCHS, "minibatches": MINIBATCHES})
-    algorithm = module.make(env.spec, config, Scale(layout.num_envs, length, 1_000_000))
-    program = compile_program(env, algorithm, layout, length, capacity=256)
+    training = build(flags)
+    algorithm, layout, program = training.algorithm, training.layout, training.program
     ready = time.monotonic()
-    keys = jax.device_put(jax.random.split(jax.random.key(0), seeds), layout.named(layout.learner))
-    state = program.init(keys)
-    advance = program.start(state)
-    jax.block_until_ready(state)
+    state, advance = start(training, seeds)
     compiled = time.monotonic()
-    flop = flop_per_step(state, env.spec, EPOCHS) if name == "mappo" else None  # other updates take other passes
+    flop = flop_per_step(training, flags, state) if name == "mappo" else None
 
     def call(n: int) -> float:
         nonlocal state
