@@ -72,7 +72,8 @@ def flop_per_step(training: Training, flags: dict, state: Any) -> float:
         drawn = flags["gradient_steps"] * flags["batch_size"] * flags["sequence_length"]
         drawn /= flags["num_envs"] * flags["rollout_length"]  # steps of sequences per environment step
         mixer = from_passes(learner.critic, drawn, drawn) if learner.critic else 0.0
-        return agents * from_passes(learner.policy.actor, 1 + 4 * drawn, drawn) + mixer
+        once_at_ends = 2 * drawn / flags["sequence_length"]  # both nets in the outcome that ends a sequence
+        return agents * from_passes(learner.policy.actor, 1 + drawn + once_at_ends, drawn) + mixer
     per_agent = config.critic_input in ("local", "agent", "pruned")
     critic = from_passes(learner.critic, 3 if gru else 2, config.epochs)
     return agents * from_passes(learner.policy.actor, 2 if gru else 1, config.epochs) + critic * (

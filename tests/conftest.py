@@ -30,6 +30,9 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
+# Commands that tests start as processes leave the user's own cache alone.
+os.environ["SHOAL_CACHE"] = "off"
+
 # What training records of its folders stays out of the user's own state folder.
 _STATE = tempfile.TemporaryDirectory(prefix="shoal-tests-state-")
 atexit.register(_STATE.cleanup)

@@ -20,6 +20,7 @@ from shoal.cli_flags import REQUIRED, Anything, Command, Flag, Values
 from shoal.cli_output import abandon_output, fill_closed_streams, leave, lenient_errors
 from shoal.cli_words import complaint, empty, stranger
 from shoal.errors import GameError, InputError, unknown
+from shoal.training import program_cache
 from shoal.training.stopping import busy
 from shoal.training.trainer import NonFiniteError
 
@@ -97,7 +98,9 @@ def _dispatch(args: list[str]) -> int:
     if args[0] not in COMMANDS:
         raise unknown("command", args[0], COMMANDS)
     command, args = COMMANDS[args[0]](args[1:])
-    return command.do(parse(command, args))
+    values = parse(command, args)
+    program_cache.use()
+    return command.do(values)
 
 
 def parse(command: Command, args: Sequence[str]) -> Values:

@@ -141,16 +141,14 @@ def _about(words: Sequence[str], run: api.Run | None) -> str:
 
 
 def _watched(folder: Path, start: Callable[..., api.Run], progress: bool, flags: dict[str, Any]) -> int:
-    """Train, draw curves and a video, and print a summary; after Ctrl-C print the command that resumes."""
+    """Train, print a summary, and draw curves and a video; after Ctrl-C print the command that resumes."""
     again = f"{_program()} train --resume {path_words(folder)}"
     try:
         run = start(progress=progress, **flags)
         if not run.finished:
             raise KeyboardInterrupt
-        pictures = {
-            "curves": _drawn(run, "curves.png", lambda: _unless_empty(run.curves)),
-            "replay": _drawn(run, "replay.gif", run.replay),
-        }
+        print(_summary(run, again), flush=True)
+        _draw(run)
     except GameError:
         if any((folder / "checkpoints").glob("*")):
             notices.warn(f"What was learned is kept; continue with\n{again}\n")
@@ -159,8 +157,15 @@ def _watched(folder: Path, start: Callable[..., api.Run], progress: bool, flags:
         if not any((folder / "checkpoints").glob("*")):
             raise
         raise KeyboardInterrupt(f"Stopped; continue with\n{again}") from None
-    print(_summary(run, pictures, again))
     return 0
+
+
+def _draw(run: api.Run) -> None:
+    """Draw curves and a video, and print their paths as they are finished: long episodes take a minute."""
+    pictures = {"curves.png": lambda: _unless_empty(run.curves), "replay.gif": run.replay}
+    for name, draw in pictures.items():
+        print(f"{Path(name).stem:<12}  ", end="", flush=True)
+        print(_drawn(run, name, draw), flush=True)
 
 
 def _drawn(run: api.Run, name: str, draw: Callable[[], Any]) -> Any:
@@ -180,16 +185,15 @@ def _unless_empty(look: Callable[[], Any]) -> Any:
         return "no episode ended"
 
 
-def _summary(run: api.Run, pictures: dict[str, Any], again: str) -> str:
-    """The printed summary: results, paths of pictures, and the next commands."""
+def _summary(run: api.Run, again: str) -> str:
+    """The printed summary: results, the next commands, and the folder."""
     folder = path_words(run.folder)
     lines = [f"\n{run.algorithm} in {run.environment}", ""]
     if run.judged is not None:
         lines.append(f"greedy score  {run.judged.replace('-', '−')}")
     lines += [*_unless_empty(run.summary).splitlines(), ""]
-    lines += [f"{name:<12}  {path}" for name, path in pictures.items()] + [f"all the rest  {run.folder}", ""]
     lines += [f"{_program()} evaluate {folder} --episodes 1000", f"{_program()} replay {folder} --episodes 4"]
-    lines += [f"{again} --steps {number(2 * run.settings.steps)}"]
+    lines += [f"{again} --steps {number(2 * run.settings.steps)}", "", f"{'folder':<12}  {run.folder}"]
     return "\n".join(lines)
 
 

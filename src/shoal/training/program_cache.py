@@ -1,0 +1,77 @@
+"""Compiled programs on disk, so that a command that ran before starts without compiling again."""
+
+import contextlib
+import hashlib
+import os
+import platform
+import warnings
+from pathlib import Path
+
+import filelock
+import jax
+import jaxlib
+
+VARIABLE = "SHOAL_CACHE"
+"""Environment variable: the folder of compiled programs, or ``off``."""
+
+LARGEST = 2**31
+"""Bytes on disk; beyond that the least recently used programs are deleted."""
+
+QUICK = 0.2
+"""Programs that compile in fewer seconds are not stored."""
+
+_ENTRY, _COMPLETE = "-cache", "-atime"
+"""Endings of the names of a program's file and of the file that JAX writes after it."""
+
+
+def use() -> None:
+    """Store what this process compiles, and load what an earlier process stored.
+
+    Has no effect if ``SHOAL_CACHE=off``, if JAX has a cache already (``JAX_COMPILATION_CACHE_DIR``), or if the folder
+    cannot be used. Several processes may share the folder: JAX locks it. An entry that JAX cannot load is compiled
+    again, without a message.
+    """
+    if jax.config.jax_compilation_cache_dir or os.environ.get(VARIABLE) == "off":
+        return
+    try:
+        here = folder()
+        here.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = here.stat()
+        if not os.access(here, os.W_OK) or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
+            return  # entries are machine code: they are only taken from a folder of this user
+        _drop_incomplete(here)
+    except (OSError, RuntimeError):
+        return
+    jax.config.update("jax_compilation_cache_dir", str(here))
+    jax.config.update("jax_compilation_cache_max_size", LARGEST)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", QUICK)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache")
+
+
+def folder() -> Path:
+    """``$SHOAL_CACHE``, ``$XDG_CACHE_HOME/shoal`` or ``~/.cache/shoal``, with a folder for each jaxlib and processor.
+
+    Raises:
+        RuntimeError: there is no home folder.
+    """
+    named, root = os.environ.get(VARIABLE), os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(root) if Path(root).is_absolute() else Path("~/.cache").expanduser()
+    return (Path(named).expanduser() if named else base / "shoal") / f"{jaxlib.__version__}-{_processor()}"
+
+
+def _processor() -> str:
+    """A digest of the instructions that programs are compiled for: home folders are shared between machines."""
+    known = platform.machine() + platform.processor()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        known += next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return hashlib.sha256(known.encode()).hexdigest()[:12]
+
+
+def _drop_incomplete(here: Path) -> None:
+    """Delete the entries of processes that were killed while they wrote."""
+    with contextlib.suppress(filelock.Timeout), filelock.FileLock(here / ".lockfile", timeout=0):
+        for path in here.glob(f"*{_ENTRY}"):
+            if not path.with_name(path.name.removesuffix(_ENTRY) + _COMPLETE).exists():
+                path.unlink(missing_ok=True)
