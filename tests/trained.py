@@ -94,7 +94,7 @@ def _made() -> Trainer:
         return state, ({"loss": np.ones((1, 1))}, STATS)
 
     trainer.program = trainer.program._replace(
-        init=lambda keys: state, start=lambda state: advance, template=lambda: template, capacity=1
+        init=lambda keys: state, start=lambda state: advance, ahead=None, template=lambda: template, capacity=1
     )
     return trainer
 

@@ -21,7 +21,7 @@ from shoal import notices
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.lock import hold
 from shoal.training import stopping
-from shoal.training.stopping import Stop, call, ready, wait
+from shoal.training.stopping import Stop, begin, call, ready, wait
 from shoal.training.trainer import Trainer
 
 ALL = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -174,6 +174,15 @@ def test_it_is_traced_by_the_callers_settings() -> None:
     assert seen == ["float32"]
 
 
+def test_work_goes_on_until_its_result_is_needed(released: threading.Event) -> None:
+    first, second = begin(lambda: released.wait(20)), begin(lambda: 1 // 0)
+    assert stopping.busy()
+    released.set()
+    assert first() is True
+    with pytest.raises(ZeroDivisionError):
+        second()
+
+
 def trainer_in(folder: Path, said: list[str], **program: Any) -> Trainer:
     trainer = trained.Idle(folder, updates=100, tensorboard=False)
     trainer.program = trainer.program._replace(**program)
@@ -182,7 +191,7 @@ def trainer_in(folder: Path, said: list[str], **program: Any) -> Trainer:
 
 
 @pytest.mark.parametrize("number", ALL)
-@pytest.mark.parametrize("what", ["init", "start"])
+@pytest.mark.parametrize("what", ["init", "start", "ahead"])
 def test_compiling_is_not_waited_for(number: int, what: str, tmp_path: Path, released: threading.Event) -> None:
     """All that was learned is saved already: nothing but the compilation is lost, which nothing can interrupt."""
     said: list[str] = []
@@ -191,7 +200,7 @@ def test_compiling_is_not_waited_for(number: int, what: str, tmp_path: Path, rel
         with sent(number):
             return wait(lambda: released.wait(20))
 
-    trainer = trainer_in(tmp_path, said, **{what: compiling})
+    trainer = trainer_in(tmp_path, said, **{what: (lambda: compiling) if what == "ahead" else compiling})
     began = time.monotonic()
     assert trainer.run() is False
     assert time.monotonic() - began < 15 and not released.is_set() and stopping.busy()
@@ -270,7 +279,7 @@ def compile_program(*args):
     def start(state):
         print("compiling", flush=True)
         wait(lambda: time.sleep(600))
-    return made._replace(start=start)
+    return made._replace(start=start, ahead=None)
 
 program, trainer.compile_program = trainer.compile_program, compile_program
 sys.exit(cli.main())

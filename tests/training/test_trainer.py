@@ -139,7 +139,7 @@ def test_every_seed_starts_from_its_own_number(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     trainer = trainer_in(tmp_path, steps=48, seed=3)
-    trainer.program = trainer.program._replace(init=init)  # type: ignore[arg-type]
+    trainer.program = trainer.program._replace(init=init, ahead=None)  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt):
         trainer.run()
     np.testing.assert_array_equal(given[0], [jax.random.key_data(jax.random.key(seed)) for seed in (3, 4)])

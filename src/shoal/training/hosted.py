@@ -23,7 +23,7 @@ from shoal.training.collectors import ProcessCollector, RayCollector
 from shoal.training.feed import Feed
 from shoal.training.program import Program
 from shoal.training.settings import Settings
-from shoal.training.sharding import SEED_SHARDS, Layout
+from shoal.training.sharding import SEED_SHARDS, Layout, shape_on
 from shoal.training.stopping import call, ready, wait
 from shoal.training.updates import TrainState
 from shoal.types import Algorithm, Learner, PyTree, Step, Trajectory
@@ -89,9 +89,9 @@ def compile_program(
             collector = ProcessCollector(env, algorithm, settings, warn)
         collectors.append(collector)
         shapes = trajectory_shape(env, algorithm, settings.num_envs, settings, settings.seeds)
-        key = _shape(layout.named(layout.learner), state.key)
+        key = shape_on(layout.named(layout.learner), state.key)
         placed = jax.tree.map(
-            lambda spec, tree: jax.tree.map(partial(_shape, layout.named(spec)), tree),
+            lambda spec, tree: jax.tree.map(partial(shape_on, layout.named(spec)), tree),
             trajectory_spec,
             shapes,
             is_leaf=lambda x: isinstance(x, P),
@@ -179,7 +179,3 @@ def trajectory_shape(
 def _wider(*batch_and_leaf: Any) -> jax.ShapeDtypeStruct:
     *batch, leaf = batch_and_leaf
     return jax.ShapeDtypeStruct((*batch, *leaf.shape), leaf.dtype)
-
-
-def _shape(sharding: Any, leaf: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)

@@ -13,8 +13,8 @@ from shoal.equations.reduce import DEVICES, total
 from shoal.rollouts import fused
 from shoal.training import feed as feeds
 from shoal.training import updates
-from shoal.training.sharding import Layout
-from shoal.training.stopping import call, wait
+from shoal.training.sharding import Layout, shape_on
+from shoal.training.stopping import begin, call, wait
 from shoal.training.updates import TrainState
 from shoal.types import Algorithm, Environment, EpisodeStats, PyTree, Trajectory
 
@@ -37,6 +37,9 @@ class Program(NamedTuple):
     training; None, or a result of None, without such processes."""
     close: Callable[[], None] = lambda: None
     """Stop worker processes and actors."""
+    ahead: Callable[[], Callable[[], Callable[[TrainState, np.int32], tuple[TrainState, Any]]]] | None = None
+    """Begin to compile as ``start`` does, for the state that ``init`` will give; returns the function that waits for
+    it. None where ``start`` needs the state itself."""
 
 
 def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, length: int, capacity: int) -> Program:
@@ -88,12 +91,18 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
     # Explicit output shardings, since empty arrays would otherwise leave with another sharding than they entered with.
     named = jax.tree.map(layout.named, state_spec), layout.named(layout.rows)
     jitted = jax.jit(many, donate_argnums=0, out_shardings=named)
+
+    def ahead() -> Callable[[], Any]:
+        shapes = jax.tree.map(lambda where, part: jax.tree.map(partial(shape_on, where), part), named[0], template())
+        return begin(jitted.lower(shapes, np.int32(1)).compile)
+
     return Program(
         partial(call, jax.jit(init, out_shardings=named[0])),
         lambda state: wait(jitted.lower(state, np.int32(1)).compile),
         template,
         capacity,
         feed.num_bytes * layout.seeds,
+        ahead=ahead,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from jaxtyping import Array
 
 from shoal.equations.reduce import DEVICES
 from shoal.errors import InputError
@@ -57,6 +58,11 @@ class Layout:
                 f"This run was trained on {was} and cannot continue bit-exactly on {now}; it needs {count} (on a CPU, "
                 f"the environment variable JAX_NUM_CPU_DEVICES={count} gives them)."
             )
+
+
+def shape_on(sharding: NamedSharding, array: Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    """The shape and type of an array with its sharding, to compile for it."""
+    return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
 
 
 def one_device_per_core() -> None:

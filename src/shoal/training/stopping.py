@@ -100,8 +100,13 @@ def wait(work: Callable[[], T]) -> T:
         Stopped: the run was asked to stop inside :meth:`Stop.at_once`. The work continues, since compiled code cannot
             be interrupted, and its result is dropped.
     """
+    return begin(work)()
+
+
+def begin(work: Callable[[], T]) -> Callable[[], T]:
+    """Start ``work`` in another thread; returns the function that waits for its result, as :func:`wait` does."""
     if threading.current_thread() is not threading.main_thread():
-        return work()
+        return work
     result: list[T] = []
     raised: list[BaseException] = []
 
@@ -118,12 +123,17 @@ def wait(work: Callable[[], T]) -> T:
     thread = threading.Thread(target=do, name="compiled code")
     _busy.add(thread)
     thread.start()
-    while not (result or raised):  # not thread.join(), which marks the thread as ended if a signal handler raises in it
-        _woken.get()
-        _leave()
-    if raised:
-        raise raised[0]
-    return result[0]
+
+    def join() -> T:
+        # Not thread.join(), which marks the thread as ended if a signal handler raises in it.
+        while not (result or raised):
+            _woken.get()
+            _leave()
+        if raised:
+            raise raised[0]
+        return result[0]
+
+    return join
 
 
 def ready(tree: PyTree) -> PyTree:

@@ -171,14 +171,18 @@ class Trainer:
         return self.update >= settings.num_updates
 
     def _begin(self) -> Callable:
-        """Initialise the state unless one was restored, and compile; returns the function that advances the state."""
+        """Initialise the state unless one was restored, and compile; returns the function that advances the state.
+
+        A new run compiles both programs at once.
+        """
+        began, compiled = time.monotonic(), None
         if self.state is None:
+            compiled = self.program.ahead() if self.program.ahead else None
             keys = jax.vmap(jax.random.key)(self.settings.seed + jax.numpy.arange(self.settings.seeds))
             self.state = self.program.init(jax.device_put(keys, self.layout.named(self.layout.learner)))
             self.save()
             self.stop.leave()
-        began = time.monotonic()
-        advance = self.program.start(self.state)
+        advance = compiled() if compiled else self.program.start(self.state)
         self.progress.say(f"Compiled in {time.monotonic() - began:.1f} s.")
         return advance
 
