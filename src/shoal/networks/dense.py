@@ -1,5 +1,7 @@
 """Affine layers whose gradients are fast on a CPU."""
 
+from functools import reduce
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -37,7 +39,7 @@ def _move(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
         terms.append(d_x @ kernel)
     if not isinstance(d_kernel, jax.custom_derivatives.SymbolicZero):
         terms.append(of_kernel(x, d_kernel))
-    return y, sum(terms) if terms else jnp.zeros_like(y)
+    return y, reduce(jnp.add, terms) if terms else jnp.zeros_like(y)
 
 
 product.defjvp(_move, symbolic_zeros=True)
@@ -46,7 +48,7 @@ product.defjvp(_move, symbolic_zeros=True)
 class Dense(nnx.Linear):
     """``nnx.Linear`` on rows, with :func:`product`."""
 
-    def __call__(self, inputs: Float[Array, "R F"]) -> Float[Array, "R K"]:
-        """x W + b."""
+    def __call__(self, inputs: Float[Array, "R F"], out_sharding: None = None) -> Float[Array, "R K"]:
+        """x W + b; ``out_sharding`` has no effect."""
         y = product(inputs, self.kernel[...])
         return y if self.bias is None else y + self.bias[...]

@@ -101,6 +101,7 @@ class Gru(nnx.Module):
         def gates(columns: Array) -> list[Array]:
             return jnp.split(columns, 3, axis=-1)
 
+        assert self.input.bias is not None
         weights = zip(gates(self.input.kernel[...]), gates(self.input.bias[...]), strict=True)
         inputs = tuple((product(x, kernel) + bias).reshape(lead[0], -1, self.width) for kernel, bias in weights)
         kernel, bias = tuple(gates(self.hidden.kernel[...])), self.candidate_bias[...]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import filelock
 import jax
-import jaxlib
+from jaxlib import version
 
 VARIABLE = "SHOAL_CACHE"
 """Environment variable: the folder of compiled programs, or ``off``."""
@@ -31,7 +31,8 @@ def use() -> None:
     cannot be used. Several processes may share the folder: JAX locks it. An entry that JAX cannot load is compiled
     again, without a message.
     """
-    if jax.config.jax_compilation_cache_dir or os.environ.get(VARIABLE) == "off":
+    known = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    if known or os.environ.get(VARIABLE) == "off":
         return
     try:
         here = folder()
@@ -57,7 +58,7 @@ def folder() -> Path:
     """
     named, root = os.environ.get(VARIABLE), os.environ.get("XDG_CACHE_HOME", "")
     base = Path(root) if Path(root).is_absolute() else Path("~/.cache").expanduser()
-    return (Path(named).expanduser() if named else base / "shoal") / f"{jaxlib.__version__}-{_processor()}"
+    return (Path(named).expanduser() if named else base / "shoal") / f"{version.__version__}-{_processor()}"
 
 
 def _processor() -> str:
