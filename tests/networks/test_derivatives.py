@@ -17,7 +17,10 @@ MOVE = {name: jax.random.normal(key, shape) for key, (name, shape) in zip(KEYS[5
 
 
 def recurrence(p):
-    return gru.recurrence(p["start"], p["x"], RESET, p["kernel"], p["bias"])
+    def gates(x):
+        return tuple(jnp.split(x, 3, -1))
+
+    return gru.recurrence(p["start"], gates(p["x"]), RESET, gates(p["kernel"]), p["bias"])
 
 
 def loop(p):
