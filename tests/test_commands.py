@@ -214,7 +214,7 @@ def test_the_end_of_training_can_be_pasted(
     run.settings = Settings(steps=12345678.0)
     monkeypatch.setattr(Run, "summary", lambda self: "")
     again = f"{cli_train._program()} train --resume {cli_train.path_words(run.folder)}"
-    lines = [x for x in cli_train._summary(run, {}, again).splitlines() if re.search(r" (evaluate|replay|train) ", x)]
+    lines = [x for x in cli_train._summary(run, again).splitlines() if re.search(r" (evaluate|replay|train) ", x)]
     assert len(lines) == 3
     opened: list[Path] = []
 
