@@ -8,6 +8,7 @@ The passes of a training program per row (an agent, or the team) and environment
   outcomes, then the trained net once with its gradient; the mixers run once each.
 """
 
+import time
 from typing import Any, NamedTuple
 
 from arithmetic import from_passes, from_program
@@ -59,6 +60,23 @@ def start(training: Training, seeds: int) -> tuple[Any, Any]:
     advance = training.program.start(state)
     jax.block_until_ready(state)
     return state, advance
+
+
+class Calls:
+    """Timed calls of a compiled training program."""
+
+    def __init__(self, training: Training, seeds: int) -> None:
+        self.state, self.advance = start(training, seeds)
+
+    def __call__(self, n: int) -> float:
+        """Make n updates; returns the seconds that they took."""
+        import jax
+        import numpy as np
+
+        began = time.perf_counter()
+        self.state, metrics = self.advance(self.state, np.int32(n))
+        jax.block_until_ready((self.state, metrics))
+        return time.perf_counter() - began
 
 
 def flop_per_step(training: Training, flags: dict, state: Any) -> float:

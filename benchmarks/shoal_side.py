@@ -1,7 +1,6 @@
 """Shoal's side of ``beside_jaxmarl.py``."""
 
 import sys
-import time
 from collections.abc import Callable
 
 import jax
@@ -10,7 +9,7 @@ import optax
 
 import shoal
 from arithmetic import kernels
-from programs import build, flop_of_program, flop_per_step, start
+from programs import Calls, build, flop_of_program, flop_per_step
 
 
 def make(checkout: str, row: dict, seconds: float, updates: int | None) -> tuple[dict, Callable[[], tuple[float, int]]]:
@@ -22,25 +21,18 @@ def make(checkout: str, row: dict, seconds: float, updates: int | None) -> tuple
         env = shoal.make("mpe/simple_spread", num_agents=row["num_agents"], horizon=26)
     seeds, per_update = row.get("seeds", 1), row["num_envs"] * row["rollout_length"] * row.get("seeds", 1)
     training = build(row, env)
-    state, advance = start(training, seeds)
+    call = Calls(training, seeds)
 
     def gradient_steps() -> int:
-        counts = optax.tree.get_all_with_path(state.learner.optimiser, "count")
+        counts = optax.tree.get_all_with_path(call.state.learner.optimiser, "count")
         return int(max(np.max(count) for _, count in counts))
-
-    def call(n: int) -> float:
-        nonlocal state
-        began = time.perf_counter()
-        state, metrics = advance(state, np.int32(n))
-        jax.block_until_ready((state, metrics))
-        return time.perf_counter() - began
 
     call(1)
     count = updates or min(training.program.capacity, max(1, round(seconds / call(1))))
     before = gradient_steps()
     call(count)
     config = training.config
-    nets = [state.learner.policy.actor, state.learner.critic]
+    nets = [call.state.learner.policy.actor, call.state.learner.critic]
     report = {
         "environments": training.layout.num_envs * training.layout.mesh.shape["devices"],
         "steps per rollout": row["rollout_length"],
@@ -50,7 +42,7 @@ def make(checkout: str, row: dict, seconds: float, updates: int | None) -> tuple
         "devices": f"{training.layout.mesh.size} x {jax.devices()[0].platform}",
         "jax": jax.__version__,
         "updates per call": count,
-        "FLOP per step": flop_per_step(training, row, state),
+        "FLOP per step": flop_per_step(training, row, call.state),
         "FLOP per step of the program": flop_of_program(training, row["rollout_length"]),
     }
     if replay := training.algorithm.replay:

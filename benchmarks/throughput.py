@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 
-from programs import build, flop_per_step, start
+from programs import Calls, build, flop_per_step
 
 BEGAN = time.monotonic()
 
@@ -99,7 +99,6 @@ def measure(row: str, repetitions: int) -> dict:
     import resource
 
     import jax
-    import numpy as np
 
     flags = EVERY_ROW[row]
     name = flags.get("algorithm", "mappo")
@@ -107,16 +106,9 @@ def measure(row: str, repetitions: int) -> dict:
     training = build(flags)
     algorithm, layout, program = training.algorithm, training.layout, training.program
     ready = time.monotonic()
-    state, advance = start(training, seeds)
+    call = Calls(training, seeds)
     compiled = time.monotonic()
-    flop = flop_per_step(training, flags, state) if name == "mappo" else None
-
-    def call(n: int) -> float:
-        nonlocal state
-        began = time.perf_counter()
-        state, rows = advance(state, np.int32(n))
-        jax.block_until_ready((state, rows))
-        return time.perf_counter() - began
+    flop = flop_per_step(training, flags, call.state) if name == "mappo" else None
 
     call(1)
     n = max(1, min(256, int(1.0 / (call(4) / 4))))

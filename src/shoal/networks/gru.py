@@ -2,8 +2,8 @@
 
     r = σ(W_r x + U_r h),  z = σ(W_z x + U_z h),  n = tanh(W_n x + r ∘ (U_n h + c)),  h' = (1 − z) ∘ n + z ∘ h
 
-Each gate has arrays of its own: where gates are columns of one array, XLA's loops over a part of the columns take three
-times as long on a CPU. Differentiating the recurrence as it stands would add an outer product to the gradient of U at
+Each gate has arrays of its own: where gates are columns of one array, XLA's loops over a part of the columns are far
+slower on a CPU. Differentiating the recurrence as it stands would add an outer product to the gradient of U at
 every timestep. Instead, its derivative is written as a linear recurrence whose inputs, among them dU h, are computed
 for all timesteps at once: its transpose gives the gradient of U in one product after the loop.
 """
@@ -17,8 +17,6 @@ from shoal.networks.dense import of_kernel, product
 
 once = jax.lax.optimization_barrier
 """Without it XLA computes a gate again for each of the arrays that read it."""
-UNROLL = 1
-"""Timesteps per iteration of the compiled loop."""
 
 Gates = tuple[Array, Array, Array]
 """Arrays for r, z and n."""
@@ -56,7 +54,7 @@ def _states(start: Array, x: Gates, reset: Array, kernel: Gates, bias: Array) ->
         h, gates = cell(jnp.where(reset_t, 0.0, h), x_t, kernel, bias)
         return h, (h, gates)
 
-    return jax.lax.scan(turn, start, (x, reset), unroll=UNROLL)[1]
+    return jax.lax.scan(turn, start, (x, reset))[1]
 
 
 @recurrence.defjvp
@@ -81,7 +79,7 @@ def _(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
         d_h = added_t + through + keep_t * d_h
         return d_h, d_h
 
-    return after, jax.lax.scan(move, d_start, (added, by_r, by_z, by_u, z, reset), unroll=UNROLL)[1]
+    return after, jax.lax.scan(move, d_start, (added, by_r, by_z, by_u, z, reset))[1]
 
 
 class Gru(nnx.Module):
