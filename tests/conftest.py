@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ import pytest  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 2)
+jax.config.update("jax_traceback_in_locations_limit", 0)  # places in the source are a tenth of the time of lowering
 
 # Compiled programs are kept on disk for this session and its subprocesses, which are given the folder. A folder named
 # by JAX_COMPILATION_CACHE_DIR is kept between sessions, which makes repeated runs of the same tests much faster.
@@ -37,6 +39,11 @@ os.environ["SHOAL_CACHE"] = "off"
 _STATE = tempfile.TemporaryDirectory(prefix="shoal-tests-state-")
 atexit.register(_STATE.cleanup)
 os.environ["XDG_STATE_HOME"] = _STATE.name
+
+# Background jobs of a script, and what ``nohup`` starts, ignore signals that tests send; so would their subprocesses.
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 # examples/own_algorithm.py is held to what every algorithm is.
 sys.path.append(str(Path(__file__).parents[1] / "examples"))

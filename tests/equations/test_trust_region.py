@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
 from shoal.equations.distributions import Categorical, DiagGaussian, TanhGaussian
-from shoal.equations.trust_region import conjugate_gradients, fisher_vector_product, line_search, step_length
+from shoal.equations.trust_region import (
+    conjugate_gradients,
+    fisher_vector_product,
+    line_search,
+    linearise,
+    step_length,
+)
 
 ROWS, INPUTS, HIDDEN, A = 6, 3, 3, 3
 RNG = np.random.default_rng(0)
@@ -41,7 +47,7 @@ def policy(kind):
 
 def dense(kind):
     """H, a column for each unit vector."""
-    product = jax.jit(lambda v: fisher_vector_product(policy(kind), WEIGHT, THETA, v))
+    product = jax.jit(lambda v: fisher_vector_product(linearise(policy(kind), THETA), WEIGHT, v))
     return np.stack([product(e) for e in jnp.eye(THETA.size)], 1)
 
 
@@ -81,7 +87,7 @@ def test_a_row_without_weight_adds_nothing_whatever_stands_there(kind):
         return KINDS[kind](z + jnp.where(WEIGHT > 0, 0.0, 1e30)[:, None], log_std)
 
     v = jnp.array(RNG.normal(size=THETA.size), jnp.float32)
-    products = [fisher_vector_product(f, WEIGHT, THETA, v) for f in (policy(kind), spoiled)]
+    products = [fisher_vector_product(linearise(f, THETA), WEIGHT, v) for f in (policy(kind), spoiled)]
     np.testing.assert_allclose(*products, rtol=1e-5, atol=1e-6)
 
 

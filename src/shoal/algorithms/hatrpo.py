@@ -15,7 +15,7 @@ results: docs/algorithms/hatrpo.md.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,13 @@ from shoal.equations.distributions import Distribution
 from shoal.equations.gae import gae
 from shoal.equations.reduce import explained_variance, standardise
 from shoal.equations.surrogate import importance_ratio
-from shoal.equations.trust_region import conjugate_gradients, fisher_vector_product, line_search, step_length
+from shoal.equations.trust_region import (
+    conjugate_gradients,
+    fisher_vector_product,
+    line_search,
+    linearise,
+    step_length,
+)
 from shoal.equations.value_scale import make_value_scale
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, check_options
@@ -113,37 +119,29 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         sigma = on_policy.entropy_coef(c, learner, scale)
 
         def one_agent(params: PyTree, _: PyTree, own: happo.AgentBatch, p: Array, key: PRNGKeyArray) -> tuple:
-            own = sgd.whole(own)
+            own = jax.vmap(sgd.time_major)(sgd.blocks(sgd.whole(own), c.block))
             theta, unravel = ravel_pytree(params)
 
-            def policy(theta: Array, part: happo.AgentBatch) -> Any:
-                return happo.policy_at(actor, unravel(theta), part)
+            def policy(theta: Array) -> Distribution:
+                """π_θ in every row, block by block."""
+                return jax.lax.map(lambda part: happo.policy_at(actor, unravel(theta), part), own)
 
-            def objective(dist: Distribution, part: happo.AgentBatch) -> Array:
+            def objective(dist: Distribution) -> Array:
                 """r M + σ S in every row; its weighted sum is L(θ)."""
-                log_ratio = jnp.where(part.weight > 0, dist.log_prob(part.action) - part.extras["log_prob"], 0.0)
-                return importance_ratio(log_ratio) * part.advantage + sigma * dist.entropy()
+                log_ratio = jnp.where(own.weight > 0, dist.log_prob(own.action) - own.extras["log_prob"], 0.0)
+                return importance_ratio(log_ratio) * own.advantage + sigma * dist.entropy()
 
-            def gain(theta: Array, part: happo.AgentBatch) -> tuple[Array, Metrics]:
-                dist = policy(theta, part)
-                metrics = {"entropy": jnp.sum(part.weight * dist.entropy())}
-                return jnp.sum(part.weight * objective(dist, part)), metrics
+            old = linearise(policy, theta)
 
             def product(vector: Array) -> Array:
-                def of(part: happo.AgentBatch) -> Array:
-                    return fisher_vector_product(lambda theta: policy(theta, part), part.weight, theta, vector)
-
-                return sgd.sums(of, own, c.block) + c.damping * vector
+                return sgd.add_up(fisher_vector_product(old, own.weight, vector)) + c.damping * vector
 
             def trial(fraction: Array) -> tuple[Array, Array]:
-                def of(part: happo.AgentBatch) -> tuple[Array, Array]:
-                    old, new = policy(theta, part), policy(theta + fraction * step, part)
-                    improvement = objective(new, part) - objective(old, part)
-                    return jnp.sum(part.weight * improvement), jnp.sum(part.weight * old.kl(new))
+                new = policy(theta + fraction * step)
+                improvement = objective(new) - objective(old.here)
+                return sgd.add_up((jnp.sum(own.weight * improvement), jnp.sum(own.weight * old.here.kl(new))))
 
-                return sgd.sums(of, own, c.block)
-
-            g, metrics = sgd.gradient(gain, theta, own, c.block)
+            g = sgd.add_up(old.pull(jax.grad(lambda z: jnp.sum(own.weight * objective(old.at(z))))(old.z)))
             x = conjugate_gradients(product, g, iterations=c.cg_iterations, tolerance=c.cg_tolerance)  # line 11
             step = step_length(x @ product(x), c.max_kl) * x  # line 12
             found = line_search(  # line 13
@@ -155,7 +153,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
                 accept_ratio=c.accept_ratio,
             )
             accepted = found.fraction > 0
-            metrics |= {
+            metrics = {
+                "entropy": sgd.add_up(jnp.sum(own.weight * old.here.entropy())),
                 "kl": found.kl,
                 "improvement": found.improvement,
                 "accepted": accepted.astype(jnp.float32),

@@ -5,7 +5,7 @@ H v are taken, which the caller may add up over blocks and devices.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,44 +17,69 @@ Scalar = float | int | Float[Array, ""]
 Product = Callable[[Float[Array, " D"]], Float[Array, " D"]]
 
 
+class Linearised(NamedTuple):
+    """A policy near θ: its outputs z (logits; mean and log standard deviation) in every row, and their Jacobian J."""
+
+    here: Any
+    """π_θ, a :data:`Distribution` with batch axes ``*b``."""
+    z: list[Array]
+    """Its outputs; masks are not among them."""
+    at: Callable[[list[Array]], Any]
+    """Outputs -> the distribution."""
+    push: Callable[[Float[Array, " D"]], list[Array]]
+    """v -> J v."""
+    pull: Callable[[list[Array]], Float[Array, " D"]]
+    """Gradient in z -> gradient in θ, Jᵀ g."""
+
+
+def linearise(distribution: Callable[[Float[Array, " D"]], Distribution], theta: Float[Array, " D"]) -> Linearised:
+    """The policy near θ from one forward pass, which the gradient and all Fisher-vector products share.
+
+    Args:
+        distribution: θ -> the policy in every row, with batch axes ``*b``.
+        theta: [D] θ.
+    """
+
+    def is_output(leaf: Any) -> bool:
+        return jnp.issubdtype(leaf.dtype, jnp.floating)  # masks are not differentiated
+
+    def split(theta: Array) -> tuple[list[Array], list[Array]]:
+        leaves = jax.tree.leaves(distribution(theta))
+        return [x for x in leaves if is_output(x)], [x for x in leaves if not is_output(x)]
+
+    shapes, tree = jax.tree.flatten(jax.eval_shape(distribution, theta))
+    z, push, masks = jax.linearize(split, theta, has_aux=True)
+
+    def at(z: list[Array]) -> Any:
+        outputs, others = iter(z), iter(masks)
+        return tree.unflatten([next(outputs if is_output(x) else others) for x in shapes])
+
+    return Linearised(at(z), z, at, push, lambda g: jax.linear_transpose(push, theta)(g)[0])
+
+
 def fisher_vector_product(
-    distribution: Callable[[Float[Array, " D"]], Distribution],
-    weight: Float[Array, "*b"],
-    theta: Float[Array, " D"],
-    vector: Float[Array, " D"],
+    policy: Linearised, weight: Float[Array, "*b"], vector: Float[Array, " D"]
 ) -> Float[Array, " D"]:
     """H v, with H the Hessian in θ' of Σ_b w_b KL(π_θ(·|b) ‖ π_θ'(·|b)) at θ' = θ.
 
         H = Σ_b w_b J_bᵀ F_b J_b
 
-    where J_b is the Jacobian of the distribution's parameters z_b (logits; mean and log standard deviation) in θ and
-    F_b the Hessian of the exact KL in z_b. This is exact: the other term of the chain rule has the gradient of the KL
-    in z as a factor, which is zero where the policies are equal. The product costs one linearisation of the network,
-    one push-forward and one pull-back. H is positive semi-definite.
+    where J_b is the Jacobian of the distribution's parameters z_b in θ and F_b the Hessian of the exact KL in z_b. This
+    is exact: the other term of the chain rule has the gradient of the KL in z as a factor, which is zero where the
+    policies are equal. The product costs one push-forward and one pull-back. H is positive semi-definite.
 
     Args:
-        distribution: θ -> the policy in every row, with batch axes ``*b``.
+        policy: π_θ, linearised.
         weight: [*b], not negative; a row of weight 0 adds nothing, whatever its values.
-        theta: [D] θ.
         vector: [D] v.
 
     Source: Schulman et al. 2015, Trust Region Policy Optimization, appendix C.1.
     """
-    here = distribution(theta)
-    leaves, tree = jax.tree.flatten(here)
-    moves = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]  # masks are not differentiated
-
-    def outputs(theta: Array) -> list[Array]:
-        return [leaf for leaf, does in zip(jax.tree.leaves(distribution(theta)), moves, strict=True) if does]
 
     def divergence(z: list[Array]) -> Array:
-        moved = iter(z)
-        there = tree.unflatten([next(moved) if does else leaf for leaf, does in zip(leaves, moves, strict=True)])
-        return jnp.sum(jnp.where(weight > 0, weight * here.kl(there), 0.0))
+        return jnp.sum(jnp.where(weight > 0, weight * policy.here.kl(policy.at(z)), 0.0))
 
-    z, push = jax.linearize(outputs, theta)
-    bent = jax.jvp(jax.grad(divergence), (z,), (push(vector),))[1]
-    return jax.linear_transpose(push, theta)(bent)[0]
+    return policy.pull(jax.jvp(jax.grad(divergence), (policy.z,), (policy.push(vector),))[1])
 
 
 def conjugate_gradients(

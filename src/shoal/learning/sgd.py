@@ -141,8 +141,8 @@ def gradient(
     return jax.tree.map(scaled, slope), metrics
 
 
-def sums(f: Callable[[Any], Tree], batch: Any, block: int) -> Tree:
-    """``f`` of a batch, time-major, where ``f`` is a sum over items: added up over blocks and devices.
+def blocks(batch: Batch, block: int) -> Batch:
+    """The batch cut along its items: leaves [K, items / K, L, ...].
 
     Blocks of at most ``block`` rows (items × timesteps × agents) keep activations in the processor's cache.
     """
@@ -151,15 +151,25 @@ def sums(f: Callable[[Any], Tree], batch: Any, block: int) -> Tree:
     pieces = next(k for k in range(needed, count + 1) if count % k == 0)
     if pieces > 4 * needed:  # a count with few divisors: tiny pieces would cost more than the cache saves
         pieces = 1
-    if pieces == 1:
-        added = f(time_major(batch))
+    return jax.tree.map(lambda x: x.reshape(pieces, x.shape[0] // pieces, *x.shape[1:]), batch)
+
+
+def sums(f: Callable[[Any], Tree], batch: Any, block: int) -> Tree:
+    """``f`` of a batch, time-major, where ``f`` is a sum over items: added up over :func:`blocks` and devices."""
+    cut = blocks(batch, block)
+    first = jax.tree.map(lambda x: x[0], cut)
+    if cut.weight.shape[0] == 1:
+        added = f(time_major(first))
     else:
-        cut = jax.tree.map(lambda x: x.reshape(pieces, x.shape[0] // pieces, *x.shape[1:]), batch)
-        shapes = jax.eval_shape(f, time_major(jax.tree.map(lambda x: x[0], cut)))
+        shapes = jax.eval_shape(f, time_major(first))
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         added, _ = jax.lax.scan(lambda acc, piece: (jax.tree.map(jnp.add, acc, f(time_major(piece))), None), zeros, cut)
-    # One all-reduce, not one per parameter: the latency of each is that of a small matrix product.
-    flat, unravel = ravel_pytree(added)
+    return add_up(added)
+
+
+def add_up(tree: Tree) -> Tree:
+    """The sum over devices: one all-reduce, not one per leaf, whose latency is that of a small matrix product."""
+    flat, unravel = ravel_pytree(tree)
     return unravel(total(flat))
 
 

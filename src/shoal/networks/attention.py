@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from shoal.networks.body import ACTIVATIONS, Body
+from shoal.networks.dense import product
 from shoal.networks.orthogonal import scaled
 from shoal.types import PyTree
 
@@ -27,7 +28,7 @@ def init_linear(key: PRNGKeyArray, body: Body, inputs: int, outputs: int, gain: 
 
 def linear(params: PyTree, x: Float[Array, "R F"]) -> Float[Array, "R K"]:
     """x W + b."""
-    return x @ params["kernel"] + params["bias"]
+    return product(x, params["kernel"]) + params["bias"]
 
 
 def init_norm(width: int) -> PyTree:
