@@ -54,6 +54,26 @@ install_import_hook("shoal", "beartype.beartype")
 gc.set_threshold(50_000, 20, 100)
 
 
+TESTS = Path(__file__).parent
+SLOW = [line for line in (TESTS / "slow.txt").read_text("utf-8").splitlines() if line and not line.startswith("#")]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what ``slow.txt`` lists.
+
+    Raises:
+        pytest.UsageError: all tests are collected, and a line fits none of them.
+    """
+    used = set()
+    for item in items:
+        name = item.path.relative_to(TESTS).as_posix() + item.nodeid[item.nodeid.find("::") :]
+        if fitting := [line for line in SLOW if name.startswith(line)]:
+            item.add_marker(pytest.mark.slow)
+            used.update(fitting)
+    if not config.option.file_or_dir and (unused := [line for line in SLOW if line not in used]):
+        raise pytest.UsageError(f"No test begins with these lines of tests/slow.txt: {', '.join(unused)}")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def programs_are_freed_in_time() -> Iterator[None]:
     """Free what was compiled when it is much: each program holds memory maps, of which a process may have 65,530 on
