@@ -39,7 +39,7 @@ class AgentConfig:
     """Adam's ε."""
     max_grad_norm: Positive | None = 10.0
     """Largest gradient norm of one policy or critic; None for no clip."""
-    block: Size = 1024
+    block: Size = 768
     """Largest number of rows (timesteps × agents) whose activations are held at once, to fit a core's cache."""
 
 

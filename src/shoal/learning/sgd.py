@@ -27,6 +27,10 @@ Loss = Callable[[PyTree, Any], tuple[Float[Array, ""], Metrics]]
 """(parameters, time-major part of a batch) -> (sum over rows times ``weight``, metrics that are such sums too)."""
 
 
+LEAST = 24
+"""Rows of a timestep below which products in a recurrent net's loop run at a fraction of their rate on a CPU."""
+
+
 def items(tree: PyTree, length: int) -> PyTree:
     """Cut [T, E, ...] into chunks: [T/L · E, L, ...], an item per chunk."""
 
@@ -144,10 +148,11 @@ def gradient(
 def blocks(batch: Batch, block: int) -> Batch:
     """The batch cut along its items: leaves [K, items / K, L, ...].
 
-    Blocks of at most ``block`` rows (items × timesteps × agents) keep activations in the processor's cache.
+    Blocks of at most ``block`` rows (items × timesteps × agents) keep activations in the processor's cache. They are
+    larger where a timestep would have fewer than :data:`LEAST` rows.
     """
-    count, rows = batch.weight.shape[0], batch.weight.size
-    needed = min(count, -(-rows // block))
+    (count, length), rows = batch.weight.shape[:2], batch.weight.size
+    needed = min(count, -(-rows // block), max(1, rows // length // LEAST))
     pieces = next(k for k in range(needed, count + 1) if count % k == 0)
     if pieces > 4 * needed:  # a count with few divisors: tiny pieces would cost more than the cache saves
         pieces = 1

@@ -8,6 +8,8 @@ every timestep. Instead, its derivative is written as a linear recurrence whose 
 for all timesteps at once: its transpose gives the gradient of U in one product after the loop.
 """
 
+from functools import reduce
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -72,10 +74,13 @@ def _(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     d_r, d_z, d_u = (of_kernel(rows, d).reshape(before.shape) for d in d_kernel)
     added = by_r * (d_x[0] + d_r) + by_z * (d_x[1] + d_z) + by_n * d_x[2] + by_u * (d_u + d_bias)
 
+    transposed = tuple(once(k.T) for k in kernel)  # for the transpose of dh U, which then is a plain product
+
     def move(d_h: Array, timestep: tuple[Array, ...]) -> tuple[Array, Array]:
         added_t, r_t, z_t, u_t, keep_t, reset_t = timestep
         d_h = jnp.where(reset_t, 0.0, d_h)
-        through = r_t * (d_h @ kernel[0]) + z_t * (d_h @ kernel[1]) + u_t * (d_h @ kernel[2])
+        by_gate = (jax.lax.dot_general(d_h, k, (((1,), (1,)), ((), ()))) for k in transposed)
+        through = reduce(jnp.add, (by * d for by, d in zip((r_t, z_t, u_t), by_gate, strict=True)))
         d_h = added_t + through + keep_t * d_h
         return d_h, d_h
 
