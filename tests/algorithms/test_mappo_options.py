@@ -138,10 +138,12 @@ def test_minibatches_hold_each_row_once_and_weigh_one():
     assert (np.asarray(other.action[:, :, 0, 0], int) != order).any()
 
 
+@pytest.mark.parametrize("length", [1, 2])
 @pytest.mark.parametrize("block", [1, 5, 7, 12, 10**6])
-def test_blocks_of_any_size_add_up_to_the_same_gradient(block):
-    """A block smaller than one item (3 rows here) still holds one."""
-    x = jnp.array(np.random.default_rng(0).normal(size=(7, 1, 3)), jnp.float32)
+def test_blocks_of_any_size_add_up_to_the_same_gradient(block, length, monkeypatch):
+    """A block smaller than one item (3 or 6 rows here) still holds one."""
+    monkeypatch.setattr(sgd, "LEAST", 3)
+    x = jnp.array(np.random.default_rng(0).normal(size=(7, length, 3)), jnp.float32)
     batch = Batch(**dict.fromkeys(Batch._fields, x))
 
     def loss(params, part):
@@ -151,6 +153,15 @@ def test_blocks_of_any_size_add_up_to_the_same_gradient(block):
     grad, metrics = sgd.gradient(loss, {"w": jnp.float32(2.0)}, batch, block)
     np.testing.assert_allclose(grad["w"], (x**3).sum(), rtol=1e-5)
     np.testing.assert_allclose(metrics["value"], 2 * (x**3).sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("items", "length", "blocks"), [(2048, 1, 8), (128, 16, 8), (16, 128, 2), (4, 128, 1), (8, 1, 1)]
+)
+def test_a_timestep_of_a_sequence_keeps_enough_rows_in_each_block(items, length, blocks):
+    """Of three agents: 768 rows are eight blocks of 6,144, but a timestep has at least 24 rows where it can."""
+    batch = Batch(**dict.fromkeys(Batch._fields, jnp.ones((items, length, 3))))
+    assert sgd.blocks(batch, 768).weight.shape == (blocks, items // blocks, length, 3)
 
 
 @settings(max_examples=200, deadline=None)

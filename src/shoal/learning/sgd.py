@@ -148,11 +148,13 @@ def gradient(
 def blocks(batch: Batch, block: int) -> Batch:
     """The batch cut along its items: leaves [K, items / K, L, ...].
 
-    Blocks of at most ``block`` rows (items × timesteps × agents) keep activations in the processor's cache. They are
-    larger where a timestep would have fewer than :data:`LEAST` rows.
+    Blocks of at most ``block`` rows (items × timesteps × agents) keep activations in the processor's cache. Those of
+    sequences are larger where a timestep would have fewer than :data:`LEAST` rows.
     """
     (count, length), rows = batch.weight.shape[:2], batch.weight.size
-    needed = min(count, -(-rows // block), max(1, rows // length // LEAST))
+    needed = min(count, -(-rows // block))
+    if length > 1:
+        needed = min(needed, max(1, rows // length // LEAST))
     pieces = next(k for k in range(needed, count + 1) if count % k == 0)
     if pieces > 4 * needed:  # a count with few divisors: tiny pieces would cost more than the cache saves
         pieces = 1
