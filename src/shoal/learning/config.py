@@ -40,7 +40,8 @@ class AgentConfig:
     max_grad_norm: Positive | None = 10.0
     """Largest gradient norm of one policy or critic; None for no clip."""
     block: Size = 768
-    """Largest number of rows (timesteps × agents) whose activations are held at once, to fit a core's cache."""
+    """Largest number of rows (timesteps × agents) whose activations are held at once, to fit a core's cache. Blocks of
+    sequences are larger if a timestep would have fewer than 24 rows."""
 
 
 @dataclass(frozen=True)
