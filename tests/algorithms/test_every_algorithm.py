@@ -111,8 +111,10 @@ def test_an_update_learns_and_keeps_its_types(name: str, kind: str) -> None:
     """So that a loop can be compiled around it and a checkpoint be restored into it."""
     prog, traj = played(name, kind)
     learner, metrics = prog.update(prog.learner, traj, KEY)
-    assert jax.tree.structure(learner) == jax.tree.structure(prog.learner)
-    for (path, x), y in zip(jax.tree.leaves_with_path(learner), jax.tree.leaves(prog.learner), strict=True):
+    before = jax.eval_shape(prog.algorithm.init, KEY)
+    after, _ = jax.eval_shape(prog.algorithm.update, before, traj, KEY)
+    assert jax.tree.structure(after) == jax.tree.structure(before)
+    for (path, x), y in zip(jax.tree.leaves_with_path(after), jax.tree.leaves(before), strict=True):
         assert (x.shape, x.dtype, x.weak_type) == (y.shape, y.dtype, y.weak_type), jax.tree_util.keystr(path)
     assert all(x.shape == () and jnp.isfinite(x) for x in metrics.values()), metrics
     assert {"entropy", "epsilon"} & metrics.keys() or prog.algorithm.replay

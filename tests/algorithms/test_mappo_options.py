@@ -142,7 +142,7 @@ def test_minibatches_hold_each_row_once_and_weigh_one():
 @pytest.mark.parametrize("block", [1, 5, 7, 12, 10**6])
 def test_blocks_of_any_size_add_up_to_the_same_gradient(block, length, monkeypatch):
     """A block smaller than one item (3 or 6 rows here) still holds one."""
-    monkeypatch.setattr(sgd, "LEAST", 3)
+    monkeypatch.setattr(sgd, "LEAST_ROWS", 3)
     x = jnp.array(np.random.default_rng(0).normal(size=(7, length, 3)), jnp.float32)
     batch = Batch(**dict.fromkeys(Batch._fields, x))
 

@@ -27,7 +27,7 @@ Loss = Callable[[PyTree, Any], tuple[Float[Array, ""], Metrics]]
 """(parameters, time-major part of a batch) -> (sum over rows times ``weight``, metrics that are such sums too)."""
 
 
-LEAST = 24
+LEAST_ROWS = 24
 """Rows of a timestep below which products in a recurrent net's loop run at a fraction of their rate on a CPU."""
 
 
@@ -149,12 +149,12 @@ def blocks(batch: Batch, block: int) -> Batch:
     """The batch cut along its items: leaves [K, items / K, L, ...].
 
     Blocks of at most ``block`` rows (items × timesteps × agents) keep activations in the processor's cache. Those of
-    sequences are larger where a timestep would have fewer than :data:`LEAST` rows.
+    sequences are larger where a timestep would have fewer than :data:`LEAST_ROWS` rows.
     """
     (count, length), rows = batch.weight.shape[:2], batch.weight.size
     needed = min(count, -(-rows // block))
     if length > 1:
-        needed = min(needed, max(1, rows // length // LEAST))
+        needed = min(needed, max(1, rows // length // LEAST_ROWS))
     pieces = next(k for k in range(needed, count + 1) if count % k == 0)
     if pieces > 4 * needed:  # a count with few divisors: tiny pieces would cost more than the cache saves
         pieces = 1
