@@ -58,13 +58,19 @@ TESTS = Path(__file__).parent
 SLOW = [line for line in (TESTS / "slow.txt").read_text("utf-8").splitlines() if line and not line.startswith("#")]
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Whole files that ``slow.txt`` lists are not even imported by ``make test``."""
+    left_out = config.option.markexpr == "not slow" and collection_path.is_relative_to(TESTS)
+    return True if left_out and collection_path.relative_to(TESTS).as_posix() in SLOW else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what ``slow.txt`` lists.
 
     Raises:
         pytest.UsageError: all tests are collected, and a line fits none of them.
     """
-    used = set()
+    used = {line for line in SLOW if line.endswith(".py") and (TESTS / line).is_file()}
     for item in items:
         name = item.path.relative_to(TESTS).as_posix() + item.nodeid[item.nodeid.find("::") :]
         if fitting := [line for line in SLOW if name.startswith(line)]:

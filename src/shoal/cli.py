@@ -1,4 +1,7 @@
-"""The command line, for example ``shoal train mappo mpe/simple_spread``. The only file that imports tyro."""
+"""The command line, for example ``shoal train mappo mpe/simple_spread``. The only file that imports tyro.
+
+Importing JAX takes a second, so it is imported by the commands that need it, after their first words are checked.
+"""
 
 import contextlib
 import dataclasses
@@ -10,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import jax
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
@@ -19,10 +21,7 @@ from shoal.cli_commands import COMMANDS, help_text, version_text
 from shoal.cli_flags import REQUIRED, Anything, Command, Flag, Values
 from shoal.cli_output import abandon_output, fill_closed_streams, leave, lenient_errors
 from shoal.cli_words import complaint, empty, stranger
-from shoal.errors import GameError, InputError, unknown
-from shoal.training import program_cache
-from shoal.training.stopping import busy
-from shoal.training.trainer import NonFiniteError
+from shoal.errors import GameError, InputError, NonFiniteError, unknown
 
 BROKEN, REFUSED, INTERRUPTED = 1, 2, 130
 """Exit codes; the last is the shells' code for Ctrl-C, 128 + SIGINT."""
@@ -40,9 +39,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     fill_closed_streams()
     code = _main(list(sys.argv[1:] if argv is None else argv))
-    if argv is None and busy():  # stopped during a compilation, which cannot be interrupted
+    if argv is None and _busy():  # stopped during a compilation, which cannot be interrupted
         leave(code)
     return code
+
+
+def _busy() -> bool:
+    """Whether JAX still computes or compiles what was abandoned."""
+    stopping = sys.modules.get("shoal.training.stopping")
+    return stopping is not None and stopping.busy()
 
 
 def _main(args: list[str]) -> int:
@@ -77,7 +82,7 @@ def _guarded(args: list[str]) -> int:
         return _say(f"The operating system refuses to go on: {error.strerror}.", BROKEN)
     except MemoryError:
         return _say(_FULL, BROKEN)
-    except jax.errors.JaxRuntimeError as error:
+    except RuntimeError as error:  # jax.errors.JaxRuntimeError is one
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         return _say(_FULL, BROKEN)
@@ -99,7 +104,10 @@ def _dispatch(args: list[str]) -> int:
         raise unknown("command", args[0], COMMANDS)
     command, args = COMMANDS[args[0]](args[1:])
     values = parse(command, args)
-    program_cache.use()
+    if command.compiles:
+        from shoal.training import program_cache
+
+        program_cache.use()
     return command.do(values)
 
 

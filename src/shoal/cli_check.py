@@ -3,8 +3,9 @@
 import itertools
 from collections.abc import Sequence
 
-from shoal.checking import check as examine
+import shoal
 from shoal.cli_flags import Command, Flag, Values, of_environment
+from shoal.environments.names import check_name
 from shoal.errors import InputError
 
 _FLAGS = [
@@ -28,13 +29,15 @@ def check(args: Sequence[str]) -> tuple[Command, list[str]]:
         raise InputError(f"shoal check takes one environment; {words[1]!r} is one word too many.")
     if not words and not {"-h", "--help"} & set(rest):
         raise InputError("shoal check needs an environment first, for example: shoal check mpe/simple_spread.")
+    if words:
+        check_name(words[0])
     groups = {"check": _FLAGS}
     if words:
         groups["env"] = of_environment(words[0], {}, rest)
 
     def do(values: Values) -> int:
         changed = {f.name: values["env"][f.name] for f in groups["env"] if values["env"][f.name] != f.default}
-        report = examine(words[0], env=changed, **values["check"])
+        report = shoal.check(words[0], env=changed, **values["check"])
         print(report)
         return 0 if report.ok else 1
 

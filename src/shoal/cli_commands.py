@@ -1,22 +1,20 @@
 """The commands of ``shoal`` with their flags; ``train`` and ``check`` are in modules of their own."""
 
 import ast
-import contextlib
 import dataclasses
 import importlib.util
 import platform
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
-import jax
-
 import shoal
-from shoal import algorithms, api, cli_check, cli_train
+from shoal import algorithms, cli_check, cli_train
 from shoal.bounds import LARGEST_INT, Bounds, check
 from shoal.cli_flags import Command, Values, first_line, of_fields
-from shoal.environments import registry
+from shoal.environments.names import FAMILIES
 from shoal.errors import InputError, unknown
 from shoal.records.files import dumps, write_text
 
@@ -42,7 +40,7 @@ class Evaluate:
 
     def __call__(self) -> int:
         """Print the score."""
-        run = api.open_run(self.run, trust=self.trust)
+        run = shoal.open_run(self.run, trust=self.trust)
         result = run.evaluate(self.episodes, greedy=not self.sampled, seed=self.draw)
         print(result)
         if run.settings.seeds > 1:
@@ -70,7 +68,7 @@ class Video:
 
     def __call__(self) -> int:
         """Write the picture and print its path."""
-        run = api.open_run(self.run, trust=self.trust)
+        run = shoal.open_run(self.run, trust=self.trust)
         print(run.replay(self.output, episodes=self.episodes, greedy=not self.sampled, seed=self.seed))
         return 0
 
@@ -94,9 +92,9 @@ class Curves:
         if not self.runs:
             raise InputError("shoal curves needs at least one run's folder.")
         if len(self.runs) == 1:
-            print(api.open_run(self.runs[0], trust=self.trust).curves(self.output, self.metrics))
+            print(shoal.open_run(self.runs[0], trust=self.trust).curves(self.output, self.metrics))
         else:
-            print(api.compare(self.runs, self.output or "compare.png", self.metrics))
+            print(shoal.compare(self.runs, self.output or "compare.png", self.metrics))
         return 0
 
 
@@ -127,7 +125,7 @@ class Crossplay:
             raise InputError("shoal crossplay needs at least one run's folder.")
         if self.output is not None and (self.output.suffix != ".json" or not self.output.parent.is_dir()):
             raise InputError(f"{self.output} is not a .json file in a folder that exists.")
-        result = api.crossplay(
+        result = shoal.crossplay(
             self.runs,
             side=self.side,
             episodes=self.episodes,
@@ -152,9 +150,11 @@ class List:
     def __call__(self) -> int:
         """Print the lines."""
         if self.what == "algorithms":
-            lines = {name: first_line(algorithms.get(name).__doc__) for name in algorithms.NAMES}
+            lines = {name: _first_line_of(f"shoal.algorithms.{name}") for name in algorithms.NAMES}
             lines |= {name: f"{same}, in an environment of one agent." for name, same in algorithms.ALONE.items()}
         elif self.what == "environments":
+            from shoal.environments import registry  # imports JAX
+
             lines = {name: first_line(registry.factory_of(name).__doc__) for name in registry.names()} | _families()
         else:
             raise unknown("list of", self.what, ("algorithms", "environments"))
@@ -165,16 +165,17 @@ class List:
 
 
 def _families() -> dict[str, str]:
-    """The prefix of each family of environments, with the first line of its adapter's docstring (not imported)."""
-    lines = {}
-    for prefix, path in registry.FAMILIES.items():
-        found = importlib.util.find_spec(path.partition(":")[0])
-        if found is None or found.origin is None:
-            continue
-        with contextlib.suppress(SyntaxError):
-            module = ast.parse(Path(found.origin).read_text(encoding="utf-8"))
-            lines[f"{prefix}…"] = _own_words(prefix, first_line(ast.get_docstring(module)))
+    """The prefix of each family of environments, with the first line of its adapter's docstring."""
+    modules = {prefix: path.partition(":")[0] for prefix, path in FAMILIES.items()}
+    lines = {f"{prefix}…": _own_words(prefix, _first_line_of(module)) for prefix, module in modules.items()}
     return lines | {"package.module:factory": "Your own: what a function or class of an importable module gives."}
+
+
+def _first_line_of(module: str) -> str:
+    """The first line of the docstring of a module of Shoal, which is not imported."""
+    found = importlib.util.find_spec(module)
+    assert found is not None and found.origin is not None
+    return first_line(ast.get_docstring(ast.parse(Path(found.origin).read_text(encoding="utf-8"))))
 
 
 def _own_words(prefix: str, text: str) -> str:
@@ -189,7 +190,9 @@ def _simple(prog: str, kind: type, positional: str, args: Sequence[str]) -> tupl
         check(command)
         return command()
 
-    return Command(prog, first_line(kind.__doc__), of_fields(kind, "flags", {positional}), do), list(args)
+    return Command(
+        prog, first_line(kind.__doc__), of_fields(kind, "flags", {positional}), do, (), kind is not List
+    ), list(args)
 
 
 _SIMPLE = {
@@ -233,4 +236,4 @@ def help_text() -> str:
 
 def version_text() -> str:
     """The output of ``shoal --version``."""
-    return f"shoal {shoal.__version__} (jax {jax.__version__}, python {platform.python_version()})"
+    return f"shoal {shoal.__version__} (jax {metadata.version('jax')}, python {platform.python_version()})"

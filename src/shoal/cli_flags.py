@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from shoal.bounds import Bounds, bounds_of
-from shoal.environments import common_options, registry
+from shoal.environments import common_options
 from shoal.environments.spelling import Anything, hint_of, is_boolean
 from shoal.errors import InputError
 
@@ -88,6 +88,8 @@ class Command(NamedTuple):
     """Runs the command and returns the exit code."""
     first: Sequence[str] = ()
     """Names of the flags at the top of the help."""
+    compiles: bool = True
+    """Whether it runs JAX."""
 
 
 def of_fields(config: Any, title: str, positional: Iterable[str] = ()) -> dict[str, list[Flag]]:
@@ -140,6 +142,8 @@ def of_environment(name: str, given: dict[str, Any], args: Sequence[str] = ()) -
     Raises:
         InputError: the environment is unknown, or an ``--env.NAME`` is not a valid name.
     """
+    from shoal.environments import registry  # imports JAX
+
     docs = common_options.DOCS | argument_docs(inspect.getdoc(registry.factory_of(name)) or "")
     options = registry.options_of(name)
     flags = []

@@ -11,14 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shoal import algorithms, api, notices
+import shoal
+from shoal import algorithms, notices
 from shoal.cli_flags import Command, Flag, Values, first_line, number, of_environment, of_fields
-from shoal.configs import override
+from shoal.environments import names
 from shoal.environments.spelling import path_words
 from shoal.errors import GameError, InputError, WriteError
 from shoal.presets import preset
 from shoal.presets.sizes import sizes_for
-from shoal.training.settings import Settings
+from shoal.records.folders import in_new_folder
 
 _FOLDER = Flag("folder", Path | None, None, "The run's folder; None for a new folder under runs/.")
 _RESUME = Flag("resume", Path | None, None, "Continue the run in this folder from its newest intact checkpoint.")
@@ -55,7 +56,9 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     folder = _value_of(rest, _RESUME.spelt)
     if folder == "":
         raise InputError("--resume is followed by an empty name; it takes the folder of a run.")
-    run = api.open_run(folder, trust=_TRUST.spelt in rest) if folder else None
+    for check_name, word in zip((algorithms.check_name, names.check_name), words, strict=False):
+        check_name(word)
+    run = shoal.open_run(folder, trust=_TRUST.spelt in rest) if folder else None
     if run is not None:
         held = [run.algorithm, run.environment]
         words[:1] = map(algorithms.canonical, words[:1])
@@ -91,22 +94,25 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
                 raise InputError("--trust is for --resume; what you name yourself needs no trust.")
 
             def start(where: Path) -> int:
-                return _watched(where, partial(api.train, *words, env=env, folder=where), own["progress"], flags)
+                return _watched(where, partial(shoal.train, *words, env=env, folder=where), own["progress"], flags)
 
             return (
                 start(own["folder"])
                 if own["folder"]
-                else api.in_new_folder(algorithms.canonical(words[0]), words[1], start)
+                else in_new_folder(algorithms.canonical(words[0]), words[1], start)
             )
         if own["folder"] is not None:
             raise InputError("A resumed run stays in its folder, so --folder and --resume exclude each other.")
-        return _watched(run.folder, partial(api.resume, run.folder, trust=own["trust"]), own["progress"], flags)
+        return _watched(run.folder, partial(shoal.resume, run.folder, trust=own["trust"]), own["progress"], flags)
 
     return Command(" ".join(["shoal train", *words]), _about(words, run), groups, do, _FIRST), rest
 
 
-def _groups(words: Sequence[str], run: api.Run | None, args: Sequence[str]) -> dict[str, list[Flag]]:
+def _groups(words: Sequence[str], run: "shoal.Run | None", args: Sequence[str]) -> dict[str, list[Flag]]:
     """The flags of settings, algorithm and environment, as far as ``words`` name them."""
+    from shoal.configs import override  # imports JAX
+    from shoal.training.settings import Settings
+
     tuned = preset(algorithms.canonical(words[0]), words[1]) if len(words) == 2 else {}
     groups = of_fields(run.settings if run else override(Settings(), tuned), "run")
     groups["run"] = [*_OWN, *groups["run"]]
@@ -126,7 +132,7 @@ def _by_horizon(flag: Flag) -> Flag:
     return dataclasses.replace(flag, hint=flag.hint | None, default=None, help=help)
 
 
-def _about(words: Sequence[str], run: api.Run | None) -> str:
+def _about(words: Sequence[str], run: "shoal.Run | None") -> str:
     if run is not None:
         return f"Continue the run of {words[0]} in {words[1]}, bit for bit as if it had never stopped."
     if not words:
@@ -140,7 +146,7 @@ def _about(words: Sequence[str], run: api.Run | None) -> str:
     return about if len(words) == 2 else f"{about} Name an environment before --help to see its options as well."
 
 
-def _watched(folder: Path, start: Callable[..., api.Run], progress: bool, flags: dict[str, Any]) -> int:
+def _watched(folder: Path, start: "Callable[..., shoal.Run]", progress: bool, flags: dict[str, Any]) -> int:
     """Train, print a summary, and draw curves and a video; after Ctrl-C print the command that resumes."""
     again = f"{_program()} train --resume {path_words(folder)}"
     try:
@@ -160,7 +166,7 @@ def _watched(folder: Path, start: Callable[..., api.Run], progress: bool, flags:
     return 0
 
 
-def _draw(run: api.Run) -> None:
+def _draw(run: "shoal.Run") -> None:
     """Draw curves and a video, and print their paths as they are finished: long episodes take a minute."""
     pictures = {"curves.png": lambda: _unless_empty(run.curves), "replay.gif": run.replay}
     for name, draw in pictures.items():
@@ -168,7 +174,7 @@ def _draw(run: api.Run) -> None:
         print(_drawn(run, name, draw), flush=True)
 
 
-def _drawn(run: api.Run, name: str, draw: Callable[[], Any]) -> Any:
+def _drawn(run: "shoal.Run", name: str, draw: Callable[[], Any]) -> Any:
     """Draw a picture, unless the run had finished before and its picture is up to date."""
     path, made_from = run.folder / name, (run.folder / "policy").glob("*/index.json")
     newest = max((index.stat().st_mtime for index in made_from), default=0.0)
@@ -185,7 +191,7 @@ def _unless_empty(look: Callable[[], Any]) -> Any:
         return "no episode ended"
 
 
-def _summary(run: api.Run, again: str) -> str:
+def _summary(run: "shoal.Run", again: str) -> str:
     """The printed summary: results, the next commands, and the folder."""
     folder = path_words(run.folder)
     lines = [f"\n{run.algorithm} in {run.environment}", ""]

@@ -39,6 +39,10 @@ class GameError(RuntimeError):
         return GameError, (self.what, self.game, self.doing, self.trace)
 
 
+class NonFiniteError(RuntimeError):
+    """A metric or parameter is NaN or infinite. The message names it and the last good checkpoint."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """An error that suggests the most similar known name, for example ``unknown("algorithm", "mapo", ["mappo"])``."""
     known = sorted(known)

@@ -55,7 +55,7 @@ def log_prob_of(prog: Program, learner: Learner, traj: Trajectory) -> np.ndarray
     return np.asarray(log_prob)[same.argmax(0), np.arange(T * E)].reshape(T, E, N)
 
 
-@pytest.mark.parametrize("name", quick(CASES, *list(CASES)[:2]))
+@pytest.mark.parametrize("name", quick(CASES, "eight steps"))
 def test_the_weight_of_the_penalty_follows_the_kl_after_the_update(name: str) -> None:
     c, (prog, traj) = CASES[name], played(name)
     assert c.kl_target is not None

@@ -57,6 +57,17 @@ def check_alone(name: str, spec: EnvSpec) -> None:
         )
 
 
+def check_name(name: str) -> None:
+    """Refuse a name that is neither of an algorithm here nor ``module:make``, nor several of them joined by ``+``.
+
+    Raises:
+        InputError: naming the nearest.
+    """
+    for part in name.split("+"):
+        if ":" not in part and canonical(part) not in NAMES:
+            raise unknown("algorithm", part, (*NAMES, *ALONE))
+
+
 def own(name: str) -> list[str]:
     """The user's modules in a name; those of a run folder are imported only with permission."""
     return [part.partition(":")[0] for part in name.split("+") if ":" in part]
@@ -79,10 +90,8 @@ def get(name: str) -> Any:
         return join(names, tuple(map(get, names)))
     if ":" in name:
         return _own_module(name)
-    name = canonical(name)
-    if name not in NAMES:
-        raise unknown("algorithm", name, (*NAMES, *ALONE))
-    return importlib.import_module(f"shoal.algorithms.{name}")
+    check_name(name)
+    return importlib.import_module(f"shoal.algorithms.{canonical(name)}")
 
 
 def _own_module(name: str) -> Any:

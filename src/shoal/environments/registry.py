@@ -1,6 +1,5 @@
 """Environments by name: built-in ones, families of other libraries, and ``package.module:factory``."""
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable
@@ -9,70 +8,14 @@ from typing import Any
 from shoal import own_modules
 from shoal.environments import common_options
 from shoal.environments.adapters import foreign
+from shoal.environments.names import FACTORIES, FAMILIES, built_in, check_name, names
 from shoal.environments.spec_rules import check_spec
 from shoal.environments.validation import validate
-from shoal.errors import InputError, unknown
+from shoal.errors import InputError
 from shoal.game import HostEnvironment
 from shoal.types import Environment
 
-__all__ = ["FAMILIES", "check_spec", "make", "names", "options_of", "validate"]
-
-_MPE = "shoal.environments.mpe"
-_MATRIX = "shoal.environments.matrix"
-
-# Factories as text, so that nothing is imported before it is needed.
-_FACTORIES: dict[str, str] = {
-    "grid/stag_hunt": "shoal.environments.grid.stag_hunt:stag_hunt",
-    "bps/spread": f"{_MPE}.blind_spread:blind_spread",
-    **{f"bps/{task}": f"{_MPE}.blind_spread:bps_{task}" for task in ("1", "2", "3", "4", "h1", "h2", "h3")},
-    **{
-        f"mpe/{scenario}": f"{_MPE}.{scenario.removeprefix('simple_')}:{scenario}"
-        for scenario in (
-            "simple",
-            "simple_adversary",
-            "simple_crypto",
-            "simple_push",
-            "simple_reference",
-            "simple_speaker_listener",
-            "simple_spread",
-            "simple_tag",
-            "simple_world_comm",
-        )
-    },
-    **{
-        f"matrix/{game}": f"{_MATRIX}:{game}"
-        for game in (
-            "all_ones",
-            "climbing",
-            "monotonicity",
-            "penalty",
-            "proposition1",
-            "traffic_junction",
-            "two_state",
-            "two_step",
-        )
-    },
-}
-
-_ADAPTERS = "shoal.environments.adapters"
-
-FAMILIES: dict[str, str] = {
-    "football/": f"{_ADAPTERS}.football:make",
-    "gymnasium:": f"{_ADAPTERS}.gymnasium:make",
-    "hanabi/": f"{_ADAPTERS}.hanabi:make",
-    "jaxmarl/": f"{_ADAPTERS}.jaxmarl:make",
-    "lbf/": f"{_ADAPTERS}.lbf:make",
-    "mamujoco/": f"{_ADAPTERS}.mamujoco:make",
-    "pettingzoo:": f"{_ADAPTERS}.pettingzoo:make",
-    "rware/": f"{_ADAPTERS}.rware:make",
-    "smac/": f"{_ADAPTERS}.smac:make",
-}
-"""Prefix of a family's names -> the function that builds its environments from the rest of the name and options."""
-
-
-def names() -> tuple[str, ...]:
-    """The names of all built-in device environments, sorted."""
-    return tuple(sorted(_FACTORIES))
+__all__ = ["FAMILIES", "built_in", "check_spec", "make", "names", "options_of", "validate"]
 
 
 def make(name: Any, **options: Any) -> Environment | HostEnvironment:
@@ -142,7 +85,7 @@ def options_of(name: Any) -> dict[str, inspect.Parameter]:
 
 def _is_own(name: Any) -> bool:
     """Whether an environment is a user's class or function, rather than built in or of a family."""
-    return not isinstance(name, str) or not (name in _FACTORIES or name.startswith(tuple(FAMILIES)))
+    return not isinstance(name, str) or not (name in FACTORIES or name.startswith(tuple(FAMILIES)))
 
 
 _NAMED = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -169,23 +112,12 @@ def factory_of(name: Any) -> Callable[..., Any]:
         if name.startswith(prefix):
             return _bound(own_modules.imported(path, name, "environment"), name.removeprefix(prefix))
     if built_in(name):
-        return own_modules.imported(_FACTORIES.get(name, name), name, "environment")
-    if ":" not in name:
-        if not difflib.get_close_matches(name, _FACTORIES, cutoff=0.5):
-            raise InputError(
-                f"There is no environment {name!r}; 'shoal list environments' names them all, and one of your own is "
-                f"'module:name'."
-            )
-        raise unknown("environment", name, _FACTORIES)
+        return own_modules.imported(FACTORIES.get(name, name), name, "environment")
+    check_name(name)
     factory = own_modules.found(name, "environment")
     inner = factory.func if isinstance(factory, functools.partial) else factory
     own_modules.refuse_standard(getattr(inner, "__module__", None) or type(inner).__module__, name, "environment")
     return factory
-
-
-def built_in(name: str) -> bool:
-    """Whether a name is one of :func:`names`, or the path of one of their factories."""
-    return name in _FACTORIES or name in _FACTORIES.values()
 
 
 def _bound(factory: Callable[..., Any], task: str) -> Callable[..., Any]:

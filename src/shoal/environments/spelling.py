@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from shoal.environments import registry
-
 
 class _AnyInstance(type):
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -45,6 +43,8 @@ def is_boolean(hint: Any) -> bool:
 def commands(environment: Any, options: Mapping[str, Any]) -> tuple[str, str]:
     """(command to train in an environment, command to check it), as shell commands if name and options can be written
     as words, else as Python calls, in which other objects are called ``environment`` and ``env``."""
+    from shoal.environments import registry  # imports JAX
+
     name = registry.called(environment)
     if isinstance(environment, str):
         words = _words(environment, options)
@@ -64,6 +64,8 @@ def path_words(path: Path | str) -> str:
 
 def _words(name: str, options: Mapping[str, Any]) -> list[str] | None:
     """Flags for ``options``; None if one cannot be written as words."""
+    from shoal.environments import registry  # imports JAX
+
     known, words = registry.options_of(name), []
     for option, value in options.items():
         parameter = known.get(option)

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from shoal.errors import CheckpointError, GameError, InputError
+from shoal.errors import CheckpointError, GameError, InputError, NonFiniteError
 from shoal.game import HostEnvironment
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.log import FILE, Log, read
@@ -29,10 +29,6 @@ SAVING = 20.0
 
 CAPACITY = 256
 """Largest number of updates in one call."""
-
-
-class NonFiniteError(RuntimeError):
-    """A metric or parameter is NaN or infinite. The message names it and the last good checkpoint."""
 
 
 class Trainer:
