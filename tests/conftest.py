@@ -87,7 +87,7 @@ def programs_are_freed_in_time() -> Iterator[None]:
     from the disk."""
     yield
     maps = Path("/proc/self/maps")
-    if not maps.exists() or maps.read_bytes().count(b"\n") > 25_000:
+    if not maps.exists() or maps.read_bytes().count(b"\n") > 40_000:
         jax.clear_caches()
         gc.collect()
 
