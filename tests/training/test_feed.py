@@ -1,5 +1,7 @@
 """The replay buffer: what is drawn was stored, it lies in place, and it is refused where it cannot be."""
 
+from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +13,9 @@ import numpy as np
 import pytest
 
 import toys
-from shoal import api
+from shoal import algorithms, api
 from shoal.algorithms import iql
+from shoal.configs import override
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.training import feed, memory, sharding
@@ -175,3 +178,28 @@ def test_nothing_is_learned_before_learning_starts() -> None:
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(state.learner.policy.actor), before)
     state, (metrics, _) = executable(state, np.int32(1))
     assert (np.asarray(metrics["td_loss"])[0] > 0).all() and (np.asarray(state.learner.updates) == 1).all()
+
+
+@pytest.mark.parametrize(("name", "inits"), [("mappo", 1), ("iql", 2)])
+def test_a_new_run_is_traced_once(name: str, inits: int) -> None:
+    """Tracing takes longer than loading a compiled program. The shapes of a replay buffer need a trace of their own."""
+    calls: Counter[str] = Counter()
+    module = algorithms.get(name)
+    made = module.make(toys.busy().spec, override(module.Config(), {"hidden": (4,)}), Scale(4, 12, 10))
+
+    def counted(what: str) -> Callable:
+        def call(*arguments: Any) -> Any:
+            calls[what] += 1
+            return getattr(made, what)(*arguments)
+
+        return call
+
+    algorithm = made._replace(init=counted("init"), act=counted("act"), update=counted("update"))
+    layout = sharding.plan(1, 4, 1)
+    program = compile_program(toys.busy(), algorithm, layout, 12, 4)
+    program.template()
+    assert program.ahead is not None
+    compiled = program.ahead()
+    program.init(jax.device_put(jax.random.split(jax.random.key(0), 1), layout.named(layout.learner)))
+    compiled()
+    assert calls == {"init": inits, "act": inits, "update": 1}

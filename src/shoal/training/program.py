@@ -62,6 +62,7 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
         rolled, trajectory, stats = rollout.collect(algorithm.act, state.learner, state.rollout, key_rollout)
         return TrainState(state.learner, rolled, state.feed, key), trajectory, stats, key_update
 
+    @partial(jax.jit, inline=True)  # traced once, for its shapes and for the loop
     def every_seed(state: TrainState) -> tuple[TrainState, Any]:
         state, trajectory, stats, keys = jax.vmap(collect, axis_name=fused.SEEDS)(state)
         learner, fed, metrics = update_seeds(state.learner, state.feed, trajectory, keys)
@@ -84,12 +85,15 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
     init = shard(jax.vmap(init_one), in_specs=layout.learner, out_specs=state_spec)
     many = shard(advance, in_specs=(state_spec, jax.P()), out_specs=(state_spec, layout.rows))
 
-    def template() -> TrainState:
-        seeds = layout.mesh.shape["seed_shards"] * layout.seeds
-        return jax.eval_shape(init, jax.random.split(jax.random.key(0), seeds))
-
     # Explicit output shardings, since empty arrays would otherwise leave with another sharding than they entered with.
     named = jax.tree.map(layout.named, state_spec), layout.named(layout.rows)
+    initialise = jax.jit(init, out_shardings=named[0])
+
+    def template() -> TrainState:
+        seeds = layout.mesh.shape["seed_shards"] * layout.seeds
+        keys = jax.device_put(jax.random.split(jax.random.key(0), seeds), layout.named(layout.learner))
+        return jax.eval_shape(initialise, keys)  # not traced again when it is called
+
     jitted = jax.jit(many, donate_argnums=0, out_shardings=named)
 
     def ahead() -> Callable[[], Any]:
@@ -97,7 +101,7 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
         return begin(jitted.lower(shapes, np.int32(1)).compile)
 
     return Program(
-        partial(call, jax.jit(init, out_shardings=named[0])),
+        partial(call, initialise),
         lambda state: wait(jitted.lower(state, np.int32(1)).compile),
         template,
         capacity,

@@ -39,6 +39,7 @@ def make(algorithm: Algorithm, feed: Feed, layout: Layout) -> UpdateSeeds:
         if on_cpu
         else together(algorithm.update)
     )
+    update = jax.jit(update, inline=True)  # traced once, for its shapes and for the branch
 
     def through_feed(fed: PyTree, trajectory: Trajectory, key: Array) -> tuple[PyTree, Any, Array]:
         key_take, key_update = jax.random.split(key)
