@@ -34,6 +34,8 @@ class Evaluate:
     """Sample actions instead of taking the most probable."""
     draw: Seed = 0
     """Seed of the episodes."""
+    best: bool = False
+    """Play each seed's best policy instead of its last; the run was trained with --eval-every."""
     trust: bool = False
     """Import the environment and algorithm that the folder names even if they are neither Shoal's nor an extra's and
     the folder is not of your own training (docs/security.md)."""
@@ -41,7 +43,7 @@ class Evaluate:
     def __call__(self) -> int:
         """Print the score."""
         run = shoal.open_run(self.run, trust=self.trust)
-        result = run.evaluate(self.episodes, greedy=not self.sampled, seed=self.draw)
+        result = run.evaluate(self.episodes, greedy=not self.sampled, seed=self.draw, best=self.best)
         print(result)
         if run.settings.seeds > 1:
             print("  ".join(f"seed {run.settings.seed + i}: {x:.2f}" for i, x in enumerate(result.per_seed)))

@@ -13,6 +13,7 @@ from shoal.records.checkpoint import Checkpoints
 from shoal.records.files import dumps, from_json, write_text
 from shoal.records.log import FILE as ROWS
 from shoal.records.log import Log
+from shoal.training import selection
 from shoal.training.evaluation import Evaluation, evaluation_of
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
@@ -66,14 +67,29 @@ def by_workers(trainer: Trainer, learner: Callable[[], Learner], episodes: int) 
     return None if played is None else evaluation_of(trainer.env.spec, *played)
 
 
-def write(folder: Path, found: Evaluation, episodes: int, step: int) -> None:
-    """Write ``evaluation.json``: the evaluation on ``episodes`` greedy episodes per seed after ``step`` steps.
+def write(folder: Path, last: Evaluation, best: Evaluation | None, episodes: int, step: int) -> str:
+    """Write ``evaluation.json``: the evaluations on ``episodes`` greedy episodes per seed.
+
+    Args:
+        folder: the run's.
+        last: of the policies after ``step`` steps.
+        best: of the best policies, if they were kept.
+        episodes: episodes per seed.
+        step: environment steps per seed.
+
+    Returns:
+        Both as text.
 
     Raises:
         WriteError: the disk is full.
     """
-    entries = {"episodes": episodes, "greedy": True, "step": step, "text": str(found)}
-    write_text(folder / FILE, dumps(found.as_json() | entries, "evaluation", indent=1) + "\n")
+    entries: dict[str, Any] = {"episodes": episodes, "greedy": True, "step": step, "text": str(last)}
+    if best is not None:
+        meta = Checkpoints(folder / selection.FOLDER).load_meta()
+        entries["best"] = best.as_json() | {"step": meta["step"], "selected_with": meta["score"]}
+        entries["text"] += "\n" + "\n".join(f"best policies {line}" for line in str(best).split("\n"))
+    write_text(folder / FILE, dumps(last.as_json() | entries, "evaluation", indent=1) + "\n")
+    return entries["text"]
 
 
 def read(folder: Path, step: int, episodes: int | None) -> str | None:

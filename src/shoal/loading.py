@@ -15,11 +15,14 @@ from shoal.errors import CheckpointError, InputError
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.configuration import identity
 from shoal.run_file import described
+from shoal.training.selection import FOLDER
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale
 
 
-def load(folder: str | Path, *, seed: int | None = None, greedy: bool = True, trust: bool = False) -> Policies:
+def load(
+    folder: str | Path, *, seed: int | None = None, greedy: bool = True, trust: bool = False, best: bool = False
+) -> Policies:
     """Load the trained policies of a run; the environment itself is not needed.
 
     Args:
@@ -27,6 +30,7 @@ def load(folder: str | Path, *, seed: int | None = None, greedy: bool = True, tr
         seed: one of the run's seeds; None for the first.
         greedy: act by the mode of the policy rather than by sampling.
         trust: import an algorithm ``module:make`` even if the folder is not of your own training (docs/security.md).
+        best: the policy with the best evaluation during training (``eval_every``) instead of the last one.
 
     Raises:
         InputError: the folder holds no run, the run does not have the seed, or its algorithm is not imported for an
@@ -35,7 +39,7 @@ def load(folder: str | Path, *, seed: int | None = None, greedy: bool = True, tr
     """
     run = described(Path(folder), trust)
     algorithm = acting(run.algorithm, run.spec, run.config, run.settings)
-    policy = saved_policy(Path(folder), algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE))
+    policy = saved_policy(Path(folder), algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE), best)
     one = jax.tree.map(lambda x: x[seed_index(run.settings, seed)], policy)
     title = f"{run.algorithm} in {run.environment}, seed {run.settings.seed if seed is None else seed}"
     return Policies(run.spec, algorithm, one, greedy=greedy, wrapping=run.settings.wrapping, title=title)
@@ -55,7 +59,7 @@ def acting(name: str, spec: EnvSpec, config: Any, settings: Settings) -> Algorit
     return made(name, spec, override(config, {"minibatches": 1}), settings, Scale(1, settings.rollout_length, 1))
 
 
-def saved_policy(folder: Path, algorithm: Any, seeds: int, run: Mapping[str, Any]) -> PyTree:
+def saved_policy(folder: Path, algorithm: Any, seeds: int, run: Mapping[str, Any], best: bool = False) -> PyTree:
     """The newest intact ``Learner.policy`` of a run folder, with a leading seed axis.
 
     Args:
@@ -63,15 +67,21 @@ def saved_policy(folder: Path, algorithm: Any, seeds: int, run: Mapping[str, Any
         algorithm: the run's.
         seeds: number of seeds of the run.
         run: the run's configuration (:func:`shoal.records.configuration.identity`).
+        best: each seed's best policy instead of its last.
 
     Raises:
         CheckpointError: there is none, or it was trained under another configuration.
     """
     keys = jax.random.split(jax.random.key(0), seeds)
     template = jax.eval_shape(jax.vmap(algorithm.init), keys).policy
-    if not (folder / "policy").exists():
-        raise CheckpointError(f"{folder} holds no trained policy yet.")
-    return Checkpoints(folder / "policy", run=run).restore(template)[0]
+    where = folder / (FOLDER if best else "policy")
+    if not where.exists():
+        raise CheckpointError(
+            f"{folder} holds no best policy; --eval-every in training keeps it."
+            if best
+            else f"{folder} holds no trained policy yet."
+        )
+    return Checkpoints(where, run=run).restore(template)[0]
 
 
 def seed_index(settings: Settings, seed: int | None) -> int:

@@ -7,26 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from shoal import algorithms, final_evaluation
+from shoal import algorithms, final_evaluation, notices
 from shoal.bounds import check
 from shoal.composing.preparation import Decision
 from shoal.configs import flags_of, spec_to_json
 from shoal.deploy import Policies
 from shoal.environments import registry
 from shoal.environments.wrappers import wrap
-from shoal.errors import InputError
+from shoal.errors import CheckpointError, InputError
 from shoal.game import HostEnvironment
 from shoal.loading import acting, devices_before, load, made, saved_policy, seed_index
-from shoal.records import curves, report, video
+from shoal.records import curves, links, report, video
 from shoal.records.configuration import identity
 from shoal.records.files import dumps, write_text, written_to
 from shoal.rollouts.stepping import importable
 from shoal.run_file import Described
-from shoal.training import evaluation, feed, memory, pretraining, sharding
+from shoal.training import evaluation, feed, memory, pretraining, selection, sharding
 from shoal.training.episodes import draw, record
 from shoal.training.evaluation import Evaluation
+from shoal.training.selection import learner_of
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.training.trainer import Trainer
 from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner, Scale
@@ -110,17 +110,20 @@ class Run:
         """The spec of the wrapped environment; from ``run.json`` if the run was opened."""
         return self._spec or self.env.spec
 
-    def evaluate(self, episodes: int = 256, *, greedy: bool = True, seed: int = 0) -> Evaluation:
-        """Play whole episodes with every seed's policy; ``seed`` is that of the episodes, not of a policy."""
-        key = jax.random.key(seed)
-        return evaluation.evaluate(self.env, self._acting(), self._learner(), key, episodes, greedy, self._workers())
+    def evaluate(self, episodes: int = 256, *, greedy: bool = True, seed: int = 0, best: bool = False) -> Evaluation:
+        """Play whole episodes with every seed's last policy, or with its best one (``Settings.eval_every``).
+
+        ``seed`` is that of the episodes, not of a policy.
+        """
+        key, learner = jax.random.key(seed), self._learner(best)
+        return evaluation.evaluate(self.env, self._acting(), learner, key, episodes, greedy, self._workers())
 
     def replay(
         self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool = True, seed: int | None = None
     ) -> Path:
         """Write an animated picture of ``episodes`` episodes; ``seed`` is one of the run's seeds (None: the best)."""
         video.check_format(Path(path or "replay.gif"))  # before anything is played
-        path = written_to(path, self._own_file("replay.gif"))
+        path = written_to(path, links.own_file(self.folder, "replay.gif"))
         choose = seed is None and self.settings.seeds > 1
         found = (self.evaluation or self.evaluate(64)) if choose else None
         index = int(found.per_seed.argmax()) if found else seed_index(self.settings, seed)
@@ -130,29 +133,21 @@ class Run:
 
     def curves(self, path: str | Path | None = None, metrics: Sequence[str] = ("return",)) -> Path:
         """Draw the learning curve with a confidence band over seeds."""
-        return curves.plot(self.folder, written_to(path, self._own_file("curves.png")), metrics)
+        return curves.plot(self.folder, written_to(path, links.own_file(self.folder, "curves.png")), metrics)
 
-    def policies(self, *, seed: int | None = None, greedy: bool = True) -> Policies:
+    def policies(self, *, seed: int | None = None, greedy: bool = True, best: bool = False) -> Policies:
         """The trained policies; see :func:`shoal.load`."""
-        return load(self.folder, seed=seed, greedy=greedy)
+        return load(self.folder, seed=seed, greedy=greedy, best=best)
 
     def summary(self) -> str:
         """A summary of the results; see :func:`shoal.records.report.summary`."""
         return report.summary(self.folder)
 
-    def _own_file(self, name: str) -> Path:
-        """The path of a file in the folder; a symbolic link is refused, since its target could be any file."""
-        path = self.folder / name
-        if path.is_symlink():
-            raise InputError(f"{path} is a symbolic link, so it is not written to; name another file.")
-        return path
-
     def _acting(self) -> Algorithm:
         return acting(self.algorithm, self.spec, self.config, self.settings)
 
-    def _learner(self) -> Learner:
-        policy = saved_policy(self.folder, self._acting(), self.settings.seeds, self._identity())
-        return Learner(policy, (), (), (), jnp.zeros(self.settings.seeds, jnp.int32))
+    def _learner(self, best: bool = False) -> Learner:
+        return learner_of(saved_policy(self.folder, self._acting(), self.settings.seeds, self._identity(), best))
 
     def trainer(self, progress: bool, guard: Callable[[], None] = lambda: None) -> Trainer:
         """The trainer of this run. ``guard`` raises if the folder is no longer the run's.
@@ -207,8 +202,10 @@ class Run:
             self.finished = trainer.run()
             trainer.guard()
             if self.finished and episodes:
-                by_workers = final_evaluation.by_workers(trainer, self._learner, episodes)
-                self.evaluation = by_workers or self.evaluate(episodes)
+                self.evaluation = final_evaluation.by_workers(trainer, self._learner, episodes)
+                if self.evaluation is None and trainer.selection:  # compiled already
+                    self.evaluation = trainer.selection.evaluator(self._learner(), jax.random.key(0))
+                self.evaluation = self.evaluation or self.evaluate(episodes)
         finally:
             trainer.close()
         if self.evaluation is not None:
@@ -232,9 +229,15 @@ class Run:
         return True
 
     def _keep(self, found: Evaluation, episodes: int, guard: Callable[[], None]) -> None:
-        self.evaluation, self.judged = found, str(found)
+        best = None
+        if (self.folder / selection.FOLDER).is_dir():
+            try:  # other episodes than those that selected these policies, whose scores are biased upwards
+                best = self.evaluate(episodes, seed=1, best=True)
+            except CheckpointError as error:
+                notices.warn(str(error))
+        self.evaluation = found
         guard()
-        final_evaluation.write(self.folder, found, episodes, self.settings.last_step)
+        self.judged = final_evaluation.write(self.folder, found, best, episodes, self.settings.last_step)
 
     def _identity(self) -> dict[str, Any]:
         """The configuration that its checkpoints record."""

@@ -1,4 +1,4 @@
-"""Check of symbolic links that lead out of a run folder, through which training would write and delete elsewhere."""
+"""Checks of symbolic links that lead out of a run folder, through which Shoal would write and delete elsewhere."""
 
 import os
 from pathlib import Path
@@ -20,6 +20,18 @@ def check_inside(folder: Path) -> None:
                     f"{path} is a symbolic link that leads out of a run's folder that is not known to be of your own "
                     f"training; say --trust (trust=True in Python) to have it written through."
                 )
+
+
+def own_file(folder: Path, name: str) -> Path:
+    """The path of a file in a run's folder, to be written.
+
+    Raises:
+        InputError: it is a symbolic link, since its target could be any file.
+    """
+    path = folder / name
+    if path.is_symlink():
+        raise InputError(f"{path} is a symbolic link, so it is not written to; name another file.")
+    return path
 
 
 def _target(path: Path) -> Path:

@@ -18,7 +18,7 @@ from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
 from shoal.training import memory
-from shoal.training.stopping import call
+from shoal.training.stopping import ready, wait
 from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner, PyTree
 
 ENVS = 32
@@ -145,18 +145,57 @@ def evaluate(
         InputError: ``episodes`` is below 1, or the episodes do not fit in memory.
         GameError: a host environment raised.
     """
-    check_episodes(episodes)
-    if isinstance(env, HostEnvironment):
+    with closing(Evaluator(env, algorithm, episodes, greedy, num_workers)) as evaluator:
+        return evaluator(learner, key)
+
+
+class Evaluator:
+    """:func:`evaluate` for repeated use: compiled once, with the worker processes of a host environment kept."""
+
+    def __init__(
+        self,
+        env: AnyEnvironment,
+        algorithm: Algorithm,
+        episodes: int,
+        greedy: bool = True,
+        num_workers: int | None = None,
+    ):
+        """Prepare; nothing is compiled or started yet.
+
+        Raises:
+            InputError: ``episodes`` is below 1.
+        """
+        check_episodes(episodes)
+        self.env, self.algorithm, self.episodes, self.greedy = env, algorithm, episodes, greedy
+        self.num_workers = num_workers
+        self._rollout: HostRollout | None = None
+        self._compiled: Callable[..., Any] | None = None
+
+    def __call__(self, learner: Learner, key: Key[Array, ""]) -> Evaluation:
+        """Play the episodes with every seed's policy; learner leaves are [S, ...].
+
+        Raises:
+            InputError: the episodes do not fit in memory.
+            GameError: a host environment raised.
+        """
         seeds = len(jax.tree.leaves(learner)[0])
-        parallelism = Parallelism(seeds, min(episodes, ENVS), num_workers)
-        with closing(HostRollout(env, algorithm.initial_carry, parallelism, 1)) as rollout:
-            played = rollout.play(algorithm.act, learner, jax.random.split(key, seeds), episodes, greedy)
-        return evaluation_of(env.spec, *played)
-    memory.check_episodes(env.spec, len(jax.tree.leaves(learner)[0]), episodes, env.spec.horizon, "episodes")
-    one = first_episodes(env, algorithm.act, algorithm.initial_carry(episodes), episodes, greedy)
-    seeds = len(jax.tree.leaves(learner)[0])
-    run = jax.jit(jax.vmap(one, axis_name=fused.SEEDS))
-    return evaluation_of(env.spec, *map(np.asarray, call(run, learner, jax.random.split(key, seeds))))
+        keys, act, carry = jax.random.split(key, seeds), self.algorithm.act, self.algorithm.initial_carry
+        if isinstance(self.env, HostEnvironment):
+            if self._rollout is None:
+                parallelism = Parallelism(seeds, min(self.episodes, ENVS), self.num_workers)
+                self._rollout = HostRollout(self.env, carry, parallelism, 1)
+            return evaluation_of(self.env.spec, *self._rollout.play(act, learner, keys, self.episodes, self.greedy))
+        if self._compiled is None:
+            memory.check_episodes(self.env.spec, seeds, self.episodes, self.env.spec.horizon, "episodes")
+            one = first_episodes(self.env, act, carry(self.episodes), self.episodes, self.greedy)
+            self._compiled = wait(jax.jit(jax.vmap(one, axis_name=fused.SEEDS)).lower(learner, keys).compile)
+        return evaluation_of(self.env.spec, *map(np.asarray, ready(self._compiled(learner, keys))))
+
+    def close(self) -> None:
+        """Stop the worker processes, if any."""
+        if self._rollout is not None:
+            self._rollout.close()
+            self._rollout = None
 
 
 def evaluation_of(spec: EnvSpec, returns: np.ndarray, lengths: np.ndarray, metrics: np.ndarray) -> Evaluation:

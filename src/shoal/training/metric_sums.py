@@ -1,6 +1,7 @@
 """Sums of metrics over the updates of one log row, and their means when the row is complete."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -43,16 +44,16 @@ def summary(row: Sums, spec: EnvSpec, settings: Settings, update: int, elapsed: 
         returns = np.asarray(row["returns"]) / episodes[:, None]
         lengths = np.asarray(row["lengths"]) / episodes
         metrics = np.asarray(row["metrics"]) / np.asarray(row["known"]) if "metrics" in row else None
-    named = {} if metrics is None else {name: _or_none(metrics[:, i]) for i, name in enumerate(spec.metrics)}
+    named = {} if metrics is None else {name: or_none(metrics[:, i]) for i, name in enumerate(spec.metrics)}
     return {
         "step": update * steps,
         "update": update,
         "seconds": round(elapsed, 3),
         "steps_per_second": round(count * steps * settings.seeds / max(row["spent"], 1e-9), 1),
-        "return": _or_none(spec.scores(returns)),
+        "return": or_none(spec.scores(returns)),
         **named,
-        **{f"return/{name}": _or_none(returns[:, i]) for i, name in enumerate(spec.agents)},
-        "episode_length": _or_none(lengths),
+        **{f"return/{name}": or_none(returns[:, i]) for i, name in enumerate(spec.agents)},
+        "episode_length": or_none(lengths),
         **{_column(name, spec): [x / count for x in row[name]] for name in row if name not in _NO_METRICS},
     }
 
@@ -68,5 +69,18 @@ def _add(before: list | None, values: np.ndarray) -> list:
     return np.add.accumulate(parts)[-1].tolist()
 
 
-def _or_none(values: np.ndarray) -> list[float | None]:
+def or_none(values: np.ndarray) -> list[float | None]:
+    """The values as JSON: None where one is not finite."""
     return [float(x) if math.isfinite(x) else None for x in values]
+
+
+def shown(row: Mapping[str, Any], spec: EnvSpec) -> tuple[float | None, dict[str, float]]:
+    """(return, the environment's known metrics) of a log row, each a mean over the seeds that have a value."""
+    means = {name: _mean(row[name]) for name in ("return", *spec.metrics) if name in row}
+    score = means.pop("return")
+    return score, {name: mean for name, mean in means.items() if mean is not None}
+
+
+def _mean(seeds: list[float | None]) -> float | None:
+    values = [x for x in seeds if x is not None]
+    return sum(values) / len(values) if values else None

@@ -11,7 +11,7 @@ from shoal.presets.sizes import STEPS
 from shoal.types import AnyEnvironment
 
 CHANGEABLE = frozenset(
-    {"steps", "devices", "checkpoint_seconds", "keep", "eval_episodes", "tensorboard"}
+    {"steps", "devices", "checkpoint_seconds", "keep", "eval_every", "eval_episodes", "tensorboard"}
     | {"workers", "num_workers", "worker_timeout", "address"}
 )
 """Settings that may change when a run is resumed."""
@@ -55,7 +55,10 @@ class Settings:
     keep: Count = 3
     """Number of checkpoints to keep, the newest ones."""
     eval_episodes: Annotated[int, Bounds(least=0, most=1_000_000)] | None = None
-    """Greedy episodes per seed of the final evaluation; 0 for none, None for 256 on the device and 32 on the host."""
+    """Greedy episodes per seed of an evaluation; 0 for none, None for 256 on the device and 32 on the host."""
+    eval_every: Annotated[float, Bounds(least=1, most=1e15)] | None = None
+    """Environment steps per seed between evaluations during training, rounded up to whole updates; the best policy of
+    each seed is kept beside the last. None: only the last is evaluated."""
     tensorboard: bool = True
     """Also write TensorBoard events."""
 
@@ -66,6 +69,8 @@ class Settings:
             InputError: a field is out of range.
         """
         check(self)
+        if self.eval_every is not None and self.eval_episodes == 0:
+            raise InputError("eval_every evaluates during training, so eval_episodes must not be 0.")
         if self.seed + self.seeds - 1 > LARGEST_INT:
             raise InputError(f"{self.seeds} seeds from {self.seed} on exceed the largest seed, {LARGEST_INT}.")
         if self.num_updates > LARGEST_INT:
@@ -75,7 +80,7 @@ class Settings:
             )
 
     def evaluation_episodes(self, env: AnyEnvironment) -> int:
-        """Episodes per seed of the final evaluation in ``env``."""
+        """Episodes per seed of an evaluation in ``env``."""
         if self.eval_episodes is not None:
             return self.eval_episodes
         return 32 if isinstance(env, HostEnvironment) else 256

@@ -12,9 +12,11 @@ from shoal.errors import CheckpointError, GameError, InputError, NonFiniteError
 from shoal.game import HostEnvironment
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.log import FILE, Log, read
-from shoal.training import feed, hosted, memory, metric_sums
+from shoal.training import checks, hosted, metric_sums
+from shoal.training.evaluation import Evaluator
 from shoal.training.program import Program, compile_program
 from shoal.training.progress import Progress
+from shoal.training.selection import Selection
 from shoal.training.settings import Settings
 from shoal.training.sharding import Layout
 from shoal.training.stopping import Stop, Stopped, ready
@@ -63,25 +65,15 @@ class Trainer:
         self.per_row = max(1, settings.num_updates // settings.rows)
         self.progress = Progress(settings.num_updates * settings.steps_per_update, settings.seeds, shown)
         self.program: Program = self._program(remake or (lambda: algorithm))
-        self.notes: list[str] = []
-        self.warnings: list[str] = []
+        self.notes, self.warnings = checks.before(env.spec, algorithm, self.program, settings, layout)
         """Printed when the run starts."""
-        if what := algorithm.unequal_rewards:
-            self.warnings.append(f"Agents of {env.spec.name} may earn different rewards; the team learns from {what}.")
-        learner = self.program.template().learner
-        buffers = feed.wanted(algorithm.replay)
-        drawn = sum(one.draws * one.batch * one.length for one in buffers)
-        size = settings.seeds, settings.num_envs, settings.rollout_length, drawn
-        memory.check_run(env.spec, learner, *size, layout.mesh.devices)
-        if buffers:
-            timesteps = sum(one.capacity for one in buffers)
-            self.notes.append(memory.check(self.program.replay_bytes, layout.mesh.devices, timesteps, settings.seeds))
-            steps, waiting = settings.num_updates * settings.steps_per_update, max(one.warm_up for one in buffers)
-            if steps < waiting:
-                self.warnings.append(f"Nothing is learned in {steps:,} steps, since learning_starts is {waiting:,}.")
         self.checkpoints = Checkpoints(folder / "checkpoints", settings.keep, run, guard)
         self.policies = Checkpoints(folder / "policy", 2, run, guard)
         self.log = Log(folder, settings.tensorboard, self.progress.warn, guard)
+        self.selection: Selection | None = None
+        if settings.eval_every is not None:
+            evaluator = Evaluator(env, algorithm, settings.evaluation_episodes(env), True, settings.num_workers)
+            self.selection = Selection(evaluator, settings, folder, run, guard)
         self.state: TrainState | None = None
         self.update, self.elapsed = 0, 0.0
         self._saved = -1
@@ -99,6 +91,8 @@ class Trainer:
     def close(self) -> None:
         """Stop worker processes and actors, if any."""
         self.program.close()
+        if self.selection:
+            self.selection.evaluator.close()
 
     def restore(self) -> None:
         """Restore the newest intact checkpoint and drop the log rows written after it.
@@ -125,6 +119,8 @@ class Trainer:
         self.checkpoints.drop_after(update)
         kept = self.checkpoints.file(FILE, update) or b""
         self.log.resume(self.step, kept, meta.get("rows", 0))
+        if self.selection:
+            self.selection.restore(update, self.state.learner.policy)
         self._save_policy()  # a crash may have come between the checkpoint and its policy
 
     def run(self) -> bool:
@@ -144,6 +140,7 @@ class Trainer:
                 saved_at, pause = time.monotonic(), settings.checkpoint_seconds
                 while self.update < settings.num_updates and not self.stop.asked:
                     n = min(size, settings.num_updates - self.update, self.program.capacity)
+                    n = min(n, self.selection.until_next(self.update)) if self.selection else n
                     began = time.monotonic()
                     self.state, results = advance(self.state, np.int32(n))
                     results = jax.tree.map(lambda x, n=n: np.asarray(x, np.float64)[:n], ready(results))
@@ -206,6 +203,8 @@ class Trainer:
         meta["shards"] = dict(self.layout.mesh.shape)
         self.checkpoints.save(self.update, self.state, meta, {FILE: self.log.kept()})
         self._save_policy()
+        if self.selection:
+            self.selection.save(self.update)
         self._saved = self.update
 
     def _save_policy(self) -> None:
@@ -228,22 +227,22 @@ class Trainer:
             self.elapsed += share
             start = stop
             written = metric_sums.summary(self._row, self.env.spec, self.settings, self.update, self.elapsed)
-            if self._row["count"] >= self.per_row or self.update == self.settings.num_updates:
-                self.log.write(written)
+            judged = self._evaluate() if start == n else {}
+            if judged or self._row["count"] >= self.per_row or self.update == self.settings.num_updates:
+                self.log.write(written | judged)
                 self._row = {}
-        means = {name: _mean(written[name]) for name in ("return", *self.env.spec.metrics) if name in written}
-        score, known = means.pop("return"), {name: mean for name, mean in means.items() if mean is not None}
+        score, known = metric_sums.shown(written, self.env.spec)
         speed = n * self.settings.steps_per_update * self.settings.seeds / max(spent, 1e-9)
         self.progress.update(self.step, score, speed, known)
+
+    def _evaluate(self) -> dict[str, Any]:
+        """The columns of the log from an evaluation, if one is due."""
+        if self.selection is None or self.state is None or not self.selection.due(self.update):
+            return {}
+        return self.selection.evaluate(self.state.learner.policy, self.update)
 
     def _refuse(self, name: str, seed: int, value: Any, update: int) -> NoReturn:
         raise NonFiniteError(
             f"{name} of seed {self.settings.seed + seed} is {value} after update {update}; the checkpoint after update "
             f"{self._saved} is kept. A lower learning rate or a gradient clip usually helps."
         )
-
-
-def _mean(seeds: list[float | None]) -> float | None:
-    """Mean over the seeds that have a value."""
-    values = [x for x in seeds if x is not None]
-    return sum(values) / len(values) if values else None

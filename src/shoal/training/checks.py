@@ -1,0 +1,31 @@
+"""What is checked and said of a run before it starts."""
+
+from shoal.training import feed, memory
+from shoal.training.program import Program
+from shoal.training.settings import Settings
+from shoal.training.sharding import Layout
+from shoal.types import Algorithm, EnvSpec
+
+
+def before(
+    spec: EnvSpec, algorithm: Algorithm, program: Program, settings: Settings, layout: Layout
+) -> tuple[list[str], list[str]]:
+    """(notes, warnings) to print when the run starts.
+
+    Raises:
+        InputError: the run does not fit in memory.
+    """
+    notes, warnings = [], []
+    if what := algorithm.unequal_rewards:
+        warnings.append(f"Agents of {spec.name} may earn different rewards; the team learns from {what}.")
+    buffers = feed.wanted(algorithm.replay)
+    drawn = sum(one.draws * one.batch * one.length for one in buffers)
+    size = settings.seeds, settings.num_envs, settings.rollout_length, drawn
+    memory.check_run(spec, program.template().learner, *size, layout.mesh.devices)
+    if buffers:
+        timesteps = sum(one.capacity for one in buffers)
+        notes.append(memory.check(program.replay_bytes, layout.mesh.devices, timesteps, settings.seeds))
+        steps, waiting = settings.last_step, max(one.warm_up for one in buffers)
+        if steps < waiting:
+            warnings.append(f"Nothing is learned in {steps:,} steps, since learning_starts is {waiting:,}.")
+    return notes, warnings

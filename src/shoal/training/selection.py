@@ -1,0 +1,119 @@
+"""Greedy evaluations during training, and the selection of the best policy of each seed."""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.records.checkpoint import Checkpoints
+from shoal.training.evaluation import Evaluator
+from shoal.training.metric_sums import or_none
+from shoal.training.settings import Settings
+from shoal.types import Learner, PyTree
+
+FOLDER = "best"
+"""The folder of a run that holds the best policies, beside ``policy`` with the last ones."""
+
+
+class Best(NamedTuple):
+    """The policies that scored highest, for each seed its own."""
+
+    policy: PyTree
+    """Leaves [S, ...]."""
+    score: np.ndarray
+    """[S] mean score of the evaluation that selected it: the highest of several, so biased upwards."""
+    step: np.ndarray
+    """[S] environment steps per seed after which it was evaluated."""
+
+
+class Selection:
+    """Evaluates every ``Settings.eval_every`` steps and after the last update."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        settings: Settings,
+        folder: Path,
+        run: Mapping[str, Any] | None = None,
+        guard: Callable[[], None] = lambda: None,
+    ):
+        """Prepare; nothing is compiled yet.
+
+        Args:
+            evaluator: plays the episodes.
+            settings: the run's; ``eval_every`` is not None.
+            folder: the run's folder.
+            run: the run's configuration, which saved policies record.
+            guard: called before every write; raises if the folder is no longer the run's.
+        """
+        assert settings.eval_every is not None
+        self.evaluator, self.settings = evaluator, settings
+        self.every = max(1, -(-int(settings.eval_every) // settings.steps_per_update))
+        self.best: Best | None = None
+        self.store = Checkpoints(folder / FOLDER, 2, run, guard)
+
+    def until_next(self, update: int) -> int:
+        """Number of updates from ``update`` to the next evaluation."""
+        return min(self.every - update % self.every, self.settings.num_updates - update)
+
+    def due(self, update: int) -> bool:
+        """Whether the policies are evaluated after this update."""
+        return update % self.every == 0 or update == self.settings.num_updates
+
+    def evaluate(self, policy: PyTree, update: int) -> dict[str, Any]:
+        """Evaluate ``policy`` [S, ...] after ``update`` updates and keep it where it is a seed's best.
+
+        Returns:
+            The log's columns ``greedy/return``, ``greedy/METRIC`` (for each seed; None where unknown) and
+            ``greedy/seconds``, the wall time of this evaluation.
+        """
+        began = time.monotonic()
+        policy = jax.device_get(policy)
+        found = self.evaluator(learner_of(policy), jax.random.fold_in(jax.random.key(self.settings.seed), update))
+        self._select(policy, found.per_seed, update * self.settings.steps_per_update)
+        metrics = {f"greedy/{name}": or_none(found.metric(name).per_seed) for name in found.metrics}
+        spent = round(time.monotonic() - began, 3)
+        return {"greedy/return": or_none(found.per_seed)} | metrics | {"greedy/seconds": spent}
+
+    def _select(self, policy: PyTree, score: np.ndarray, step: int) -> None:
+        if self.best is None:
+            self.best = Best(policy, score, np.full(len(score), step))
+            return
+        higher = score > self.best.score  # of equal ones the earlier is kept
+
+        def chosen(new: np.ndarray, old: np.ndarray) -> np.ndarray:
+            return np.where(higher.reshape(-1, *[1] * (np.ndim(new) - 1)), new, old)
+
+        kept = jax.tree.map(chosen, policy, self.best.policy)
+        self.best = Best(kept, chosen(score, self.best.score), np.where(higher, step, self.best.step))
+
+    def save(self, update: int) -> None:
+        """Save the best policies, beside the checkpoint of the same update."""
+        if self.best is not None:
+            meta = {"score": self.best.score.tolist(), "step": self.best.step.tolist()}
+            self.store.save(update, self.best.policy, meta)
+
+    def restore(self, update: int, policy: PyTree) -> None:
+        """Restore what was best at the checkpoint of ``update``; ``policy`` has the shapes."""
+        self.store.drop_after(update)
+        if self.store.latest() is not None:
+            self.best = restored(self.store, policy)
+
+
+def restored(store: Checkpoints, policy: PyTree) -> Best:
+    """The newest intact best policies; ``policy`` has the shapes.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    found, meta, _ = store.restore(policy)
+    return Best(jax.device_get(found), np.array(meta["score"], np.float64), np.array(meta["step"]))
+
+
+def learner_of(policy: PyTree) -> Learner:
+    """A learner that can only act, from policies [S, ...]."""
+    return Learner(policy, (), (), (), jnp.zeros(len(jax.tree.leaves(policy)[0]), jnp.int32))

@@ -1,0 +1,120 @@
+"""Evaluations during training: their columns in the log, the best policies, and that training is not changed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import shoal
+import trained
+from shoal.errors import CheckpointError, InputError
+from shoal.records.checkpoint import Checkpoints
+from shoal.records.log import read
+from shoal.training import selection
+from shoal.training.evaluation import Evaluator
+from shoal.training.selection import Selection
+from shoal.training.settings import Settings
+
+PER_UPDATE = 4 * 6
+UPDATES, EVERY = 16, 4
+FLAGS: dict[str, Any] = {
+    "num_envs": 4,
+    "rollout_length": 6,
+    "steps": UPDATES * PER_UPDATE,
+    "seeds": 2,
+    "rows": 1000,
+    "hidden": (4,),
+    "epochs": 1,
+    "minibatches": 1,
+    "learning_rate": 0.05,
+    "eval_episodes": 5,
+    "tensorboard": False,
+    "progress": False,
+    "devices": 1,
+}
+EVALUATED: dict[str, Any] = FLAGS | {"eval_every": EVERY * PER_UPDATE}
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> shoal.Run:
+    return shoal.train("mappo", "toys:busy", folder=tmp_path_factory.mktemp("run") / "run", **EVALUATED)
+
+
+def stored(run: shoal.Run, folder: str) -> Any:
+    template = jax.eval_shape(jax.vmap(run._acting().init), jax.random.split(jax.random.key(0), 2)).policy
+    return Checkpoints(run.folder / folder).restore(template)[0]
+
+
+def bits(run: shoal.Run, folder: str = "policy") -> list[bytes]:
+    return [np.asarray(x).tobytes() for x in jax.tree.leaves(stored(run, folder))]
+
+
+def greedy_rows(folder: Path) -> dict[int, list[float]]:
+    return {row["update"]: row["greedy/return"] for row in read(folder) if "greedy/return" in row}
+
+
+def test_the_log_has_a_column_after_every_so_many_updates(evaluated: shoal.Run) -> None:
+    rows = greedy_rows(evaluated.folder)
+    assert list(rows) == [4, 8, 12, 16] and all(len(scores) == 2 for scores in rows.values())
+    assert all(row["greedy/seconds"] >= 0 for row in read(evaluated.folder) if row["update"] in rows)
+
+
+def test_training_is_not_changed(evaluated: shoal.Run, tmp_path: Path) -> None:
+    plain = shoal.train("mappo", "toys:busy", folder=tmp_path / "run", **FLAGS)
+    assert bits(plain) == bits(evaluated)
+    assert [row["return"] for row in read(plain.folder)] == [row["return"] for row in read(evaluated.folder)]
+    with pytest.raises(CheckpointError, match="holds no best policy; --eval-every in training keeps it"):
+        plain.evaluate(3, best=True)
+
+
+def test_the_best_policy_of_each_seed_is_kept_and_judged_on_other_episodes(evaluated: shoal.Run) -> None:
+    rows, meta = greedy_rows(evaluated.folder), Checkpoints(evaluated.folder / selection.FOLDER).load_meta()
+    scores = np.array(list(rows.values()))
+    assert meta["score"] == scores.max(0).tolist()
+    assert meta["step"] == [list(rows)[i] * PER_UPDATE for i in scores.argmax(0)]
+    told = json.loads((evaluated.folder / "evaluation.json").read_text(encoding="utf-8"))
+    again = evaluated.evaluate(5, seed=1, best=True)
+    assert told["best"]["per_seed"] == again.per_seed.tolist()
+    assert (told["best"]["selected_with"], told["best"]["step"]) == (meta["score"], meta["step"])
+    lines = [*str(evaluated.evaluate(5)).splitlines(), *(f"best policies {line}" for line in str(again).splitlines())]
+    assert evaluated.judged == told["text"] == "\n".join(lines)
+    for name, best in (("policy", False), (selection.FOLDER, True)):
+        loaded = shoal.load(evaluated.folder, seed=1, best=best)._learner.policy
+        jax.tree.map(np.testing.assert_array_equal, loaded, jax.tree.map(lambda x: x[1], stored(evaluated, name)))
+
+
+def test_an_interrupted_run_has_the_same_evaluations_and_the_same_best(evaluated: shoal.Run, tmp_path: Path) -> None:
+    half = UPDATES // 2 * PER_UPDATE
+    shoal.train("mappo", "toys:busy", folder=tmp_path / "run", **{**EVALUATED, "steps": half})
+    resumed = shoal.resume(tmp_path / "run", steps=UPDATES * PER_UPDATE, progress=False)
+    assert greedy_rows(resumed.folder) == greedy_rows(evaluated.folder)
+    assert bits(resumed, selection.FOLDER) == bits(evaluated, selection.FOLDER)
+
+
+def test_a_tie_keeps_the_earlier_policy(tmp_path: Path) -> None:
+    unused = Evaluator.__new__(Evaluator)
+    kept = Selection(unused, Settings(seeds=3, eval_every=1.0), tmp_path)
+    for i, score in enumerate(([1.0, 5.0, 2.0], [1.0, 4.0, 3.0], [0.0, 6.0, 3.0])):
+        kept._select({"w": np.full((3, 2), i), "b": np.full(3, i)}, np.array(score), step=10 * i)
+    assert kept.best is not None
+    assert kept.best.step.tolist() == [0, 20, 10] and kept.best.score.tolist() == [1.0, 6.0, 3.0]
+    assert kept.best.policy["w"].tolist() == [[0, 0], [2, 2], [1, 1]] and kept.best.policy["b"].tolist() == [0, 2, 1]
+
+
+def test_a_damaged_best_policy_does_not_lose_the_score_of_the_last(
+    evaluated: shoal.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = trained.copied(evaluated.folder, tmp_path / "run")
+    for step in Checkpoints(copy / selection.FOLDER).steps():
+        trained.damage(copy / selection.FOLDER / str(step))
+    run = shoal.open_run(copy)
+    run._keep(run.evaluate(5), 5, lambda: None)
+    assert run.judged == str(run.evaluation) and "damaged" in capsys.readouterr().err
+
+
+def test_evaluations_of_no_episodes_are_refused() -> None:
+    with pytest.raises(InputError, match=r"^eval_every evaluates during training, so eval_episodes must not be 0.$"):
+        Settings(eval_every=100.0, eval_episodes=0).check()
