@@ -20,7 +20,7 @@ from shoal.configs import override
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.records.checkpoint import Checkpoints
-from shoal.records.intervals import interval
+from shoal.statistics.intervals import interval
 from shoal.run import Run
 from shoal.training import crossplay
 from shoal.training.crossplay import CrossPlay, Player, first_side, pairs_interval

@@ -12,7 +12,7 @@ import toys
 from shoal.algorithms import mappo
 from shoal.configs import override
 from shoal.errors import InputError
-from shoal.records.intervals import interval
+from shoal.statistics.intervals import interval
 from shoal.training import evaluation
 from shoal.training.episodes import record
 from shoal.types import Algorithm, Environment, Learner, Scale

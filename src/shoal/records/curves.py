@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from shoal.errors import InputError, unknown
 from shoal.records.files import write_bytes
-from shoal.records.intervals import band, interval_text
+from shoal.statistics.intervals import band, interval_text
 from shoal.records.log import read
 
 # Okabe and Ito's palette: its hues stay apart under the common forms of colour blindness.
@@ -52,7 +52,7 @@ def plot(
 ) -> Path:
     """Draw learning curves: one panel per metric, one line per run, against environment steps per seed.
 
-    With several seeds the line is their mean and the band is :func:`~shoal.records.intervals.band`. With one seed the
+    With several seeds the line is their mean and the band is :func:`~shoal.statistics.intervals.band`. With one seed the
     thin line is the raw log and the bold one a centred moving average; the legend states its width.
 
     Args:

@@ -14,7 +14,7 @@ import numpy as np
 from shoal.errors import InputError
 from shoal.records import manifest
 from shoal.records.curves import series
-from shoal.records.intervals import Estimate, interval, interval_text
+from shoal.statistics.intervals import Estimate, interval, interval_text
 from shoal.records.log import read
 
 
@@ -81,7 +81,7 @@ def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95
     and wall time.
 
     The final value of a seed is its mean over the last 5 % of the rows that have the metric (at least one row, NaN left
-    out); the interval over seeds is :func:`~shoal.records.intervals.interval`.
+    out); the interval over seeds is :func:`~shoal.statistics.intervals.interval`.
 
     Raises:
         InputError: the run has no log, or no row has the metric.

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from shoal.errors import InputError, unknown
-from shoal.records.intervals import interval
+from shoal.statistics.intervals import interval
 from shoal.training import memory
 from shoal.training.evaluation import check_episodes, known_mean
 from shoal.training.matches import make_matches
@@ -138,7 +138,7 @@ def pairs_interval(values: Float[np.ndarray, "A B episodes"], same: bool) -> tup
         mean of the r_i + mean of the c_j − m       different runs, whose seeds are resampled independently
         mean of the (r_i + c_i − m)                 a run with itself (``same``): seed i is row i and column i
 
-    :func:`shoal.records.intervals.interval` gives its interval, clipped to the lowest and highest pair. If one run has
+    :func:`shoal.statistics.intervals.interval` gives its interval, clipped to the lowest and highest pair. If one run has
     a single seed, the interval is over the other's seeds; with a single pair, over episodes. NaN episodes, in which a
     metric is unknown, are left out; if a pair has no others, the interval is NaN.
     """

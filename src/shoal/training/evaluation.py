@@ -13,7 +13,7 @@ from jaxtyping import Array, Key
 
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment
-from shoal.records.intervals import interval, interval_text
+from shoal.statistics.intervals import interval, interval_text
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
@@ -50,7 +50,7 @@ class Evaluation(NamedTuple):
     @property
     def interval(self) -> tuple[float, float]:
         """95 % interval of the mean over seeds; with one seed, over episodes. With fewer than five values it is their
-        range; see :func:`shoal.records.intervals.interval`."""
+        range; see :func:`shoal.statistics.intervals.interval`."""
         _, low, high = interval(self._samples)
         return low, high
 

@@ -1,6 +1,7 @@
 """Bootstrap confidence intervals of means over few seeds, within the range of the data."""
 
 import itertools
+from collections.abc import Sequence
 from functools import cache, lru_cache
 
 import numpy as np
@@ -61,12 +62,9 @@ def interval(*samples: Float[np.ndarray, " _"], confidence: float = 0.95) -> Est
     parts = [_grouped(part) for part in parts if part.size > 1]
     if not parts or not np.isfinite(middle):
         return middle, float("nan"), float("nan")
-    spread = np.array([part.var(ddof=1) / part.size for part in parts])
-    if not spread.any():
+    if not any(part.var() for part in parts):
         return middle, middle, middle
-    freedom = spread.sum() ** 2 / sum(x**2 / (part.size - 1) for x, part in zip(spread, parts, strict=True))
-    shrunk = sum(x * (part.size - 1) / part.size for x, part in zip(spread, parts, strict=True))
-    tail = _tail(float(freedom), float(spread.sum() / shrunk) ** 0.5, confidence)
+    tail = tail_beyond(parts, confidence)
     means, weight = _resampled(parts)
     order = np.argsort(means)
     means, weight = means[order] + known, weight[order]
@@ -106,6 +104,26 @@ def check_confidence(confidence: float) -> None:
     """
     if not 0 < confidence < 1:
         raise InputError(f"confidence is a probability between 0 and 1, not {confidence}.")
+
+
+def tail_beyond(samples: Sequence[Float[np.ndarray, " _"]], confidence: float) -> float:
+    """a of :func:`interval`, the fraction of resamples beyond each end, for the sum of the means of several samples.
+
+    c² is the sum of the means' unbiased variances over that of the plug-in variances, and the degrees of freedom are
+    Welch's. Samples without any spread have a = (1 − confidence) / 2.
+
+    Args:
+        samples: arrays of at least two values each.
+        confidence: between 0 and 1.
+    """
+    size = np.array([sample.size for sample in samples])
+    spread = np.array([sample.var(ddof=1) for sample in samples]) / size
+    if not spread.any():
+        return (1 - confidence) / 2
+    spread /= spread.max()  # squares do not underflow
+    freedom = spread.sum() ** 2 / (spread**2 / (size - 1)).sum()
+    wider = (spread.sum() / (spread * (size - 1) / size).sum()) ** 0.5
+    return _tail(float(freedom), float(wider), confidence)
 
 
 def _tail(freedom: float, wider: float, confidence: float) -> float:

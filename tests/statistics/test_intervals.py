@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from shoal.errors import InputError
-from shoal.records.intervals import band, interval, interval_text
+from shoal.statistics.intervals import band, interval, interval_text
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95])

@@ -1,0 +1,1 @@
+"""Statistics of scores over seeds and tasks."""
