@@ -20,8 +20,8 @@ from shoal.configs import override
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.records.checkpoint import Checkpoints
-from shoal.statistics.intervals import interval
 from shoal.run import Run
+from shoal.statistics.intervals import interval
 from shoal.training import crossplay
 from shoal.training.crossplay import CrossPlay, Player, first_side, pairs_interval
 from shoal.training.settings import Settings

@@ -10,8 +10,8 @@ from jaxtyping import Float
 
 from shoal.errors import InputError, unknown
 from shoal.records.files import write_bytes
-from shoal.statistics.intervals import band, interval_text
 from shoal.records.log import read
+from shoal.statistics.intervals import band, interval_text
 
 # Okabe and Ito's palette: its hues stay apart under the common forms of colour blindness.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -52,8 +52,8 @@ def plot(
 ) -> Path:
     """Draw learning curves: one panel per metric, one line per run, against environment steps per seed.
 
-    With several seeds the line is their mean and the band is :func:`~shoal.statistics.intervals.band`. With one seed the
-    thin line is the raw log and the bold one a centred moving average; the legend states its width.
+    With several seeds the line is their mean and the band is :func:`~shoal.statistics.intervals.band`. With one seed
+    the thin line is the raw log and the bold one a centred moving average; the legend states its width.
 
     Args:
         folders: one run's folder or several.

@@ -14,8 +14,8 @@ import numpy as np
 from shoal.errors import InputError
 from shoal.records import manifest
 from shoal.records.curves import series
-from shoal.statistics.intervals import Estimate, interval, interval_text
 from shoal.records.log import read
+from shoal.statistics.intervals import Estimate, interval, interval_text
 
 
 def estimate_text(estimate: Estimate) -> str:

@@ -1,1 +1,45 @@
-"""Statistics of scores over seeds and tasks."""
+"""Statistics of scores over runs (seeds) and tasks, as in Agarwal et al. 2021 and Gorsane et al. 2022.
+
+Point estimates of one algorithm: :func:`mean`, :func:`median`, :func:`iqm`, :func:`optimality_gap`; with an interval,
+:func:`estimate`. Distributions: :func:`profile`. Over training: :func:`efficiency`, :func:`area`, :func:`final`,
+:func:`best`. Two algorithms: :func:`compare`, :func:`probability_of_improvement`, :func:`improvement`. Published data:
+:mod:`shoal.statistics.marl_eval`. Pictures are drawn by :mod:`shoal.records.figures`.
+"""
+
+from shoal.statistics.aggregates import Statistic, iqm, mean, median, optimality_gap
+from shoal.statistics.bootstrap import estimate
+from shoal.statistics.comparison import Comparison, compare, improvement, probability_of_improvement
+from shoal.statistics.efficiency import Curves, area, best, efficiency, final
+from shoal.statistics.intervals import Estimate, band, interval, interval_text
+from shoal.statistics.profiles import Kind, profile, spanning
+from shoal.statistics.scores import Band, Scores, by_task, normalise, observed_range
+
+__all__ = [
+    "Band",
+    "Comparison",
+    "Curves",
+    "Estimate",
+    "Kind",
+    "Scores",
+    "Statistic",
+    "area",
+    "band",
+    "best",
+    "by_task",
+    "compare",
+    "efficiency",
+    "estimate",
+    "final",
+    "improvement",
+    "interval",
+    "interval_text",
+    "iqm",
+    "mean",
+    "median",
+    "normalise",
+    "observed_range",
+    "optimality_gap",
+    "probability_of_improvement",
+    "profile",
+    "spanning",
+]

@@ -138,9 +138,9 @@ def pairs_interval(values: Float[np.ndarray, "A B episodes"], same: bool) -> tup
         mean of the r_i + mean of the c_j − m       different runs, whose seeds are resampled independently
         mean of the (r_i + c_i − m)                 a run with itself (``same``): seed i is row i and column i
 
-    :func:`shoal.statistics.intervals.interval` gives its interval, clipped to the lowest and highest pair. If one run has
-    a single seed, the interval is over the other's seeds; with a single pair, over episodes. NaN episodes, in which a
-    metric is unknown, are left out; if a pair has no others, the interval is NaN.
+    :func:`shoal.statistics.intervals.interval` gives its interval, clipped to the lowest and highest pair. If one run
+    has a single seed, the interval is over the other's seeds; with a single pair, over episodes. NaN episodes, in which
+    a metric is unknown, are left out; if a pair has no others, the interval is NaN.
     """
     if values.shape[:2] == (1, 1):
         known = values[np.isfinite(values)]

@@ -13,10 +13,10 @@ from jaxtyping import Array, Key
 
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment
-from shoal.statistics.intervals import interval, interval_text
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
+from shoal.statistics.intervals import interval, interval_text
 from shoal.training import memory
 from shoal.training.stopping import ready, wait
 from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner, PyTree

@@ -1,0 +1,90 @@
+"""Intervals of aggregates by a bootstrap that resamples the runs within each task."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from shoal.statistics.aggregates import Statistic, is_mean, reduction, shortfalls
+from shoal.statistics.intervals import DRAWN, Estimate, check_confidence, interval, tail_beyond
+from shoal.statistics.scores import Scores, by_task
+
+BATCH = 1000
+"""Resamples held in memory at a time."""
+
+
+def estimate(
+    scores: Scores,
+    statistic: Statistic = "iqm",
+    *,
+    target: float | int = 1.0,
+    confidence: float = 0.95,
+    resamples: int = DRAWN,
+    seed: int = 0,
+) -> Estimate:
+    """An aggregate over runs and tasks and its interval by the stratified bootstrap.
+
+    The runs of each task are resampled, the tasks are not: the interval is about other seeds on the same tasks. It
+    holds the quantiles a and 1 − a of the aggregate over resamples, with a of
+    :func:`~shoal.statistics.intervals.tail_beyond` for the mean over tasks. The plain percentile interval,
+    a = (1 − confidence) / 2, is too narrow for few runs. No end lies beyond what resamples of the data can give. The
+    interval of a mean (or optimality gap) is :func:`~shoal.statistics.intervals.interval`.
+
+    COVERAGE
+
+    Args:
+        scores: [runs, tasks], or an array [runs] for each task.
+        statistic: "mean", "median", "iqm" or "optimality_gap"; see :mod:`shoal.statistics.aggregates`.
+        target: of the optimality gap.
+        confidence: between 0 and 1.
+        resamples: number of resamples for median and IQM.
+        seed: of these resamples; the same seed gives the same interval.
+
+    Returns:
+        (aggregate, low, high). If a task has a single run, its spread is unknown, and low and high are NaN.
+
+    Raises:
+        InputError: the scores are malformed (see :func:`~shoal.statistics.by_task`), there is no such statistic, or
+            ``confidence`` is not between 0 and 1.
+
+    Source: Agarwal et al. 2021, section 4.1, for the strata; Hesterberg 2015 for the quantiles.
+    """
+    check_confidence(confidence)
+    reduce, parts = reduction(statistic), by_task(scores)
+    if statistic == "optimality_gap":
+        parts = shortfalls(parts, target)
+    middle = float(reduce(*parts))
+    if min(part.size for part in parts) == 1:
+        return middle, float("nan"), float("nan")
+    if is_mean(statistic, len(parts)):
+        return interval(*(part / len(parts) for part in parts), confidence=confidence)
+    low, high = ends(resampled(parts, reduce, count=resamples, seed=seed), tail_beyond(parts, confidence))
+    return middle, float(low), float(high)
+
+
+def resampled(
+    parts: Sequence[Float[np.ndarray, "*X _"]],
+    reduce: Callable[..., Float[np.ndarray, " *b"]],
+    *,
+    count: int = DRAWN,
+    seed: int = 0,
+) -> Float[np.ndarray, "*X resamples"]:
+    """``reduce`` of resamples of the runs within each part. All X use the same runs.
+
+    Args:
+        parts: [*X, runs] for each task, or for each task and algorithm, with at least two runs.
+        reduce: a function of arrays [*b, runs], one for each part, and ``axis``.
+        count: number of resamples.
+        seed: of the resamples.
+    """
+    from scipy.stats import bootstrap  # slow to import
+
+    found = bootstrap(
+        tuple(parts), reduce, axis=-1, vectorized=True, n_resamples=count, batch=BATCH, method="percentile", rng=seed
+    )
+    return found.bootstrap_distribution
+
+
+def ends(resamples: Float[np.ndarray, "*X resamples"], tail: float) -> Float[np.ndarray, "2 *X"]:
+    """The quantiles ``tail`` and 1 − ``tail``."""
+    return np.quantile(resamples, [tail, 1 - tail], axis=-1)

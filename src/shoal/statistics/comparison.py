@@ -1,0 +1,147 @@
+"""Comparison of two algorithms on the same tasks."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from shoal.statistics.bootstrap import ends, resampled
+from shoal.statistics.intervals import DRAWN, Estimate, check_confidence, interval, tail_beyond
+from shoal.statistics.scores import Scores, in_pairs
+
+
+class Comparison(NamedTuple):
+    """Two algorithms X and Y on M tasks."""
+
+    difference: Estimate
+    """Of the means, X − Y, averaged over tasks, and its interval."""
+    improvement: Estimate
+    """The probability that a run of X exceeds one of Y, averaged over tasks, and its interval."""
+    runs: tuple[tuple[int, ...], tuple[int, ...]]
+    """The number of runs of X and of Y in each task."""
+
+
+def compare(x: Scores, y: Scores, *, confidence: float = 0.95, seed: int = 0) -> Comparison:
+    """Compare two algorithms, whose runs are independent of each other.
+
+    The interval of the difference is :func:`~shoal.statistics.intervals.interval` of the sum over tasks and algorithms,
+    with Welch's degrees of freedom, so the variances need not be equal. Where tasks have different units, normalise the
+    scores first. For one task, give the scores of that task alone.
+
+    Args:
+        x: scores of X, [runs, tasks] or an array [runs] for each task.
+        y: scores of Y on the same tasks.
+        confidence: between 0 and 1.
+        seed: of the resamples of the probability.
+
+    Returns:
+        Both estimates and the numbers of runs. With a single run somewhere, the ends of the intervals are NaN.
+
+    Raises:
+        InputError: the scores are malformed (see :func:`~shoal.statistics.by_task`), the tasks are not the same, or
+            ``confidence`` is not between 0 and 1.
+    """
+    check_confidence(confidence)
+    xs, ys = in_pairs(x, y)
+    parts = [part / len(xs) for part in xs] + [-part / len(ys) for part in ys]
+    runs = tuple(part.size for part in xs), tuple(part.size for part in ys)
+    difference = interval(*parts, confidence=confidence)
+    if min(*runs[0], *runs[1]) == 1:
+        difference = difference[0], float("nan"), float("nan")
+    return Comparison(difference, improvement(x, y, confidence=confidence, seed=seed), runs)
+
+
+def probability_of_improvement(x: Scores, y: Scores) -> float:
+    """P(X > Y) + P(X = Y) / 2 for a run of each algorithm, the mean over tasks.
+
+    For each task it is Mann and Whitney's U divided by the number of pairs of runs.
+
+    Raises:
+        InputError: the scores are malformed (see :func:`~shoal.statistics.by_task`), or the tasks are not the same.
+
+    Source: Agarwal et al. 2021, section 4.3.
+    """
+    xs, ys = in_pairs(x, y)
+    return float(_probability(*xs, *ys))
+
+
+def improvement(x: Scores, y: Scores, *, confidence: float = 0.95, resamples: int = DRAWN, seed: int = 0) -> Estimate:
+    """The probability of improvement and its interval, within [0, 1].
+
+    The interval holds quantiles of the stratified bootstrap, as :func:`~shoal.statistics.estimate`. The variances in a
+    and c are those of the placements: for a run, the share of the other algorithm's runs that it exceeds. In a task
+    where every run of X exceeds every run of Y, or the reverse, resamples have no spread, and the interval would have
+    no width in spite of few runs. Such a task adds the distance of its own limit from 1 (or 0), and distances are
+    summed in squares. The limit p solves
+
+        (1 − p)² = z² V(p),    V(p) = p (1 − p) [1 + (k − 1) ((1 − p) / (2 − p) + p / (1 + p))] / (n m)
+
+    for n and m runs, k = (n + m) / 2. With 3, 5 and 10 runs each it is 0.50, 0.64 and 0.80 for 95 %.
+
+    COVERAGE
+
+    Args:
+        x: scores of X, [runs, tasks] or an array [runs] for each task.
+        y: scores of Y on the same tasks.
+        confidence: between 0 and 1.
+        resamples: their number.
+        seed: of the resamples; the same seed gives the same interval.
+
+    Returns:
+        (probability, low, high). If a task has a single run of an algorithm, low and high are NaN.
+
+    Raises:
+        InputError: as :func:`compare`.
+
+    Source: Newcombe 2006, Confidence intervals for an effect size measure based on the Mann-Whitney statistic, Part 2,
+    Statistics in Medicine 25(4), method 5, for the limit; Zou and Donner 2008, Construction of confidence limits about
+    effect measures, Statistics in Medicine 27(10), for the sum of squares.
+    """
+    check_confidence(confidence)
+    xs, ys = in_pairs(x, y)
+    middle = float(_probability(*xs, *ys))
+    if min(part.size for part in (*xs, *ys)) == 1:
+        return middle, float("nan"), float("nan")
+    placements = [
+        above for a, b in zip(xs, ys, strict=True) for above in (_exceeds(a, b).mean(1), _exceeds(a, b).mean(0))
+    ]
+    low, high = ends(
+        resampled([*xs, *ys], _probability, count=resamples, seed=seed), tail_beyond(placements, confidence)
+    )
+    below, above = max(0.0, middle - low) ** 2, max(0.0, high - middle) ** 2
+    for a, b in zip(xs, ys, strict=True):
+        distance = ((1 - _separated(a.size, b.size, confidence)) / len(xs)) ** 2
+        below += distance * (a.min() > b.max())
+        above += distance * (a.max() < b.min())
+    return middle, float(max(0.0, middle - below**0.5)), float(min(1.0, middle + above**0.5))
+
+
+def _probability(*parts: np.ndarray, axis: int = -1) -> Float[np.ndarray, " *b"]:
+    """Of the scores of X and then of Y, [*b, runs] for each task."""
+    from scipy.stats import rankdata  # slow to import
+
+    shares, tasks = [], len(parts) // 2
+    for x, y in zip(parts[:tasks], parts[tasks:], strict=True):
+        n, m = x.shape[axis], y.shape[axis]
+        ranks = rankdata(np.concatenate([x, y], axis), axis=axis)
+        U = np.take(ranks, np.arange(n), axis).sum(axis) - n * (n + 1) / 2
+        shares.append(U / (n * m))
+    return np.mean(shares, axis=0)
+
+
+def _exceeds(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " m"]) -> Float[np.ndarray, "n m"]:
+    """1 where a run of X exceeds one of Y, ½ where they are equal."""
+    return (x[:, None] > y) + 0.5 * (x[:, None] == y)
+
+
+def _separated(n: int, m: int, confidence: float) -> float:
+    """The lower limit of P(X > Y) where all n runs of X exceed all m of Y; see :func:`improvement`."""
+    from scipy.optimize import brentq
+    from scipy.special import ndtri
+
+    z2, k = float(ndtri((1 + confidence) / 2)) ** 2, (n + m) / 2
+
+    def excess(p: float) -> float:  # both sides divided by 1 − p, which leaves one root
+        return n * m * (1 - p) - z2 * p * (1 + (k - 1) * ((1 - p) / (2 - p) + p / (1 + p)))
+
+    return float(brentq(excess, 0.0, 1.0))  # pyright: ignore[reportArgumentType]
