@@ -51,10 +51,9 @@ def shifted(shift: float, rng: np.random.Generator, task: int, runs: int) -> np.
 
 def held(draw: Draw, statistic: str, tasks: int, runs: int, tries: int, rng: np.random.Generator) -> float:
     """The share of simulated studies whose interval of an aggregate holds the true value."""
-    true = float(reduction(statistic)(*(draw(rng, task, MANY) for task in range(tasks))))  # pyright: ignore
+    true = float(reduction(statistic)(*(draw(rng, task, MANY) for task in range(tasks))))
     found = [
-        estimate([draw(rng, task, runs) for task in range(tasks)], statistic, resamples=RESAMPLES)  # pyright: ignore
-        for _ in range(tries)
+        estimate([draw(rng, task, runs) for task in range(tasks)], statistic, resamples=RESAMPLES) for _ in range(tries)
     ]
     return float(np.mean([low <= true <= high for _, low, high in found]))
 

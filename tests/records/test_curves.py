@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from shoal.errors import InputError
-from shoal.records.curves import PALETTE, plot, series
+from shoal.records.curves import plot, series
+from shoal.records.figure_style import PALETTE
 from shoal.records.log import Log
 
 

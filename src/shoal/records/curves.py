@@ -1,6 +1,5 @@
 """Learning curves: the mean over seeds with a confidence band, for one or several runs."""
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,15 +8,20 @@ import numpy as np
 from jaxtyping import Float
 
 from shoal.errors import InputError, unknown
-from shoal.records.files import write_bytes
+from shoal.records.figure_style import (
+    FAINT,
+    INK,
+    check_format,
+    dress,
+    legend,
+    line_style,
+    new_figure,
+    save,
+    set_title,
+    step_unit,
+)
 from shoal.records.log import read
 from shoal.statistics.intervals import band, interval_text
-
-# Okabe and Ito's palette: its hues stay apart under the common forms of colour blindness.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_DASHES = ("-", "--", "-.", ":")
-_INK, _FAINT, _GRID = "#262626", "#707070", "#E6E6E6"
-_UNITS = ((1e9, "billions"), (1e6, "millions"), (1e3, "thousands"))
 
 
 def series(folder: Path, metric: str) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, "X seeds"]]:
@@ -87,9 +91,6 @@ def _plot(
     title: str,
     confidence: float,
 ) -> Path:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     runs = [Path(folders)] if isinstance(folders, (str, Path)) else [Path(folder) for folder in folders]
     if not runs or not metrics:
         raise InputError("A figure needs at least one run and one metric.")
@@ -97,28 +98,23 @@ def _plot(
     if len(names) != len(runs):
         raise InputError(f"There are {len(runs)} runs and {len(names)} names for them.")
     path = Path(path) if path is not None else (runs[0] if len(runs) == 1 else runs[0].parent) / "curves.png"
-    if path.suffix not in (".png", ".pdf", ".svg"):
-        raise InputError(f"A figure is a .png, .pdf or .svg file, not {path.name!r}.")
+    check_format(path)
     data = [[series(run, metric) for run in runs] for metric in metrics]
 
-    figure = Figure(figsize=(7.2, 1.0 + 3.1 * len(metrics)), dpi=200, layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = new_figure(7.2, 1.0 + 3.1 * len(metrics))
     panels = figure.subplots(len(metrics), 1, sharex=True, squeeze=False)[:, 0]
-    unit, word = _unit(max(steps.max() for row in data for steps, _ in row))
+    unit, word = step_unit(max(steps.max() for row in data for steps, _ in row))
     for metric, row, axes in zip(metrics, data, panels, strict=True):
         for i, ((steps, values), name) in enumerate(zip(row, names, strict=True)):
-            style = {"color": PALETTE[i % len(PALETTE)], "linestyle": _DASHES[i // len(PALETTE) % len(_DASHES)]}
-            _curve(axes, steps / unit, values, f"{name}: " if len(runs) > 1 else "", style, confidence)
-        _dress(axes, metric)
-    panels[0].legend(frameon=False, fontsize=9, labelcolor=_INK, loc="best", handlelength=1.6)
+            _curve(axes, steps / unit, values, f"{name}: " if len(runs) > 1 else "", line_style(i), confidence)
+        dress(axes)
+        axes.set_ylabel(metric.replace("_", " ").capitalize(), color=INK)
+        axes.margins(x=0.0, y=0.08)
+    legend(panels[0])
     _reference(panels[0], lines)
-    panels[-1].set_xlabel(f"Environment steps per seed{word}", color=_INK)
-    panels[0].set_title(
-        title or (names[0] if len(runs) == 1 else ""), loc="left", fontsize=12, fontweight="bold", color=_INK, pad=10
-    )
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix[1:])
-    write_bytes(path, buffer.getvalue())
+    panels[-1].set_xlabel(f"Environment steps per seed{word}", color=INK)
+    set_title(panels[0], title or (names[0] if len(runs) == 1 else ""))
+    save(figure, path)
     return path
 
 
@@ -146,35 +142,18 @@ def _moving_average(values: np.ndarray, width: int) -> np.ndarray:
         return np.convolve(np.where(there, values, 0.0), kernel, "same") / np.convolve(there, kernel, "same")
 
 
-def _dress(axes: Any, metric: str) -> None:
-    axes.set_ylabel(metric.replace("_", " ").capitalize(), color=_INK)
-    axes.grid(axis="y", color=_GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.margins(x=0.0, y=0.08)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color("#B0B0B0")
-    axes.tick_params(colors=_FAINT, labelcolor=_INK, labelsize=9)
-
-
 def _reference(axes: Any, lines: Mapping[str, float | int]) -> None:
     for value in lines.values():
-        axes.axhline(value, color=_FAINT, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
+        axes.axhline(value, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
     axes.autoscale_view()
     bottom, top = axes.get_ylim()
     gap, free = 0.05 * (top - bottom), -np.inf
     for name, value in sorted(lines.items(), key=lambda item: item[1]):  # labels do not overlap
         free = max(value, free)
         axes.annotate(
-            f" {name}", (1.0, free), xycoords=("axes fraction", "data"), fontsize=8.5, color=_FAINT, va="center"
+            f" {name}", (1.0, free), xycoords=("axes fraction", "data"), fontsize=8.5, color=FAINT, va="center"
         )
         free += gap
-
-
-def _unit(longest: float) -> tuple[float, str]:
-    for unit, word in _UNITS:
-        if longest >= unit:
-            return unit, f" ({word})"
-    return 1.0, ""
 
 
 def _numeric(row: dict[str, Any], name: str) -> bool:

@@ -6,22 +6,22 @@ Point estimates of one algorithm: :func:`mean`, :func:`median`, :func:`iqm`, :fu
 :mod:`shoal.statistics.marl_eval`. Pictures are drawn by :mod:`shoal.records.figures`.
 """
 
-from shoal.statistics.aggregates import Statistic, iqm, mean, median, optimality_gap
+from shoal.statistics.aggregates import STATISTICS, iqm, mean, median, optimality_gap
 from shoal.statistics.bootstrap import estimate
 from shoal.statistics.comparison import Comparison, compare, improvement, probability_of_improvement
 from shoal.statistics.efficiency import Curves, area, best, efficiency, final
 from shoal.statistics.intervals import Estimate, band, interval, interval_text
-from shoal.statistics.profiles import Kind, profile, spanning
+from shoal.statistics.profiles import KINDS, profile, spanning
 from shoal.statistics.scores import Band, Scores, by_task, normalise, observed_range
 
 __all__ = [
+    "KINDS",
+    "STATISTICS",
     "Band",
     "Comparison",
     "Curves",
     "Estimate",
-    "Kind",
     "Scores",
-    "Statistic",
     "area",
     "band",
     "best",

@@ -5,15 +5,15 @@ and 4.3. With the same number of runs in all tasks, the values are those of the 
 """
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from shoal.errors import InputError, unknown
 from shoal.statistics.scores import Scores, by_task
 
-Statistic = Literal["mean", "median", "iqm", "optimality_gap"]
+STATISTICS = ("mean", "median", "iqm", "optimality_gap")
+"""Their names."""
 
 
 def mean(scores: Scores) -> float:
@@ -66,33 +66,33 @@ def shortfalls(parts: list[np.ndarray], target: float | int) -> list[np.ndarray]
     return [np.maximum(target - part, 0.0) for part in parts]
 
 
-def is_mean(statistic: Statistic, tasks: int) -> bool:
+def is_mean(statistic: str, tasks: int) -> bool:
     """Whether the statistic is a mean of the tasks' means; the median of one or two tasks is."""
     return statistic in ("mean", "optimality_gap") or (statistic == "median" and tasks <= 2)
 
 
-def reduction(statistic: Statistic) -> Callable[..., Float[np.ndarray, " *b"]]:
-    """The statistic as a function of one array [*b, runs] for each task, as ``scipy.stats.bootstrap`` calls it.
+def reduction(statistic: str) -> Callable[..., Any]:
+    """The statistic as a function of one array [*b, runs] for each task to [*b], as ``scipy.stats.bootstrap`` calls it.
 
     That of the optimality gap takes :func:`shortfalls`.
 
     Raises:
         InputError: there is no statistic of that name.
     """
-    if statistic not in get_args(Statistic):
-        raise unknown("statistic", str(statistic), get_args(Statistic))
+    if statistic not in STATISTICS:
+        raise unknown("statistic", statistic, STATISTICS)
     return {"median": _median, "iqm": _iqm}.get(statistic, _mean)
 
 
-def _mean(*parts: np.ndarray, axis: int = -1) -> np.ndarray:
+def _mean(*parts: np.ndarray, axis: int = -1) -> np.ndarray | np.floating:
     return np.mean([part.mean(axis) for part in parts], axis=0)
 
 
-def _median(*parts: np.ndarray, axis: int = -1) -> np.ndarray:
+def _median(*parts: np.ndarray, axis: int = -1) -> np.ndarray | np.floating:
     return np.median([part.mean(axis) for part in parts], axis=0)
 
 
-def _iqm(*parts: np.ndarray, axis: int = -1) -> np.ndarray:
+def _iqm(*parts: np.ndarray, axis: int = -1) -> np.ndarray | np.floating:
     if len({part.shape[axis] for part in parts}) == 1:
         from scipy.stats import trim_mean  # slow to import
 

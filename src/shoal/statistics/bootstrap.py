@@ -1,11 +1,13 @@
 """Intervals of aggregates by a bootstrap that resamples the runs within each task."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from shoal.statistics.aggregates import Statistic, is_mean, reduction, shortfalls
+from shoal.errors import InputError
+from shoal.statistics.aggregates import is_mean, reduction, shortfalls
 from shoal.statistics.intervals import DRAWN, Estimate, check_confidence, interval, tail_beyond
 from shoal.statistics.scores import Scores, by_task
 
@@ -15,7 +17,7 @@ BATCH = 1000
 
 def estimate(
     scores: Scores,
-    statistic: Statistic = "iqm",
+    statistic: str = "iqm",
     *,
     target: float | int = 1.0,
     confidence: float = 0.95,
@@ -30,7 +32,22 @@ def estimate(
     a = (1 − confidence) / 2, is too narrow for few runs. No end lies beyond what resamples of the data can give. The
     interval of a mean (or optimality gap) is :func:`~shoal.statistics.intervals.interval`.
 
-    COVERAGE
+    Coverage of a 95 % interval, 500 simulated studies each (standard error 1 to 2 %; ``benchmarks/coverage.py``):
+
+        tasks                           1                  3                  10
+        runs                   3     5    10      3     5    10      3     5    10
+        iqm, normal           75 %  94 %  97 %   94 %  95 %  96 %   96 %  95 %  93 %
+        iqm, exponential      74 %  93 %  96 %   93 %  96 %  95 %   97 %  94 %  97 %
+        iqm, 2 in 10 fail     73 %  94 %  99 %   92 %  96 %  95 %   95 %  96 %  95 %
+        median, normal        76 %  93 %  94 %   89 %  96 %  97 %   96 %  96 %  95 %
+        median, exponential   68 %  87 %  91 %   90 %  98 %  95 %   87 %  85 %  84 %
+        median, 2 in 10 fail  51 %  71 %  90 %   57 %  80 %  96 %   65 %  92 %  97 %
+        mean, normal          71 %  93 %  94 %   93 %  95 %  97 %   97 %  95 %  95 %
+        mean, exponential     71 %  87 %  90 %   90 %  90 %  94 %   94 %  93 %  95 %
+        mean, 2 in 10 fail    49 %  67 %  87 %   87 %  96 %  95 %   95 %  95 %  95 %
+
+    With three runs of one task it is their range at most. The median is the mean of one or two tasks, which are chosen
+    by noisy scores, and is biased where these lie far apart: prefer the IQM.
 
     Args:
         scores: [runs, tasks], or an array [runs] for each task.
@@ -64,7 +81,7 @@ def estimate(
 
 def resampled(
     parts: Sequence[Float[np.ndarray, "*X _"]],
-    reduce: Callable[..., Float[np.ndarray, " *b"]],
+    reduce: Callable[..., Any],
     *,
     count: int = DRAWN,
     seed: int = 0,
@@ -73,10 +90,15 @@ def resampled(
 
     Args:
         parts: [*X, runs] for each task, or for each task and algorithm, with at least two runs.
-        reduce: a function of arrays [*b, runs], one for each part, and ``axis``.
+        reduce: a function of arrays [*b, runs], one for each part, and ``axis``, to [*b].
         count: number of resamples.
         seed: of the resamples.
+
+    Raises:
+        InputError: ``count`` is less than 1.
     """
+    if count < 1:
+        raise InputError(f"A bootstrap needs at least one resample, not {count}.")
     from scipy.stats import bootstrap  # slow to import
 
     found = bootstrap(

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, Real
 
 from shoal.errors import InputError
-from shoal.statistics.aggregates import Statistic, is_mean, reduction, shortfalls
+from shoal.statistics.aggregates import is_mean, reduction, shortfalls
 from shoal.statistics.bootstrap import resampled
 from shoal.statistics.intervals import band, check_confidence, tail_beyond
 from shoal.statistics.profiles import RESAMPLES
@@ -18,7 +18,7 @@ Curves = Sequence[Real[np.ndarray, "_ _"]] | Mapping[str, Real[np.ndarray, "_ _"
 
 def efficiency(
     curves: Curves,
-    statistic: Statistic = "iqm",
+    statistic: str = "iqm",
     *,
     target: float | int = 1.0,
     confidence: float = 0.95,
@@ -59,7 +59,7 @@ def efficiency(
     return Band(reduce(*parts), *np.transpose(limits))
 
 
-def area(steps: Real[np.ndarray, " X"], values: Real[np.ndarray, "X runs"]) -> Float[np.ndarray, " runs"]:
+def area(steps: Real[np.ndarray, " X"], values: Real[np.ndarray, "_ runs"]) -> Float[np.ndarray, " runs"]:
     """The area under each run's curve by the trapezoidal rule, divided by the length of the steps: its mean height.
 
     Its unit is that of the values, so that it can be normalised and aggregated as a score. Only runs of equal length
@@ -67,7 +67,7 @@ def area(steps: Real[np.ndarray, " X"], values: Real[np.ndarray, "X runs"]) -> F
 
     Args:
         steps: increasing. With a single step the area is the value there.
-        values: finite scores at these steps.
+        values: finite scores [X, runs] at these steps.
 
     Raises:
         InputError: the steps do not increase, or values are not finite or do not fit the steps.

@@ -1,7 +1,5 @@
 """Performance profiles: which share of the scores exceeds each threshold."""
 
-from typing import Literal, get_args
-
 import numpy as np
 from jaxtyping import Float, Real
 
@@ -11,7 +9,7 @@ from shoal.statistics.bootstrap import resampled
 from shoal.statistics.intervals import check_confidence, tail_beyond
 from shoal.statistics.scores import Band, Scores, by_task
 
-Kind = Literal["runs", "means"]
+KINDS = ("runs", "means")
 RESAMPLES = 2000
 """For each band."""
 
@@ -19,7 +17,7 @@ RESAMPLES = 2000
 def profile(
     scores: Scores,
     thresholds: Real[np.ndarray, " X"],
-    kind: Kind = "runs",
+    kind: str = "runs",
     *,
     confidence: float = 0.95,
     seed: int = 0,
@@ -52,8 +50,8 @@ def profile(
     parts, levels = by_task(scores), np.asarray(thresholds, np.float64)
     if levels.ndim != 1 or levels.size == 0 or not np.isfinite(levels).all() or (np.diff(levels) <= 0).any():
         raise InputError("The thresholds of a profile are finite numbers in increasing order.")
-    if kind not in get_args(Kind):
-        raise unknown("kind of profile", str(kind), get_args(Kind))
+    if kind not in KINDS:
+        raise unknown("kind of profile", kind, KINDS)
     if kind == "runs":
         exceeding = [(part > levels[:, None]).astype(np.float64) for part in parts]
         point = np.mean([part.mean(1) for part in exceeding], 0)

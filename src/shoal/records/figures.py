@@ -1,0 +1,216 @@
+"""Figures of :mod:`shoal.statistics`: sample efficiency, performance profiles, aggregates, probability of improvement.
+
+Each function draws what the statistics computed, in the order given, and returns the path of the figure. Algorithms
+keep their colours if they are given in the same order.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import numpy as np
+from jaxtyping import Real
+
+from shoal.errors import InputError
+from shoal.records.figure_style import (
+    FAINT,
+    INK,
+    PALETTE,
+    check_format,
+    dress,
+    legend,
+    line_style,
+    new_figure,
+    save,
+    set_title,
+    step_unit,
+)
+from shoal.statistics.intervals import Estimate
+from shoal.statistics.scores import Band
+
+_P = ParamSpec("_P")
+Line = tuple[Real[np.ndarray, " _"], Band]
+"""The places of X points, and what was estimated there."""
+
+
+def _without_latex(draw: Callable[_P, Path]) -> Callable[_P, Path]:
+    """Draw with LaTeX off: a matplotlibrc in the working directory could run it."""
+
+    @wraps(draw)
+    def call(*args: _P.args, **named: _P.kwargs) -> Path:
+        from matplotlib import rc_context
+
+        with rc_context({"text.usetex": False}):
+            return draw(*args, **named)
+
+    return call
+
+
+@_without_latex
+def plot_efficiency(
+    curves: Mapping[str, Line], path: Path | str, *, label: str = "Normalised score", title: str = ""
+) -> Path:
+    """Draw sample-efficiency curves, one line with a band for each algorithm.
+
+    Args:
+        curves: (steps, band) for each algorithm; see :func:`shoal.statistics.efficiency`.
+        path: the figure, .png, .pdf or .svg.
+        label: of the vertical axis, for example "IQM of normalised scores".
+        title: of the figure.
+
+    Raises:
+        InputError: there is no curve, a curve has no points, or the suffix is not supported.
+        WriteError: the figure cannot be written.
+    """
+    path, panel = _panel(curves, path, 6.4, 3.9)
+    unit, word = step_unit(max(float(np.max(steps)) for steps, _ in curves.values()))
+    _lines(panel, {name: (np.asarray(steps) / unit, band) for name, (steps, band) in curves.items()})
+    panel.margins(x=0.0, y=0.06)
+    panel.set_xlabel(f"Environment steps per run{word}", color=INK)
+    panel.set_ylabel(label, color=INK)
+    return _finish(panel, path, title)
+
+
+@_without_latex
+def plot_profiles(
+    profiles: Mapping[str, Line],
+    path: Path | str,
+    *,
+    label: str = "Normalised score τ",
+    share: str = "Share of runs with score > τ",
+    title: str = "",
+) -> Path:
+    """Draw performance profiles, one line with a band for each algorithm; the higher, the better.
+
+    Args:
+        profiles: (thresholds, band) for each algorithm; see :func:`shoal.statistics.profile`.
+        path: the figure, .png, .pdf or .svg.
+        label: of the horizontal axis.
+        share: of the vertical axis; for average scores "Share of tasks with mean score > τ".
+        title: of the figure.
+
+    Raises:
+        InputError: there is no profile, a profile has no points, or the suffix is not supported.
+        WriteError: the figure cannot be written.
+    """
+    path, panel = _panel(profiles, path, 6.4, 3.9)
+    _lines(panel, profiles, stairs=True)  # the share at τ holds until the next threshold
+    panel.margins(x=0.0)
+    panel.set_ylim(-0.02, 1.02)
+    panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    panel.set_xlabel(label, color=INK)
+    panel.set_ylabel(share, color=INK)
+    return _finish(panel, path, title)
+
+
+@_without_latex
+def plot_estimates(
+    estimates: Mapping[str, Mapping[str, Estimate]],
+    path: Path | str,
+    *,
+    label: str = "Normalised score",
+    title: str = "",
+) -> Path:
+    """Draw point estimates with intervals: one panel for each statistic, one row for each algorithm.
+
+    Args:
+        estimates: (point, low, high) by the statistic's name and the algorithm's; see
+            :func:`shoal.statistics.estimate`. NaN ends leave the interval out.
+        path: the figure, .png, .pdf or .svg.
+        label: below the panels.
+        title: of the figure.
+
+    Raises:
+        InputError: there is no estimate, the statistics have different algorithms, or the suffix is not supported.
+        WriteError: the figure cannot be written.
+    """
+    path = Path(path)
+    check_format(path)
+    if not estimates or not all(estimates.values()):
+        raise InputError("A figure of estimates needs at least one statistic and one algorithm.")
+    names = list(next(iter(estimates.values())))
+    if any(set(row) != set(names) for row in estimates.values()):
+        raise InputError("All statistics in a figure need estimates of the same algorithms.")
+    figure = new_figure(1.3 + 2.2 * max(2, len(estimates)), 1.2 + 0.32 * len(names))
+    panels = figure.subplots(1, len(estimates), sharey=True, squeeze=False)[0]
+    for panel, (statistic, row) in zip(panels, estimates.items(), strict=True):
+        _rows(panel, [row[name] for name in names], [PALETTE[i % len(PALETTE)] for i in range(len(names))])
+        panel.set_title(statistic, fontsize=10.5, color=INK, pad=8)
+        panel.locator_params(axis="x", nbins=4)
+    _row_names(panels[0], names)
+    figure.supxlabel(label, fontsize=10, color=INK)
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK)
+    save(figure, path)
+    return path
+
+
+@_without_latex
+def plot_improvement(pairs: Mapping[tuple[str, str], Estimate], path: Path | str, *, title: str = "") -> Path:
+    """Draw probabilities of improvement, P(X > Y), one row for each pair (X, Y), with a line at ½.
+
+    Args:
+        pairs: (probability, low, high) by the names of X and Y; see :func:`shoal.statistics.improvement`.
+        path: the figure, .png, .pdf or .svg.
+        title: of the figure.
+
+    Raises:
+        InputError: there is no pair, or the suffix is not supported.
+        WriteError: the figure cannot be written.
+    """
+    path, panel = _panel(pairs, path, 6.0, 1.2 + 0.36 * max(1, len(pairs)))
+    panel.axvline(0.5, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
+    _rows(panel, list(pairs.values()), [PALETTE[0]] * len(pairs))
+    _row_names(panel, [f"{x} > {y}" for x, y in pairs])
+    panel.set_xlim(-0.02, 1.02)
+    panel.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    panel.set_xlabel("Probability of improvement, P(X > Y)", color=INK)
+    return _finish(panel, path, title, lines=False)
+
+
+def _panel(drawn: Mapping[Any, Any], path: Path | str, width: float, height: float) -> tuple[Path, Any]:
+    path = Path(path)
+    check_format(path)
+    if not drawn:
+        raise InputError("A figure needs at least one algorithm.")
+    return path, new_figure(width, height).subplots()
+
+
+def _lines(panel: Any, lines: Mapping[str, Line], stairs: bool = False) -> None:
+    dress(panel)
+    drawstyle, step = ("steps-post", {"step": "post"}) if stairs else ("default", {})
+    for i, (name, (places, band)) in enumerate(lines.items()):
+        if not len(places) == len(band.point) > 0:
+            raise InputError(f"The line of {name!r} has {len(places)} places and {len(band.point)} points.")
+        style = line_style(i)
+        panel.fill_between(places, band.low, band.high, color=style["color"], alpha=0.18, linewidth=0, **step)
+        marker = {"marker": "o", "markersize": 4} if len(places) < 3 else {}
+        panel.plot(places, band.point, linewidth=1.8, label=name, drawstyle=drawstyle, **style, **marker)
+
+
+def _rows(panel: Any, estimates: Sequence[Estimate], colours: Sequence[str]) -> None:
+    """A dot and its interval in each row, from the top."""
+    dress(panel, grid="x")
+    for y, ((point, low, high), colour) in enumerate(zip(estimates, colours, strict=True)):
+        if math.isfinite(low) and math.isfinite(high):
+            panel.plot([low, high], [y, y], color=colour, alpha=0.4, linewidth=6, solid_capstyle="butt", zorder=2)
+        panel.plot([point], [y], marker="o", markersize=6, color=colour, markeredgecolor="white", zorder=3)
+    panel.set_ylim(len(estimates) - 0.4, -0.6)
+    panel.margins(x=0.08)
+    panel.spines["left"].set_visible(False)
+    panel.tick_params(axis="y", length=0)
+
+
+def _row_names(panel: Any, names: Sequence[str]) -> None:
+    panel.set_yticks(range(len(names)), names, fontsize=9.5)
+
+
+def _finish(panel: Any, path: Path, title: str, lines: bool = True) -> Path:
+    if lines:
+        legend(panel)
+    if title:
+        set_title(panel, title)
+    save(panel.figure, path)
+    return path

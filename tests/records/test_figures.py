@@ -1,0 +1,78 @@
+"""Figures of statistics show their algorithms, bands and intervals."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shoal.errors import InputError, WriteError
+from shoal.records import figures
+from shoal.records.figure_style import PALETTE
+from shoal.statistics.scores import Band
+
+STEPS = np.linspace(0, 4e6, 9)
+POINT = np.linspace(0.2, 0.9, 9)
+WIDE = Band(POINT, POINT - 0.1, POINT + 0.1)
+NONE = Band(POINT[::-1], np.full(9, np.nan), np.full(9, np.nan))
+
+
+def count(path: Path, colour: str, share: float = 1.0) -> int:
+    """Pixels of a colour laid on white with that share."""
+    with Image.open(path) as image:
+        picture = np.asarray(image.convert("RGB")).astype(int)
+    rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
+    return int((np.abs(picture - (255 + share * (rgb - 255))).max(axis=2) <= 2).sum())
+
+
+@pytest.mark.parametrize("draw", [figures.plot_efficiency, figures.plot_profiles])
+def test_lines_have_bands_where_these_are_known(draw, tmp_path: Path) -> None:
+    path = draw({"A": (STEPS, WIDE), "B": (STEPS, NONE)}, tmp_path / "lines.png", title="Two")
+    assert path == tmp_path / "lines.png"
+    assert count(path, PALETTE[0]) > 2000 and count(path, PALETTE[1]) > 2000
+    assert count(path, PALETTE[0], 0.18) > 20_000 and count(path, PALETTE[1], 0.18) < 1000
+    assert count(path, PALETTE[2]) == 0
+
+
+def test_estimates_have_a_dot_and_an_interval_in_each_panel(tmp_path: Path) -> None:
+    one = {"A": (0.5, 0.2, 0.8), "B": (0.4, float("nan"), float("nan"))}
+    single = figures.plot_estimates({"IQM": one}, tmp_path / "one.png")
+    double = figures.plot_estimates({"IQM": one, "Mean": dict(reversed(one.items()))}, tmp_path / "two.png", title="T")
+    for path, panels in ((single, 1), (double, 2)):
+        assert count(path, PALETTE[0]) > 100 * panels and count(path, PALETTE[1]) > 100 * panels
+        assert count(path, PALETTE[0], 0.4) > 1000 * panels and count(path, PALETTE[1], 0.4) < 100
+
+
+def test_improvement_has_a_row_for_each_pair(tmp_path: Path) -> None:
+    few = figures.plot_improvement({("A", "B"): (0.7, 0.5, 0.9)}, tmp_path / "few.png")
+    pairs = {("A", "B"): (0.7, 0.5, 0.9), ("A", "C"): (1.0, 0.6, 1.0), ("B", "C"): (0.4, 0.1, 0.7)}
+    many = figures.plot_improvement(pairs, tmp_path / "many.png", title="Three")
+    assert count(many, PALETTE[0], 0.4) > 2 * count(few, PALETTE[0], 0.4) > 2000
+    assert count(few, "#707070") > 200  # the line at a half
+
+
+def test_formats_and_global_state(tmp_path: Path) -> None:
+    import matplotlib
+
+    before, pyplot = dict(matplotlib.rcParams), "matplotlib.pyplot" in sys.modules
+    path = figures.plot_efficiency({"A": (STEPS[:1], Band(POINT[:1], POINT[:1], POINT[:1]))}, tmp_path / "a.svg")
+    assert path.read_text("utf-8").lstrip().startswith("<?xml")
+    assert dict(matplotlib.rcParams) == before
+    assert pyplot or "matplotlib.pyplot" not in sys.modules
+
+
+def test_bad_requests_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"\.png, \.pdf or \.svg file, not 'a\.bmp'"):
+        figures.plot_efficiency({"A": (STEPS, WIDE)}, tmp_path / "a.bmp")
+    for draw in (figures.plot_efficiency, figures.plot_profiles, figures.plot_improvement):
+        with pytest.raises(InputError, match="at least one algorithm"):
+            draw({}, tmp_path / "a.png")
+    with pytest.raises(InputError, match="at least one statistic and one algorithm"):
+        figures.plot_estimates({"IQM": {}}, tmp_path / "a.png")
+    with pytest.raises(InputError, match="estimates of the same algorithms"):
+        figures.plot_estimates({"IQM": {"A": (1.0, 0.0, 2.0)}, "Mean": {"B": (1.0, 0.0, 2.0)}}, tmp_path / "a.png")
+    with pytest.raises(InputError, match="line of 'A' has 2 places and 9 points"):
+        figures.plot_profiles({"A": (STEPS[:2], WIDE)}, tmp_path / "a.png")
+    with pytest.raises(WriteError, match=r"a\.png cannot be written"):
+        figures.plot_efficiency({"A": (STEPS, WIDE)}, tmp_path / "none" / "a.png")
