@@ -1,5 +1,7 @@
 """Two algorithms: differences, Mann and Whitney's statistic, and intervals where runs are few or do not overlap."""
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -58,6 +60,30 @@ def test_tasks_are_paired_by_name() -> None:
         compare(X, Y, confidence=2.0)
 
 
+@pytest.mark.parametrize("confidence", [0.5, 0.7])
+def test_ends_are_quantiles_over_resamples_of_both(confidence: float) -> None:
+    # Two tasks of the same scores: resamples of each are drawn independently.
+    x, y = [0.1, 0.2, 0.8, 1.5], [0.2, 0.3, 1.2]
+    pairs = [[1.0 if a > b else 0.5 if a == b else 0.0 for b in y] for a in x]
+    above, below = np.mean(pairs, 1), np.mean(pairs, 0)
+    spread = np.array([above.var(ddof=1) / 4, below.var(ddof=1) / 3] * 2)
+    freedom = spread.sum() ** 2 / (spread**2 / np.array([3, 2, 3, 2])).sum()
+    wider = np.sqrt(spread.sum() / (spread * np.array([3 / 4, 2 / 3, 3 / 4, 2 / 3])).sum())
+    tail = stats.norm.cdf(-wider * stats.t.ppf((1 + confidence) / 2, freedom))
+    every = [
+        np.mean([[pairs[i][j] for j in ys] for i in xs])
+        for xs in itertools.product(range(4), repeat=4)
+        for ys in itertools.product(range(3), repeat=3)
+    ]
+    shares, counts = np.unique(np.round(every, 12), return_counts=True)
+    both, weight = (shares[:, None] + shares) / 2, np.outer(counts, counts) / len(every) ** 2
+    point, low, high = improvement([np.array(x)] * 2, [np.array(y)] * 2, confidence=confidence)
+    assert point == pytest.approx(np.mean(pairs))
+    for end, beyond in ((low, both < low - 1e-9), (high, both > high + 1e-9)):
+        assert weight[beyond].sum() <= tail + 0.01
+        assert weight[beyond].sum() + weight[np.abs(both - end) <= 1e-9].sum() >= tail - 0.01
+
+
 @pytest.mark.parametrize(("runs", "limit"), [(3, 0.501), (5, 0.643), (10, 0.800)])
 def test_runs_that_do_not_overlap_still_have_an_interval(runs: int, limit: float) -> None:
     high, low = 1 + np.arange(runs) / 100, np.arange(runs) / 100
@@ -79,6 +105,12 @@ def test_the_interval_stays_within_0_and_1_and_is_reproducible() -> None:
         assert 0 <= low <= point <= high <= 1
         assert (point, low, high) == improvement(x, y, resamples=500)
     assert improvement(X, Y, seed=0) != improvement(X, Y, seed=1)
+
+
+def test_only_the_order_of_scores_matters() -> None:
+    rng = np.random.default_rng(6)
+    x, y = rng.normal(size=(4, 2)), rng.normal(size=(9, 2))
+    assert improvement(np.exp(9 * x), np.exp(9 * y), confidence=0.6) == improvement(x, y, confidence=0.6)
 
 
 def test_a_single_run_has_no_interval() -> None:

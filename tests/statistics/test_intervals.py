@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from shoal.errors import InputError
-from shoal.statistics.intervals import band, interval, interval_text
+from shoal.statistics.intervals import band, interval, interval_text, tail_beyond
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95])
@@ -80,6 +80,16 @@ def test_the_sum_of_two_means_has_one_interval() -> None:
         _, low, high = interval(rng.normal(size=5), 3 * rng.normal(size=6))
         held += low <= 0 <= high
     assert held / 500 == pytest.approx(0.94, abs=0.03)
+
+
+def test_the_tail_is_that_of_welch() -> None:
+    one, two = np.array([1.0, 4.0, 2.0]), np.array([0.0, 9.0, 3.0, 3.0, 5.0, 1.0])
+    welch = stats.ttest_ind(one, two, equal_var=False)
+    plug_in = one.var() / 3 + two.var() / 6
+    wider = np.sqrt((one.var(ddof=1) / 3 + two.var(ddof=1) / 6) / plug_in)
+    expected = stats.norm.cdf(-wider * stats.t.ppf(0.95, welch.df))
+    assert tail_beyond([one, two], 0.9) == pytest.approx(expected)
+    assert tail_beyond([np.ones(3)], 0.9) == pytest.approx(0.05)
 
 
 def test_a_band_leaves_missing_seeds_out() -> None:

@@ -46,8 +46,8 @@ def estimate(
         mean, exponential     71 %  87 %  90 %   90 %  90 %  94 %   94 %  93 %  95 %
         mean, 2 in 10 fail    49 %  67 %  87 %   87 %  96 %  95 %   95 %  95 %  95 %
 
-    With three runs of one task it is their range at most. The median is the mean of one or two tasks, which are chosen
-    by noisy scores, and is biased where these lie far apart: prefer the IQM.
+    The interval of three runs of one task is at most their range. The median is the mean of one or two tasks, which are
+    chosen by noisy scores, and is biased where these lie far apart: prefer the IQM.
 
     Args:
         scores: [runs, tasks], or an array [runs] for each task.
