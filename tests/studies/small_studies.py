@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from shoal.configs import flags_of
+from shoal.records.files import to_json
 from shoal.studies.execution import listed
 from shoal.studies.plan import Cell, plan
 from shoal.studies.record import Record, rounded
@@ -68,8 +69,8 @@ def made(cell: Cell, values: Any = (1.0, 2.0), **changes: Any) -> Record:
         "environment": cell.environment,
         "env": {option: listed(value) for option, value in cell.env.items()},
         "by_name": True,
-        "settings": flags_of(settings) | {"seeds": len(values)},
-        "config": flags_of(config),
+        "settings": to_json(flags_of(settings) | {"seeds": len(values)}),
+        "config": to_json(flags_of(config)),
         "spec": {"score": "mean", "metrics": []},
     }
     scores = np.repeat(np.asarray(values, float)[:, None], cell.evaluation.episodes, 1)

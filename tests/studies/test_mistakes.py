@@ -102,7 +102,7 @@ MISTAKES = {
     "a flag of one algorithm": (
         DEFAULTS,
         "[defaults]\nepochs = 2\n",
-        "[defaults] epochs, for qmix: There is no setting 'epochs'; did you mean 'target_epsilon'?",
+        "[defaults] epochs, for qmix: qmix has no such flag; set it in [[overrides]] for mappo.",
     ),
     "a flag of the wrong type": (
         "steps = 64",

@@ -33,7 +33,7 @@ def page(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record])
     if len(made) < len(cells):
         parts.append(f"**{len(cells) - len(made)} of {len(cells)} runs are missing.**")
     parts += [_mixture("commits", [_commit(record) for record in made])]
-    parts += [_mixture("machines", [record.made_on for record in made])]
+    parts += [_mixture("machines", [_plain(record.machine) for record in made])]
     for table in tables:
         parts += _table(study, table, cells, records)
     if study.references:
@@ -203,7 +203,17 @@ def _conditions(made: Sequence[Record]) -> list[str]:
         "Evaluation": evaluations,
         "Score": scores,
         "Code": [_commit(record) for record in made],
-        "Machine": [_plain(record.made_on) for record in made],
+        "Machine": [f"{_plain(record.machine)}{_rates(made, record.machine)}" for record in made],
         "Versions": versions,
     }
     return ["## How it was made", "\n".join(f"- {name}: {'; '.join(dict.fromkeys(x))}." for name, x in lines.items())]
+
+
+def _rates(made: Sequence[Record], machine: str) -> str:
+    """The lowest and highest product rate that runs on a machine measured."""
+    rates = [record.hardware["product_gflops"] for record in made if record.machine == machine]
+    known = [f"{rate:.0f}" for rate in sorted(rate for rate in rates if rate is not None)]
+    if not known:
+        return ""
+    span = known[0] if known[0] == known[-1] else f"{known[0]} to {known[-1]}"
+    return f"; {span} GFLOP/s in a 2048³ float32 product"

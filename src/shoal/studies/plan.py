@@ -1,10 +1,7 @@
 """The plan of a study: every run with its whole configuration, checked before anything starts."""
 
-import hashlib
 import inspect
-import json
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +13,14 @@ from shoal.environments import registry
 from shoal.environments.names import check_name
 from shoal.errors import InputError, unknown
 from shoal.presets import preset
-from shoal.presets.sizes import sizes_for
 from shoal.records.files import to_json
 from shoal.studies.combinations import Combination, combinations
 from shoal.studies.entries import label, labels
+from shoal.studies.naming import SIZES, beside, digest, readable
 from shoal.studies.study_file import Protocol, StudyFile
 from shoal.studies.summaries import STATISTICS
 from shoal.training.settings import Settings
 
-_SIZES = tuple(sizes_for(1))
 _FIRST = ("algorithm", "environment")
 _NAMED = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NOT_HERE = {
@@ -80,7 +76,7 @@ class Cell:
 
     def sized(self) -> set[str]:
         """The sizes that depend on the length of an episode."""
-        return set(_SIZES) - {*self.flags, *preset(algorithms.canonical(self.algorithm), self.environment)}
+        return set(SIZES) - {*self.flags, *preset(algorithms.canonical(self.algorithm), self.environment)}
 
     def difference(self, run: Mapping[str, Any]) -> str | None:
         """What differs between a run's configuration and this cell's, as the end of a sentence; None if nothing does.
@@ -164,7 +160,7 @@ def _cell(study: StudyFile, one: Combination, out: Path, checked: set[tuple]) ->
         check(config)
     except InputError as error:
         raise study.refuse(f"{cell.title}: {error}") from None
-    name = f"{_slug(cell)}-{_digest(cell, settings, config, known)}"
+    name = f"{readable(one.values)}-{digest(cell.algorithm, environment, env, settings, config, known, cell.sized())}"
     folder = out / study.name / name
     return Cell(study.name, one.values, algorithm, environment, env, flags, study.evaluation, name, beside(folder))
 
@@ -194,9 +190,18 @@ def _flag(study: StudyFile, one: Combination, flag: str, value: Any, module: Any
         for config in configs:
             check(override(config, {flag: given}))
     except InputError as error:
-        raise study.refuse(f"{origin}, for {algorithm}: {error}") from None
+        named = (*study.grid.get("algorithm", ()), *(part.get("algorithm") for part in study.variants.values()))
+        has = [] if flag in flags_of(module.Config()) else _with(flag, named)
+        sentence = f"{algorithm} has no such flag; set it in [[overrides]] for {has[0]}." if has else str(error)
+        raise study.refuse(f"{origin}, for {algorithm}: {sentence}") from None
     checked.add((algorithm, flag, repr(given)))
     return given
+
+
+def _with(flag: str, named: Iterable[Any]) -> list[str]:
+    """The algorithms among ``named`` that have a flag."""
+    names = [name for name in named if isinstance(name, str) and algorithms.canonical(name) in algorithms.NAMES]
+    return [name for name in names if flag in flags_of(algorithms.get(name).Config())]
 
 
 def _takes_none(flag: str, configs: tuple) -> bool:
@@ -206,37 +211,3 @@ def _takes_none(flag: str, configs: tuple) -> bool:
     except InputError:
         return False
     return True
-
-
-def _slug(cell: Cell) -> str:
-    """The run's values as a file name."""
-    others = [f"{axis.removeprefix('env.')}-{label(x)}" for axis, x in cell.values.items() if axis not in _FIRST]
-    text = "-".join([cell.algorithm, cell.environment, *others])
-    return re.sub(r"[^A-Za-z0-9_.]+", "-", text)[:80].strip("-.")
-
-
-def _digest(cell: Cell, settings: Settings, config: Any, known: Mapping[str, Any]) -> str:
-    """A digest of everything that determines the training.
-
-    Values that equal their defaults are left out, so that a version with another option has the same digests.
-    """
-    parts: dict[str, Any] = {"algorithm": algorithms.canonical(cell.algorithm), "environment": cell.environment}
-    parts["env"] = {
-        option: value for option, value in cell.env.items() if option not in known or known[option].default != value
-    }
-    for part, now in (("settings", settings), ("config", config)):
-        defaults = flags_of(type(now)())
-        parts[part] = {flag: value for flag, value in flags_of(now).items() if value != defaults[flag]}
-    parts["settings"].pop("eval_episodes", None)
-    # Without a flag or a preset these depend on the length of an episode, so a given value always counts.
-    parts["settings"] |= {size: getattr(settings, size) for size in _SIZES if size not in cell.sized()}
-    text = json.dumps(to_json(parts), sort_keys=True, ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()[:10]
-
-
-def beside(path: Path) -> Path:
-    """``path``, or a folder or file beside it with the same digest: the readable part may have changed."""
-    if path.exists():
-        return path
-    pattern = f"*-{path.name.rpartition('-')[2]}"
-    return next(iter(sorted(path.parent.glob(pattern))), path)

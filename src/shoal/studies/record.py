@@ -87,12 +87,10 @@ class Record:
         return len(self.evaluation["scores"])
 
     @property
-    def made_on(self) -> str:
-        """The hardware as one line."""
+    def machine(self) -> str:
+        """The hardware as one line, without the product rate, which varies between processes."""
         devices = ", ".join(f"{one['count']} × {one['kind']}" for one in self.hardware["devices"])
-        rate = self.hardware["product_gflops"]
-        product = "" if rate is None else f"; {rate:.0f} GFLOP/s in a 2048³ product"
-        return f"{self.hardware['processor']}, {self.hardware['cores']} cores; devices: {devices}{product}"
+        return f"{self.hardware['processor']}, {self.hardware['cores']} cores; devices: {devices}"
 
 
 def write(path: Path, record: Record) -> None:
@@ -235,7 +233,8 @@ def _check_array(name: str, values: Any, rows: Any, columns: Any, unknowns: bool
     found = _list(name, values)
     if len(found) != rows or any(len(_list(name, one)) != columns for one in found):
         raise InputError(f"{name} must hold {rows} lists of {columns} numbers.")
-    for one in found:
+    for one in found:  # not _check_number for each: there are thousands
         for value in one:
-            if value is not None or not unknowns:
+            known = type(value) in (int, float) and math.isfinite(value)
+            if not known and not (unknowns and value is None):
                 _check_number(name, value)

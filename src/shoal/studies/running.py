@@ -110,7 +110,7 @@ def study(
     measured = speeds(where.parent, manifest.describe()["hardware"])
     report = StudyReport(described, states, [estimate(state, measured) for state in states], held)
     if not dry_run:
-        _run(report, where, progress)
+        _run(report, where, measured, progress)
     return report
 
 
@@ -139,17 +139,19 @@ def _tuples(only: Mapping[str, Any]) -> dict[str, Any]:
     return {axis: tuple(value) if isinstance(value, list) else value for axis, value in only.items()}
 
 
-def _run(report: StudyReport, records: Path, progress: bool) -> None:
-    total, left = len(report.states), [x for x in zip(report.states, report.seconds, strict=True) if not x[0].record]
-    for i, (state, _) in enumerate(left):
+def _run(report: StudyReport, records: Path, measured: list[Record], progress: bool) -> None:
+    """Run what has no record; ``measured`` grows by the new records, which later estimates use too."""
+    total, left = len(report.states), [state for state in report.states if state.record is None]
+    for i, state in enumerate(left):
         cell = state.cell
         if progress:
             place = f"{total - len(left) + i + 1} of {total}"
-            notices.warn(f"{place} · {cell.title} · {time_text([seconds for _, seconds in left[i:]])}")
+            notices.warn(f"{place} · {cell.title} · {time_text([estimate(one, measured) for one in left[i:]])}")
         try:
             record = execution.run_cell(cell, progress)
             write(record_path(records, cell), record)
             report.records[cell.name] = record
+            measured.append(record)
         except KeyboardInterrupt:
             done = f"{len(report.records)} of {total} runs recorded"
             raise KeyboardInterrupt(f"Stopped with {done}; the same command continues.") from None

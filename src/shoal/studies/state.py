@@ -13,7 +13,8 @@ from shoal.notices import Warn
 from shoal.records import manifest
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.report import duration_text
-from shoal.studies.plan import Cell, beside
+from shoal.studies.naming import beside
+from shoal.studies.plan import Cell
 from shoal.studies.record import Record, read
 from shoal.studies.study_file import StudyFile
 
