@@ -1,4 +1,4 @@
-"""A run that is interrupted while it trains, and again before its record is written, leaves the same record and page."""
+"""A run that is interrupted while it trains, and before its record is written, leaves the same record and page."""
 
 from collections.abc import Callable
 from dataclasses import replace
