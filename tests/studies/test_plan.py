@@ -9,6 +9,7 @@ from small_studies import GRID, cells_of, written
 
 from shoal.errors import InputError
 from shoal.studies.combinations import combinations, selected
+from shoal.studies.entries import same
 from shoal.studies.plan import Cell, plan
 from shoal.studies.study_file import found, read, shipped
 
@@ -118,6 +119,10 @@ def test_a_folder_is_found_after_its_readable_name_has_changed(tmp_path: Path) -
     assert cells_of(path)[0].folder.name == f"other-{cell.digest}"
     cell.folder.mkdir()
     assert cells_of(path)[0].folder == cell.folder
+
+
+def test_true_is_not_1() -> None:
+    assert not same(True, 1) and not same((0.5, True), (0.5, 1)) and same((1, 2.0), (1.0, 2))
 
 
 def test_some_runs_are_selected(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def test_only_what_is_missing_is_run(runs: Runs, file: Path, capsys: pytest.Capt
     assert runs.started == TITLES and report.ok and len(report.records) == 8
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "1 of 8 · mappo in matrix/climbing, gamma 0.9 · time unknown"
+    assert lines[1] == f"2 of 8 · {TITLES[1]} · about 1 min 15 s, and an unknown time for 2 of 7 runs"
     paths = sorted((file.parent / "records" / "demo").iterdir())
     assert len(paths) == 8 and [path.suffix for path in paths] == [".json"] * 8
     paths[-1].unlink()
