@@ -1,4 +1,5 @@
 # make train    learn to cover landmarks, and see a picture of it
+# make results  the pages of studies/results from the records in studies/records
 # make test     every test but the slow ones, which `make test-slow` runs
 #
 # Both work in a fresh clone with nothing but Python 3.11 or newer and make: what they need is installed into .venv, once.
@@ -16,10 +17,14 @@ WORKERS ?= 2
 TESTS ?=
 
 .DEFAULT_GOAL := train
-.PHONY: train test test-slow lint format types layers clean
+.PHONY: train results test test-slow lint format types layers clean
 
 train: $(VENV)/.run
 	$(BIN)/shoal train mappo mpe/simple_spread $(if $(STEPS),--steps $(STEPS)) $(FLAGS)
+
+# The pages of all studies, from their records alone.
+results: $(VENV)/.run
+	$(BIN)/shoal results
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)

@@ -78,22 +78,6 @@ GROUPS = {"algorithms": ALGORITHM_ROWS, "agents": AGENT_ROWS, "replay": REPLAY_R
 EVERY_ROW = {**ROWS, **ACCELERATOR_ROWS, **ALGORITHM_ROWS, **AGENT_ROWS, **REPLAY_ROWS}
 
 
-def matrix_product_rate() -> float:
-    """FLOP/s of a 2048³ float32 product, median of nine, with one JAX device and all of XLA's threads."""
-    import jax
-    import jax.numpy as jnp
-
-    a = jax.random.normal(jax.random.key(0), (2048, 2048), jnp.float32)
-    product = jax.jit(lambda a: jnp.matmul(a, a, precision="highest"))
-    jax.block_until_ready(product(a))
-    times = []
-    for _ in range(9):
-        began = time.perf_counter()
-        jax.block_until_ready(product(a))
-        times.append(time.perf_counter() - began)
-    return 2 * 2048**3 / sorted(times)[4]
-
-
 def measure(row: str, repetitions: int) -> dict:
     """One row, in this process."""
     import resource
@@ -146,7 +130,9 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ.setdefault("JAX_PLATFORMS", "cpu" if arguments.device == "cpu" else "cuda,cpu")
     if arguments.worker == "product":
-        print(json.dumps({"rate": matrix_product_rate()}))
+        from shoal.records.product_rate import product_rate
+
+        print(json.dumps({"rate": product_rate()}))
         return
     if arguments.worker:
         print(json.dumps(measure(arguments.worker, arguments.repetitions)))

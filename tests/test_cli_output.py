@@ -108,11 +108,12 @@ def test_help_and_unknown_names_are_answered_without_jax() -> None:
         ["train", "mappo", "mpe/simple_sprad"],
         ["check", "mpe/simple_sprad"],
         ["evaluate"],
+        ["study"],
     ]
     program = (
         f"import sys; from shoal.cli import main; codes = [main(words) for words in {requests!r}]; "
         "print(codes, [name for name in ('jax', 'flax', 'optax') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[0, 0, 0, 2, 2, 2, 2, 2, 2] []"
-    assert len(done.stderr.splitlines()) == 6
+    assert done.stdout.splitlines()[-1] == "[0, 0, 0, 2, 2, 2, 2, 2, 2, 2] []"
+    assert len(done.stderr.splitlines()) == 7

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from shoal.errors import CheckpointError, InputError
     from shoal.game import Game, HostEnvironment, HostTimestep
     from shoal.spec import Box, Discrete, EnvSpec, Scene
+    from shoal.studies.running import results, study
     from shoal.types import Environment, Step
 
 __version__ = "0.1.0"
@@ -34,7 +35,9 @@ __all__ = [
     "load",
     "make",
     "open_run",
+    "results",
     "resume",
+    "study",
     "train",
 ]
 
@@ -45,6 +48,7 @@ _HOMES = {
     "shoal.errors": ("CheckpointError", "InputError"),
     "shoal.game": ("Game", "HostEnvironment", "HostTimestep"),
     "shoal.spec": ("Box", "Discrete", "EnvSpec", "Scene"),
+    "shoal.studies.running": ("results", "study"),
     "shoal.types": ("Environment", "Step"),
 }
 

@@ -108,7 +108,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit, with ``+`` if files were changed; None if this file is not in Shoal's own repository."""
+    """The commit, with ``+`` if the package was changed; None if this file is not in Shoal's own repository."""
     package = Path(__file__).resolve().parents[1]
     root = package.parents[1]
     if not (root / ".git").exists() or root / "src" / "shoal" != package:
@@ -117,7 +117,7 @@ def _commit() -> str | None:
         git = ["git", "-C", str(root)]
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
         changed = subprocess.run(
-            [*git, "status", "--porcelain", "--untracked-files=no"],
+            [*git, "status", "--porcelain", "--untracked-files=no", "--", "src", "pyproject.toml"],
             capture_output=True,
             text=True,
             timeout=5,

@@ -1,0 +1,100 @@
+"""The commands of studies: run what is missing of one, and write its page of results."""
+
+import dataclasses
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import shoal
+from shoal.environments.spelling import path_words
+from shoal.errors import InputError
+
+
+@dataclasses.dataclass
+class Study:
+    """Run what is missing of a study, a grid of runs that a file describes, and write its page of results."""
+
+    file: str
+    """A study file *.toml, or the name of one in studies/."""
+    dry_run: bool = False
+    """Only check the study, and print what is missing and how long it takes."""
+    only: tuple[str, ...] = ()
+    """Run only the runs with these values of axes, for example algorithm=mappo; several values of one axis are
+    alternatives."""
+    out: Path = Path("runs/studies")
+    """Folder in which the study has a folder with its runs."""
+    records: Path | None = None
+    """Folder in which the study has a folder with its records; None for records/ beside the study file."""
+    progress: bool = True
+    """Show the progress of the study and of its runs; warnings are always shown."""
+
+    def __call__(self) -> int:
+        """Run it, and print what is recorded, what failed, and the page of results."""
+        paths: dict[str, Any] = {"records": self.records}
+        try:
+            report = shoal.study(
+                self.file,
+                only=chosen(self.only),
+                out=self.out,
+                dry_run=self.dry_run,
+                progress=self.progress,
+                **paths,
+            )
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(f"{str(stop) or 'Stopped.'} Continue with\n{self.again()}") from None
+        print(report.plan if self.dry_run else report)
+        if not self.dry_run:
+            print(f"results: {shoal.results(self.file, **paths)}")
+        return 0 if report.ok else 1
+
+    def again(self) -> str:
+        """The command that continues the study."""
+        words = ["shoal study", path_words(self.file)]
+        words += [f"--only {' '.join(map(path_words, self.only))}"] if self.only else []
+        words += [f"--out {path_words(self.out)}"] if self.out != Study.out else []
+        words += [f"--records {path_words(self.records)}"] if self.records else []
+        return " ".join(words)
+
+
+@dataclasses.dataclass
+class Results:
+    """Write the pages of results of studies, from their records alone."""
+
+    files: tuple[str, ...] = ()
+    """Study files *.toml, or names of some in studies/; by default all in studies/."""
+    records: Path | None = None
+    """Folder in which each study has a folder with its records; None for records/ beside the study file."""
+
+    def __call__(self) -> int:
+        """Write them and print their paths."""
+        from shoal.studies.study_file import shipped
+
+        files = self.files or tuple(map(str, shipped().values()))
+        if not files:
+            raise InputError("There is no folder 'studies' here; name a study file *.toml.")
+        for file in files:
+            print(shoal.results(file, records=self.records))
+        return 0
+
+
+def chosen(only: tuple[str, ...]) -> dict[str, tuple]:
+    """The values of axes in words such as ``algorithm=mappo`` and ``gamma=0.9``, read as TOML values or text.
+
+    Raises:
+        InputError: a word is not of this form.
+    """
+    found: dict[str, tuple] = {}
+    for word in only:
+        axis, equals, text = word.partition("=")
+        if not axis or not equals or not text:
+            raise InputError(f"--only takes the value of an axis, for example algorithm=mappo, not {word!r}.")
+        found[axis] = (*found.get(axis, ()), _value(text))
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+    return tuple(value) if isinstance(value, list) else value if isinstance(value, bool | int | float | str) else text

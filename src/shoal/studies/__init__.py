@@ -1,0 +1,9 @@
+"""Studies: grids of runs that a file describes, their records, and the pages of results made from records.
+
+* :mod:`shoal.studies.study_file` and :mod:`shoal.studies.combinations` read and check the file, without JAX.
+* :mod:`shoal.studies.plan` gives every run its whole configuration; :mod:`shoal.studies.building` checks them together
+  with their environments.
+* :mod:`shoal.studies.execution` runs one cell and returns its record, also in another process;
+  :mod:`shoal.studies.running` runs what is missing.
+* :mod:`shoal.studies.page` makes the page of results from records alone.
+"""

@@ -1,0 +1,226 @@
+"""The combinations of a study's grid, and which of them its other tables name. Does not import JAX."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.errors import InputError, unknown
+from shoal.studies.entries import key, label, same
+from shoal.studies.study_file import Reference, StudyFile, Table
+
+MOST = 10_000
+"""Largest number of combinations."""
+VARIANT = "variant"
+"""The axis of the names in ``[[variants]]``."""
+_FIRST = ("algorithm", "environment")
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One run of a study."""
+
+    values: dict[str, Any]
+    """The value of each axis; ``algorithm`` and ``environment`` come first, and are axes even with one value."""
+    flags: dict[str, Any]
+    """All flags, with ``algorithm``, ``environment`` and the options ``env.NAME``."""
+    origins: dict[str, str]
+    """Where the file sets each flag, for messages."""
+
+
+def combinations(study: StudyFile) -> list[Combination]:
+    """All runs of a study, in the order of the file; the last axis changes fastest, ``[[variants]]`` are the last.
+
+    Raises:
+        InputError: a flag is set in two places, a table names an axis, a value or a run that does not exist, or no run
+            or too many are left.
+    """
+    _check_places(study)
+    axes = list(study.grid.values()) + ([tuple(study.variants)] if study.variants else [])
+    count = math.prod(map(len, axes))
+    if count > MOST:
+        raise study.refuse(f"[grid] has {count} combinations, and there can be {MOST}; split the study.")
+    names = [*study.grid, *([VARIANT] if study.variants else [])]
+    whole = [_combined(study, dict(zip(names, chosen, strict=True))) for chosen in itertools.product(*axes)]
+    known = axes_of([one.values for one in whole])
+    left = whole
+    for choice in study.exclude:
+        title = f"[[exclude]] {choice.number}"
+        if not choice.where:
+            raise study.refuse(f"{title} is empty, so it would leave out every run.")
+        _check_values(study, title, choice.where, known)
+        if not any(matches(one.values, choice.where) for one in whole):
+            raise study.refuse(f"{title} leaves out no run: none has {_said(choice.where)}.")
+        left = [one for one in left if not matches(one.values, choice.where)]
+    if not left:
+        raise study.refuse("[[exclude]] leaves no run of the grid.")
+    _check_overrides(study, known, left)
+    done = [_overridden(study, one) for one in left]
+    values = [one.values for one in done]
+    for table in study.tables:
+        check_table(study, table, values)
+    for reference in study.references:
+        _check_reference(study, reference, values)
+    return done
+
+
+def axes_of(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The distinct values of each axis, in their order."""
+    axes: dict[str, dict[Any, Any]] = {}
+    for values in runs:
+        for axis, value in values.items():
+            axes.setdefault(axis, {}).setdefault(key(value), value)
+    return {axis: list(values.values()) for axis, values in axes.items()}
+
+
+def matches(values: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
+    """Whether a run has the values of ``where``, each of which may also be a list of alternatives."""
+    return all(axis in values and _among(values[axis], wanted) for axis, wanted in where.items())
+
+
+def _among(value: Any, wanted: Any) -> bool:
+    return same(value, wanted) or (isinstance(wanted, tuple) and any(same(value, one) for one in wanted))
+
+
+def _said(where: Mapping[str, Any]) -> str:
+    return " and ".join(f"{axis} {label(value)}" for axis, value in where.items())
+
+
+def _check_places(study: StudyFile) -> None:
+    """Check that each flag is set in one place, apart from those that set it for some runs only."""
+    for flag in study.grid:
+        places = [("[defaults]", study.defaults)]
+        places += [(f"the variant {name!r}", flags) for name, flags in study.variants.items()]
+        places += [(f"[[overrides]] {choice.number}", choice.flags) for choice in study.overrides]
+        for place, flags in places:
+            if flag in flags:
+                raise study.refuse(f"[grid] {flag} is set in {place} too; leave it in one of them.")
+    for choice in study.overrides:
+        title = f"[[overrides]] {choice.number}"
+        if not choice.where:
+            raise study.refuse(f"{title} where is missing; it names the runs, for example {{ algorithm = 'mappo' }}.")
+        if not choice.flags:
+            raise study.refuse(f"{title} sets no flag.")
+        for flag in _FIRST:
+            if flag in choice.flags:
+                raise study.refuse(f"{title} cannot set {flag}; name it in [defaults], [grid] or [[variants]].")
+
+
+def _combined(study: StudyFile, chosen: dict[str, Any]) -> Combination:
+    variant = chosen.get(VARIANT)
+    parts = [("[defaults]", study.defaults)]
+    if variant is not None:
+        parts.append((f"the variant {variant!r}", study.variants[variant]))
+    parts.append(("[grid]", {axis: value for axis, value in chosen.items() if axis in study.grid}))
+    flags = {flag: value for _, part in parts for flag, value in part.items()}
+    origins = {flag: f"{place} {flag}" for place, part in parts for flag in part}
+    for flag in _FIRST:
+        if flag not in flags:
+            raise study.refuse(f"No {flag} is named; name one in [defaults], or several in [grid] or [[variants]].")
+        if not isinstance(flags[flag], str):
+            raise study.refuse(f"{origins[flag]} cannot be {flags[flag]!r}; it is a text.")
+    values = {flag: flags[flag] for flag in _FIRST}
+    return Combination(values | {axis: value for axis, value in chosen.items() if axis not in values}, flags, origins)
+
+
+def _check_overrides(study: StudyFile, known: Mapping[str, list[Any]], left: Sequence[Combination]) -> None:
+    for choice in study.overrides:
+        title = f"[[overrides]] {choice.number}"
+        _check_values(study, f"{title} where", choice.where, known)
+        if not any(matches(other.values, choice.where) for other in left):
+            raise study.refuse(f"{title} changes no run: none has {_said(choice.where)}.")
+
+
+def _overridden(study: StudyFile, one: Combination) -> Combination:
+    flags, origins = dict(one.flags), dict(one.origins)
+    for choice in study.overrides:
+        if matches(one.values, choice.where):
+            flags |= choice.flags
+            origins |= {flag: f"[[overrides]] {choice.number} {flag}" for flag in choice.flags}
+    return Combination(one.values, flags, origins)
+
+
+def _check_values(study: StudyFile, title: str, where: Mapping[str, Any], known: Mapping[str, list[Any]]) -> None:
+    """Check that axes and their values exist.
+
+    Raises:
+        InputError: one does not; the message suggests the most similar axis, or lists the values.
+    """
+    for axis, wanted in where.items():
+        _check_axis(study, title, axis, known)
+        each = wanted if isinstance(wanted, tuple) and not any(same(wanted, x) for x in known[axis]) else (wanted,)
+        for value in each:
+            if not any(same(value, other) for other in known[axis]):
+                values = ", ".join(map(label, known[axis]))
+                raise study.refuse(f"{title} {axis} cannot be {label(value)}; the runs have {values}.")
+
+
+def _check_axis(study: StudyFile, title: str, axis: str, known: Mapping[str, list[Any]]) -> None:
+    if axis not in known:
+        raise study.refuse(f"{title}: {unknown('axis', axis, known)}")
+
+
+def check_table(study: StudyFile, table: Table, runs: Sequence[Mapping[str, Any]]) -> None:
+    """Check that a table's axes and values exist, and that each of its entries is one run.
+
+    Raises:
+        InputError: naming the table.
+    """
+    title, known = f"[[tables]] {table.number}", axes_of(runs)
+    for part, axes in (("rows", table.rows), ("columns", table.columns)):
+        for axis in axes or ():
+            _check_axis(study, f"{title} {part}", axis, known)
+    _check_values(study, f"{title} where", table.where, known)
+    rows, columns = axes_of_table(table, known)
+    if both := [axis for axis in rows if axis in columns]:
+        raise study.refuse(f"{title} has {both[0]} in both rows and columns.")
+    shown = [values for values in runs if matches(values, table.where)]
+    if not shown:
+        raise study.refuse(f"{title} shows no run: none has {_said(table.where)}.")
+    seen: dict[Any, Mapping[str, Any]] = {}
+    for values in shown:
+        held = seen.setdefault(tuple(key(values[axis]) for axis in (*rows, *columns)), values)
+        if held is not values:
+            axis = next(axis for axis in values if not same(values[axis], held[axis]))
+            raise study.refuse(
+                f"{title} would show several runs in one entry, which differ in {axis}; add {axis} to rows or "
+                f"columns, or choose one value in where."
+            )
+    for axis in table.baseline:
+        if axis not in rows:
+            raise study.refuse(f"{title} baseline {axis} must be an axis of the rows: {', '.join(rows)}.")
+    _check_values(study, f"{title} baseline", table.baseline, axes_of(shown))
+
+
+def axes_of_table(table: Table, known: Mapping[str, list[Any]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The axes of a table's rows and columns. By default the environment is in columns, and all others in rows."""
+    several = [axis for axis in known if axis == "algorithm" or len(known[axis]) > 1]
+    columns = table.columns if table.columns is not None else ("environment",)
+    if table.columns is None and table.rows is not None and "environment" in table.rows:
+        columns = tuple(axis for axis in several if axis not in table.rows)
+    fixed = [axis for axis, wanted in table.where.items() if not isinstance(wanted, tuple)]
+    left = [axis for axis in several if axis not in columns and axis not in fixed]
+    return table.rows if table.rows is not None else tuple(left) or ("algorithm",), columns
+
+
+def _check_reference(study: StudyFile, reference: Reference, runs: Sequence[Mapping[str, Any]]) -> None:
+    title = f"[[references]] {reference.number}"
+    if not reference.where:
+        raise study.refuse(f"{title} names no run; name the values of one or several axes.")
+    _check_values(study, title, reference.where, axes_of(runs))
+    if not any(matches(values, reference.where) for values in runs):
+        raise study.refuse(f"{title} belongs to no run: none has {_said(reference.where)}.")
+
+
+def selected(study: StudyFile, runs: Sequence[Mapping[str, Any]], only: Mapping[str, Any]) -> list[int]:
+    """Indices of the runs that have the values of ``only``.
+
+    Raises:
+        InputError: an axis or a value does not exist, or no run has all of them.
+    """
+    _check_values(study, "--only", only, axes_of(runs))
+    chosen = [i for i, values in enumerate(runs) if matches(values, only)]
+    if not chosen:
+        raise InputError(f"{study.path}: --only leaves no run: none has {_said(only)}.")
+    return chosen

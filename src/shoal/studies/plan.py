@@ -1,0 +1,213 @@
+"""The plan of a study: every run with its whole configuration, checked before anything starts."""
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal import algorithms
+from shoal.bounds import check
+from shoal.configs import check_names, flags_of, options_from_json, override
+from shoal.environments import registry
+from shoal.environments.names import check_name
+from shoal.errors import InputError, unknown
+from shoal.presets import preset
+from shoal.records.files import to_json
+from shoal.studies.combinations import Combination, combinations
+from shoal.studies.entries import label, labels
+from shoal.studies.naming import SIZES, beside, digest, readable
+from shoal.studies.study_file import Protocol, StudyFile
+from shoal.studies.summaries import STATISTICS
+from shoal.training.settings import Settings
+
+_FIRST = ("algorithm", "environment")
+_NAMED = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_NOT_HERE = {
+    "eval_episodes": "belongs in [evaluation] as episodes",
+    "folder": "is chosen by the study; --out chooses where",
+    "resume": "is not needed: a study resumes its runs by itself",
+    "progress": "is a flag of shoal study",
+}
+"""Flags of ``shoal train`` that a study has elsewhere."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a study. It can be pickled, so that another process can run it."""
+
+    study: str
+    """Name of the study."""
+    values: dict[str, Any]
+    """The value of each axis."""
+    algorithm: str
+    environment: str
+    env: dict[str, Any]
+    """Options of the environment's factory."""
+    flags: dict[str, Any]
+    """Fields of the settings and of the algorithm's ``Config`` that the file sets."""
+    evaluation: Protocol
+    name: str
+    """A readable text and a digest of the configuration, for file names."""
+    folder: Path
+    """The run's folder."""
+
+    @property
+    def title(self) -> str:
+        """For example ``mappo in matrix/climbing, gamma 0.9``."""
+        return labels(self.values)
+
+    @property
+    def digest(self) -> str:
+        """The end of :attr:`name`: a digest of everything that determines the training."""
+        return self.name.rpartition("-")[2]
+
+    def resolved(self) -> tuple[Settings, Any]:
+        """The settings and the algorithm's ``Config``, with the preset's values.
+
+        Without a preset or a flag, the number of environments and the rollout length are those for the length of an
+        episode (:func:`shoal.presets.sizes.sizes_for`); they are known once the environment is built.
+        """
+        name = algorithms.canonical(self.algorithm)
+        settings, config = Settings(), algorithms.get(name).Config()
+        tuned = preset(name, self.environment)
+        settings, config = (override(override(x, tuned), self.flags) for x in (settings, config))
+        return settings, config
+
+    def sized(self) -> set[str]:
+        """The sizes that depend on the length of an episode."""
+        return set(SIZES) - {*self.flags, *preset(algorithms.canonical(self.algorithm), self.environment)}
+
+    def difference(self, run: Mapping[str, Any]) -> str | None:
+        """What differs between a run's configuration and this cell's, as the end of a sentence; None if nothing does.
+
+        Args:
+            run: the entry ``config`` of ``run.json``. Keys that it lacks or that are unknown here are not compared.
+        """
+        settings, config = self.resolved()
+        here = {"algorithm": algorithms.canonical(self.algorithm), "environment": self.environment}
+        here |= {f"env.{option}": value for option, value in self.env.items()}
+        there = {key: run.get(key) for key in ("algorithm", "environment")}
+        there |= {f"env.{option}": value for option, value in run.get("env", {}).items()}
+        for part, now in (("settings", flags_of(settings)), ("config", flags_of(config))):
+            if part == "config" and hasattr(algorithms.get(self.algorithm), "prepare"):
+                continue  # the run's configuration holds what the algorithm decided before training
+            left_out = {*self.sized(), "eval_episodes"} if part == "settings" else set()
+            before = run.get(part, {})
+            both = [name for name in now if name in before and name not in left_out]
+            here |= {name: now[name] for name in both}
+            there |= {name: before[name] for name in both}
+        for name in here | there:
+            now, was = (to_json(x.get(name, "not set")) for x in (here, there))
+            if now != was:
+                return f"{name} is {label(was)} there and {label(now)} in the study"
+        return None
+
+
+def plan(study: StudyFile, out: Path) -> list[Cell]:
+    """The runs of a study in a stable order, each with its whole configuration. No environment is built.
+
+    A module of the user's own is imported where an algorithm or an environment names one.
+
+    Args:
+        study: the study.
+        out: folder in which the study has a folder with its runs' folders.
+
+    Raises:
+        InputError: a combination is invalid: an algorithm, an environment, a flag or an option is unknown or has a
+            value of the wrong type or out of bounds, or two runs are the same. The message names the file and the key.
+    """
+    for table in study.tables:
+        if table.statistic not in STATISTICS:
+            raise study.refuse(f"[[tables]] {table.number}: {unknown('statistic', table.statistic, STATISTICS)}")
+    cells, seen = [], {}
+    checked: set[tuple] = set()
+    for one in combinations(study):
+        cell = _cell(study, one, out, checked)
+        if (other := seen.setdefault(cell.digest, cell)) is not cell:
+            raise study.refuse(f"{other.title} and {cell.title} are the same run; leave one of them out.")
+        cells.append(cell)
+    return cells
+
+
+def _cell(study: StudyFile, one: Combination, out: Path, checked: set[tuple]) -> Cell:
+    """The cell of a combination; ``checked`` holds flags that were found valid, since most recur in many runs."""
+    algorithm, environment = one.values["algorithm"], one.values["environment"]
+    try:
+        algorithms.check_name(algorithm)
+        module = algorithms.get(algorithm)
+    except InputError as error:
+        raise study.refuse(f"{one.origins['algorithm']}: {error}") from None
+    try:
+        check_name(environment)
+        known = registry.options_of(environment)
+    except InputError as error:
+        raise study.refuse(f"{one.origins['environment']}: {error}") from None
+    env, flags = {}, {}
+    for flag, value in one.flags.items():
+        if flag.startswith("env."):
+            option = flag.removeprefix("env.")
+            env[option] = _option(study, one, option, value, known)
+        elif flag not in _FIRST:
+            flags[flag] = _flag(study, one, flag, value, module, checked)
+    missing = [p.name for p in known.values() if p.default is p.empty and p.kind in _NAMED and p.name not in env]
+    if missing:
+        raise study.refuse(f"{environment} needs the option env.{missing[0]}.")
+    cell = Cell(study.name, one.values, algorithm, environment, env, flags, study.evaluation, "", out)
+    try:
+        settings, config = cell.resolved()
+        settings.check()
+        check(config)
+    except InputError as error:
+        raise study.refuse(f"{cell.title}: {error}") from None
+    name = f"{readable(one.values)}-{digest(cell.algorithm, environment, env, settings, config, known, cell.sized())}"
+    folder = out / study.name / name
+    return Cell(study.name, one.values, algorithm, environment, env, flags, study.evaluation, name, beside(folder))
+
+
+def _option(study: StudyFile, one: Combination, option: str, value: Any, known: Mapping[str, Any]) -> Any:
+    """The value of an environment's option; its factory checks it when the environment is built."""
+    flexible = any(p.kind is p.VAR_KEYWORD for p in known.values())
+    if option not in known and not flexible:
+        environment, origin = one.values["environment"], one.origins[f"env.{option}"]
+        raise study.refuse(f"{origin}: {unknown(f'option of {environment} named', option, known)}")
+    if value == "None" and option in known and known[option].default is None:
+        return None
+    return options_from_json({option: list(value) if isinstance(value, tuple) else value}, known)[option]
+
+
+def _flag(study: StudyFile, one: Combination, flag: str, value: Any, module: Any, checked: set[tuple]) -> Any:
+    """The checked value of a flag; ``"None"`` is None where the flag may be None, since TOML has no such value."""
+    configs = (Settings(), module.Config())
+    given = None if value == "None" and _takes_none(flag, configs) else value
+    origin, algorithm = one.origins[flag], one.values["algorithm"]
+    if (algorithm, flag, repr(given)) in checked:
+        return given
+    if flag in _NOT_HERE:
+        raise study.refuse(f"{origin} {_NOT_HERE[flag]}.")
+    try:
+        check_names([flag], *configs)
+        for config in configs:
+            check(override(config, {flag: given}))
+    except InputError as error:
+        named = (*study.grid.get("algorithm", ()), *(part.get("algorithm") for part in study.variants.values()))
+        has = [] if flag in flags_of(module.Config()) else _with(flag, named)
+        sentence = f"{algorithm} has no such flag; set it in [[overrides]] for {has[0]}." if has else str(error)
+        raise study.refuse(f"{origin}, for {algorithm}: {sentence}") from None
+    checked.add((algorithm, flag, repr(given)))
+    return given
+
+
+def _with(flag: str, named: Iterable[Any]) -> list[str]:
+    """The algorithms among ``named`` that have a flag."""
+    names = [name for name in named if isinstance(name, str) and algorithms.canonical(name) in algorithms.NAMES]
+    return [name for name in names if flag in flags_of(algorithms.get(name).Config())]
+
+
+def _takes_none(flag: str, configs: tuple) -> bool:
+    try:
+        for config in configs:
+            override(config, {flag: None})
+    except InputError:
+        return False
+    return True

@@ -1,0 +1,188 @@
+"""Runs what is missing of a study, one run after the other in this process."""
+
+import gc
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from shoal import notices
+from shoal.errors import GameError, InputError, NonFiniteError
+from shoal.records import manifest
+from shoal.records.files import write_text, written_to
+from shoal.studies import execution
+from shoal.studies.building import check_built
+from shoal.studies.combinations import selected
+from shoal.studies.page import page
+from shoal.studies.plan import Cell, plan
+from shoal.studies.record import Record, write
+from shoal.studies.state import (
+    State,
+    estimate,
+    record_path,
+    recorded,
+    records_folder,
+    speeds,
+    state_of,
+    time_text,
+)
+from shoal.studies.study_file import StudyFile, found, read
+
+OUT = Path("runs/studies")
+"""Default folder of the run folders of all studies."""
+FULL = "there is not enough memory; lower seeds, num_envs, rollout_length, the networks' widths, or batch_size"
+
+
+@dataclass
+class StudyReport:
+    """What a call of :func:`study` found and did."""
+
+    study: StudyFile
+    states: list[State]
+    """The selected runs as they were found."""
+    seconds: list[float | None]
+    """Estimated time of each."""
+    records: dict[str, Record]
+    """All records of the selected runs, by the names of the cells."""
+    failed: list[tuple[Cell, str]] = field(default_factory=list)
+    """Runs that failed, with the reason."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether no run failed."""
+        return not self.failed
+
+    @property
+    def plan(self) -> str:
+        """The runs with what exists of them, and an estimate of the time."""
+        lines = []
+        for state, seconds in zip(self.states, self.seconds, strict=True):
+            word = f"{100 * state.trained:.0f} % trained" if state.word == "unfinished" else state.word
+            lines.append(f"  {word:<12}  {state.cell.title}  ({state.cell.name})")
+            if state.record is None and seconds is not None:
+                lines[-1] += f"  {time_text([seconds])}"
+        left = [seconds for state, seconds in zip(self.states, self.seconds, strict=True) if state.record is None]
+        count = f"{len(self.states)} runs, {len(self.states) - len(left)} recorded, {len(left)} to run"
+        return "\n".join([f"{self.study.name}: {count}", *lines, *([_time(left)] if left else [])])
+
+    def __str__(self) -> str:
+        """The number of recorded runs, and a line for each that failed."""
+        lines = [f"{self.study.name}: {len(self.records)} of {len(self.states)} runs recorded"]
+        return "\n".join([*lines, *(f"failed: {cell.title}: {reason}" for cell, reason in self.failed)])
+
+
+def study(
+    file: str | Path,
+    *,
+    only: Mapping[str, Any] | None = None,
+    out: str | Path = OUT,
+    records: str | Path | None = None,
+    dry_run: bool = False,
+    progress: bool = True,
+) -> StudyReport:
+    """Run what is missing of a study: runs without a record, from their newest checkpoint where they have one.
+
+    Args:
+        file: a study file ``*.toml``, or the name of one in ``studies/``.
+        only: values of axes, for example ``{"algorithm": "mappo"}``, or tuples of values; other runs are left out.
+        out: folder in which the study has a folder with its runs' folders.
+        records: folder in which the study has a folder with its records; by default ``records/`` beside the file.
+        dry_run: only check the study and find what is missing.
+        progress: show the progress of the study and of its runs.
+
+    Returns:
+        What was found and done. A run that fails does not stop the others.
+
+    Raises:
+        InputError: the file or a combination in it is invalid, or a record is damaged; raised before any run starts.
+        KeyboardInterrupt: on Ctrl-C; the run under way is saved, and the same call continues.
+    """
+    described = read(found(file))
+    cells = plan(described, Path(out))
+    cells = [cells[i] for i in selected(described, [cell.values for cell in cells], _tuples(only or {}))]
+    where = records_folder(described, records)
+    held = recorded(where, cells)
+    check_built(described, [cell for cell in cells if cell.name not in held])
+    states = [state_of(cell, held.get(cell.name)) for cell in cells]
+    measured = speeds(where.parent, manifest.describe()["hardware"])
+    report = StudyReport(described, states, [estimate(state, measured) for state in states], held)
+    if not dry_run:
+        _run(report, where, measured, progress)
+    return report
+
+
+def results(file: str | Path, *, records: str | Path | None = None, output: str | Path | None = None) -> Path:
+    """Write the page of a study's results, from its file and its records alone; returns the page's path.
+
+    Args:
+        file: a study file ``*.toml``, or the name of one in ``studies/``.
+        records: see :func:`study`.
+        output: the page; by default ``results/STUDY.md`` beside the folder ``records``.
+
+    Raises:
+        InputError: the file or a combination in it is invalid, or a record is damaged.
+        WriteError: the page cannot be written.
+    """
+    described = read(found(file))
+    cells, where = plan(described, OUT), records_folder(described, records)
+    text = page(described, cells, recorded(where, cells))
+    default = where.parent.parent / "results" / f"{described.name}.md"
+    path = written_to(default if output is None else output, default)
+    write_text(path, text)
+    return path
+
+
+def _tuples(only: Mapping[str, Any]) -> dict[str, Any]:
+    return {axis: tuple(value) if isinstance(value, list) else value for axis, value in only.items()}
+
+
+def _run(report: StudyReport, records: Path, measured: list[Record], progress: bool) -> None:
+    """Run what has no record; ``measured`` grows by the new records, which later estimates use too."""
+    total, left = len(report.states), [state for state in report.states if state.record is None]
+    for i, state in enumerate(left):
+        cell = state.cell
+        if progress:
+            place = f"{total - len(left) + i + 1} of {total}"
+            notices.warn(f"{place} · {cell.title} · {time_text([estimate(one, measured) for one in left[i:]])}")
+        try:
+            record = execution.run_cell(cell, progress)
+            write(record_path(records, cell), record)
+            report.records[cell.name] = record
+            measured.append(record)
+        except KeyboardInterrupt:
+            done = f"{len(report.records)} of {total} runs recorded"
+            raise KeyboardInterrupt(f"Stopped with {done}; the same command continues.") from None
+        except Exception as error:
+            reason = reason_of(error)
+            report.failed.append((cell, reason))
+            notices.warn(f"Failed: {cell.title}: {reason}")
+        _free_programs()
+
+
+def _time(seconds: list[float | None]) -> str:
+    if not any(x is not None for x in seconds):
+        return "The time is unknown, since no run of these algorithms or environments is recorded on this machine."
+    return f"Estimated from records of this machine: {time_text(seconds)}."
+
+
+def reason_of(error: Exception) -> str:
+    """Why a run failed, as one line; of an error that is not foreseen, the traceback is printed as well."""
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        return f"{FULL}."
+    if isinstance(error, GameError) and error.trace:
+        notices.warn(error.trace)
+    if isinstance(error, InputError | NonFiniteError | GameError):
+        return " ".join(str(error).split())
+    notices.warn("".join(traceback.format_exception(error)))
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _free_programs() -> None:
+    """Free compiled programs: each holds memory maps, of which Linux gives a process 65,530."""
+    maps = Path("/proc/self/maps")
+    if not maps.exists() or maps.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
+        gc.collect()

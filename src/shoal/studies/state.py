@@ -1,0 +1,143 @@
+"""What exists of a study: records, run folders, and how long the rest takes."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal import notices
+from shoal.algorithms import canonical
+from shoal.errors import CheckpointError, InputError
+from shoal.notices import Warn
+from shoal.records import manifest
+from shoal.records.checkpoint import Checkpoints
+from shoal.records.report import duration_text
+from shoal.studies.naming import beside
+from shoal.studies.plan import Cell
+from shoal.studies.record import Record, read
+from shoal.studies.study_file import StudyFile
+
+
+@dataclass(frozen=True)
+class State:
+    """What exists of one run."""
+
+    cell: Cell
+    record: Record | None
+    trained: float
+    """Fraction of the training that the run's folder holds."""
+    begun: bool
+    """Whether there is such a folder."""
+
+    @property
+    def word(self) -> str:
+        """``recorded``, ``trained`` (only the evaluation is missing), ``unfinished`` or ``missing``."""
+        if self.record is not None:
+            return "recorded"
+        return "missing" if not self.begun else "trained" if self.trained >= 1 else "unfinished"
+
+
+def records_folder(study: StudyFile, records: str | Path | None) -> Path:
+    """The folder of a study's records: in ``records``, by default ``records/`` beside the study file."""
+    return (study.path.parent / "records" if records is None else Path(records)) / study.name
+
+
+def record_path(folder: Path, cell: Cell) -> Path:
+    """The path of a cell's record, also if an earlier version of the file gave it another readable name."""
+    return beside(folder / f"{cell.name}.json")
+
+
+def recorded(folder: Path, cells: Iterable[Cell], warn: Warn = notices.warn) -> dict[str, Record]:
+    """The records that belong to ``cells``, by the cells' names.
+
+    A record of another configuration or evaluation is left out, and ``warn`` is called with one sentence about it.
+
+    Raises:
+        InputError: a record is damaged.
+    """
+    found = {}
+    for cell in cells:
+        path = record_path(folder, cell)
+        if not path.exists():
+            continue
+        record = read(path)
+        protocol = {name: record.evaluation[name] for name in ("episodes", "greedy", "seed")}
+        changed = [name for name, value in vars(cell.evaluation).items() if protocol[name] != value]
+        if difference := cell.difference(record.run):
+            warn(f"{path} is not used, since it is of another run: {difference}.")
+        elif changed:
+            name = changed[0]
+            now, was = vars(cell.evaluation)[name], protocol[name]
+            warn(f"{path} is not used: in its evaluation {name} is {was}, and the study says {now}.")
+        else:
+            found[cell.name] = record
+    return found
+
+
+def state_of(cell: Cell, record: Record | None) -> State:
+    """What exists of a run."""
+    if record is not None or not (cell.folder / manifest.FILE).exists():
+        return State(cell, record, float(record is not None), False)
+    try:
+        config = manifest.read(cell.folder)["config"]["settings"]
+        per_update = config["num_envs"] * config["rollout_length"]
+        updates = -(-int(config["steps"]) // per_update)
+        done = Checkpoints(cell.folder / "checkpoints").latest() or 0
+        return State(cell, None, min(1.0, done / updates), True)
+    except (InputError, CheckpointError, KeyError, TypeError, ZeroDivisionError):  # running it says what is wrong
+        return State(cell, None, 0.0, True)
+
+
+def speeds(root: Path, hardware: Mapping[str, Any]) -> list[Record]:
+    """The records in all folders of ``root`` that were made on this hardware; unreadable ones are left out."""
+    found = []
+    for path in sorted(root.glob("*/*.json")):
+        try:
+            record = read(path)
+        except InputError:
+            continue
+        if {name: record.hardware[name] for name in hardware} == hardware:
+            found.append(record)
+    return found
+
+
+def estimate(state: State, measured: Sequence[Record]) -> float | None:
+    """Seconds until a run is recorded; None if nothing like it was measured.
+
+    They are estimated from records of the same algorithm and environment, else of the same algorithm, else of the same
+    environment: the median time of a step, and the median time of compilation and evaluation.
+    """
+    if state.record is not None:
+        return 0.0
+    cell = state.cell
+    settings, _ = cell.resolved()
+    near = [
+        [one for one in measured if _like(one, algorithm, environment)]
+        for algorithm, environment in (
+            (cell.algorithm, cell.environment),
+            (cell.algorithm, None),
+            (None, cell.environment),
+        )
+    ]
+    chosen = next((records for records in near if records), None)
+    if chosen is None:
+        return None
+    per_step = statistics.median(one.seconds["training"] / (one.evaluation["step"] * one.seeds) for one in chosen)
+    other = statistics.median(one.seconds["other"] for one in chosen)
+    return per_step * settings.steps * settings.seeds * (1 - state.trained) + other
+
+
+def _like(record: Record, algorithm: str | None, environment: str | None) -> bool:
+    run = record.run
+    return (algorithm is None or run["algorithm"] == canonical(algorithm)) and environment in (None, run["environment"])
+
+
+def time_text(seconds: Sequence[float | None]) -> str:
+    """The sum of estimates as text, for example ``about 41.2 s``; ``time unknown`` if none is known."""
+    known = [x for x in seconds if x is not None]
+    unknown = len(seconds) - len(known)
+    if not known:
+        return "time unknown"
+    text = f"about {duration_text(sum(known))}"
+    return f"{text}, and an unknown time for {unknown} of {len(seconds)} runs" if unknown else text

@@ -1,0 +1,227 @@
+"""Study files: TOML that describes a grid of runs, and what to compare. Does not import JAX and executes nothing."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import shoal
+from shoal.bounds import LARGEST_INT
+from shoal.errors import InputError, unknown
+from shoal.records import reading
+from shoal.studies.entries import Entries, key
+
+LARGEST = 2**20
+"""Largest size of a study file in bytes."""
+SEED = 1_000_000
+"""Default seed of the final episodes, which differs from all usual seeds of training."""
+_KEYS = ("title", "question", "defaults", "grid", "variants", "overrides", "exclude")
+_KEYS += ("evaluation", "tables", "references")
+_TABLE = ("title", "rows", "columns", "where", "metric", "statistic", "baseline")
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The final evaluation of every run."""
+
+    episodes: int = 256
+    """Whole episodes of each seed."""
+    greedy: bool = True
+    """Act by the mode of the policy rather than by sampling."""
+    seed: int = SEED
+    """Seed of the episodes."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the results page: one value for each combination of rows and columns."""
+
+    number: int
+    """Counted from 1, for messages."""
+    title: str
+    rows: tuple[str, ...] | None
+    """Axes; None for all that are not columns."""
+    columns: tuple[str, ...] | None
+    """Axes; None for the environment."""
+    where: dict[str, Any]
+    """Values of axes; other runs are left out."""
+    metric: str
+    """``score``, or a metric of the environment."""
+    statistic: str
+    """A key of :data:`shoal.studies.statistics.STATISTICS`."""
+    baseline: dict[str, Any]
+    """Values of row axes; if given, a second table shows the difference of each row from this one."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A published value for one or several runs."""
+
+    number: int
+    """Counted from 1, for messages."""
+    where: dict[str, Any]
+    """Values of axes."""
+    metric: str
+    value: float
+    low: float | None
+    high: float | None
+    source: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A table of the file that concerns some runs: ``[[overrides]]`` and ``[[exclude]]``."""
+
+    number: int
+    where: dict[str, Any]
+    flags: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """A study as its file describes it; flags are checked by :func:`shoal.studies.plan.plan`."""
+
+    path: Path
+    name: str
+    title: str
+    question: str
+    defaults: dict[str, Any]
+    grid: dict[str, tuple]
+    variants: dict[str, dict[str, Any]]
+    overrides: tuple[Choice, ...]
+    exclude: tuple[Choice, ...]
+    evaluation: Protocol
+    tables: tuple[Table, ...]
+    references: tuple[Reference, ...]
+
+    def refuse(self, sentence: str) -> InputError:
+        """An error whose message names the file."""
+        return InputError(f"{self.path}: {sentence}")
+
+
+def found(name: str | Path) -> Path:
+    """The path of a study: a file ``*.toml``, or a name in ``studies/`` of the working directory or the checkout.
+
+    Raises:
+        InputError: there is none; the message names the most similar.
+    """
+    if Path(name).suffix == ".toml":
+        if not Path(name).is_file():
+            raise InputError(f"There is no study file {str(name)!r}.")
+        return Path(name)
+    known = shipped()
+    if str(name) not in known:
+        if not known:
+            raise InputError(f"There is no study {str(name)!r}, and no folder 'studies'; name a file *.toml.")
+        raise unknown("study", str(name), known)
+    return known[str(name)]
+
+
+def shipped() -> dict[str, Path]:
+    """The studies in ``studies/`` of the working directory and of the checkout, by name."""
+    checkout = Path(shoal.__file__).resolve().parents[2] / "studies"
+    files = [*checkout.glob("*.toml"), *Path("studies").glob("*.toml")]
+    return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
+
+
+def read(path: Path) -> StudyFile:
+    """Read a study file and check its structure.
+
+    Raises:
+        InputError: it is not TOML, or a key is missing, unknown or of the wrong type. The message names file and key.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}", path.stem):
+        raise InputError(f"{path}: a study file is named by letters, digits and _ . -, since folders have its name.")
+    whole = Entries(path, "", _parsed(path))
+    title, question = whole.text("title"), whole.text("question")
+    defaults, grid = whole.table("defaults").flags(), _grid(whole.table("grid"))
+    variants = _variants(whole.tables("variants"))
+    overrides, exclude = whole.tables("overrides"), whole.tables("exclude")
+    evaluation, tables, references = whole.table("evaluation"), whole.tables("tables"), whole.tables("references")
+    whole.end(_KEYS)
+    return StudyFile(
+        path,
+        path.stem,
+        title,
+        question,
+        defaults,
+        grid,
+        variants,
+        tuple(Choice(i, one.table("where").flags(), one.flags()) for i, one in enumerate(overrides, 1)),
+        tuple(Choice(i, one.flags(), {}) for i, one in enumerate(exclude, 1)),
+        _protocol(evaluation),
+        tuple(_table(i, one) for i, one in enumerate(tables, 1)),
+        tuple(_reference(i, one) for i, one in enumerate(references, 1)),
+    )
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(reading.read_bytes(path, LARGEST).decode("utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"There is no study file {str(path)!r}.") from None
+    except reading.ReadingError as error:
+        raise InputError(f"{path}: it {error}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: it is not text in UTF-8.") from None
+    except tomllib.TOMLDecodeError as error:
+        what, _, place = str(error).rpartition(" (at ")
+        line = place.partition(",")[0].rstrip(")")
+        raise InputError(f"{path}: {line} is not valid TOML: {what[:1].lower()}{what[1:]}.") from None
+    except RecursionError:
+        raise InputError(f"{path}: it is nested too deeply.") from None
+
+
+def _grid(part: Entries) -> dict[str, tuple]:
+    grid = part.flags()
+    for axis, values in grid.items():
+        if not isinstance(values, tuple):
+            part.refuse(axis, f"must be a list of values, not {values!r}; a single value belongs in [defaults].")
+        if not values:
+            part.refuse(axis, "is an empty list; leave it out, or name at least one value.")
+        seen = set()
+        for value in values:
+            if key(value) in seen:
+                part.refuse(axis, f"has the value {value!r} twice.")
+            seen.add(key(value))
+    return grid
+
+
+def _variants(parts: list[Entries]) -> dict[str, dict[str, Any]]:
+    variants: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        name = part.text("name")
+        if name in variants:
+            part.refuse("name", f"is {name!r} for the second time; each variant has a name of its own.")
+        variants[name] = part.flags()
+    return variants
+
+
+def _protocol(part: Entries) -> Protocol:
+    episodes = part.count("episodes", Protocol.episodes, 1, 1_000_000)
+    greedy = part.take("greedy", "true or false", (bool,), Protocol.greedy)
+    seed = part.count("seed", Protocol.seed, 0, LARGEST_INT)
+    part.end(("episodes", "greedy", "seed"))
+    return Protocol(episodes, greedy, seed)
+
+
+def _table(number: int, part: Entries) -> Table:
+    title, metric, statistic = part.text("title", ""), part.text("metric", "score"), part.text("statistic", "mean")
+    where, baseline = part.table("where").flags(), part.table("baseline").flags()
+    table = Table(number, title, part.texts("rows"), part.texts("columns"), where, metric, statistic, baseline)
+    part.end(_TABLE)
+    return table
+
+
+def _reference(number: int, part: Entries) -> Reference:
+    source, metric, value = part.text("source"), part.text("metric", "score"), part.number("value")
+    low, high = part.number("low", None), part.number("high", None)
+    assert value is not None
+    if low is None and high is not None:
+        part.refuse("low", "is missing; an interval has both low and high.")
+    if low is not None and high is None:
+        part.refuse("high", "is missing; an interval has both low and high.")
+    if low is not None and high is not None and not low <= value <= high:
+        part.refuse("value", f"must lie between low and high, and {value:g} is not in [{low:g}, {high:g}].")
+    return Reference(number, part.flags(), metric, value, low, high, source)

@@ -1,0 +1,104 @@
+"""Study files and records that tests share."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.configs import flags_of
+from shoal.records.files import to_json
+from shoal.studies.execution import listed
+from shoal.studies.plan import Cell, plan
+from shoal.studies.record import Record, rounded
+from shoal.studies.study_file import read
+
+GRID = """
+title = "T"
+question = "Q?"
+
+[defaults]
+steps = 64
+seeds = 2
+
+[grid]
+algorithm = ["mappo", "qmix"]
+environment = ["matrix/climbing", "matrix/two_step"]
+gamma = [0.9, 0.99]
+"""
+
+TINY: dict[str, Any] = {
+    "steps": 6 * 16,
+    "seeds": 2,
+    "num_envs": 4,
+    "rollout_length": 4,
+    "hidden": [4],
+    "epochs": 1,
+    "minibatches": 1,
+    "rows": 6,
+    "tensorboard": False,
+    "checkpoint_seconds": 0.0,
+    "devices": 1,
+}
+"""Six updates, and a checkpoint after each."""
+
+
+def toml(values: Mapping[str, Any]) -> str:
+    """Lines of flags."""
+    return "".join(
+        f"{key} = {str(value).lower() if isinstance(value, bool) else value}\n" for key, value in values.items()
+    )
+
+
+def written(folder: Path, text: str = GRID, name: str = "demo") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def cells_of(path: Path, out: str = "out") -> list[Cell]:
+    return plan(read(path), path.parent / out)
+
+
+def made(cell: Cell, values: Any = (1.0, 2.0), **changes: Any) -> Record:
+    """A record of ``cell`` whose seeds have these scores in every episode."""
+    settings, config = cell.resolved()
+    run = {
+        "algorithm": cell.algorithm,
+        "environment": cell.environment,
+        "env": {option: listed(value) for option, value in cell.env.items()},
+        "by_name": True,
+        "settings": to_json(flags_of(settings) | {"seeds": len(values)}),
+        "config": to_json(flags_of(config)),
+        "spec": {"score": "mean", "metrics": []},
+    }
+    scores = np.repeat(np.asarray(values, float)[:, None], cell.evaluation.episodes, 1)
+    fields: dict[str, Any] = {
+        "study": cell.study,
+        "cell": {axis: listed(value) for axis, value in cell.values.items()},
+        "run": run,
+        "versions": {"python": "3.11", "jax": "0.10", "shoal": "0.1.0"},
+        "commit": "ab" * 20,
+        "changed": False,
+        "platform": "Linux x86_64",
+        "hardware": {
+            "processor": "A processor",
+            "cores": 2,
+            "memory_gib": 8.0,
+            "devices": [{"platform": "cpu", "kind": "cpu", "count": 2}],
+            "product_gflops": 100.0,
+        },
+        "seconds": {"training": 10.0, "other": 5.0},
+        "curve": {"step": [32, 64], "score": [[0.5] * len(values), [1.0] * len(values)]},
+        "evaluation": {
+            "episodes": cell.evaluation.episodes,
+            "greedy": cell.evaluation.greedy,
+            "seed": cell.evaluation.seed,
+            "step": 64,
+            "scores": rounded(scores),
+            "lengths": rounded(np.ones_like(scores)),
+            "metrics": {},
+        },
+    }
+    return Record(**(fields | changes))

@@ -1,0 +1,336 @@
+"""Every mistake in a study file is answered by one sentence that names the file and the key, before anything runs."""
+
+from pathlib import Path
+
+import pytest
+from small_studies import GRID, written
+
+from shoal.errors import InputError
+from shoal.studies.building import check_built
+from shoal.studies.plan import plan
+from shoal.studies.study_file import found, read
+
+DEFAULTS, END = "[defaults]\n", "gamma = [0.9, 0.99]\n"
+
+# (what is replaced in GRID, by what, the sentence after the file's name)
+MISTAKES = {
+    "not TOML": ("steps = 64", "steps 64", "line 6 is not valid TOML: expected '=' after a key in a key/value pair."),
+    "a key twice": ("seeds = 2", "steps = 2", "line 7 is not valid TOML: cannot overwrite a value."),
+    "an unknown table": ("[grid]", "[gird]", "There is no key 'gird'; did you mean 'grid'?"),
+    "no title": ('title = "T"', "", "title is missing; it is a text."),
+    "a title that is a number": ('title = "T"', "title = 3", "title cannot be 3; it is a text."),
+    "an empty question": ('"Q?"', '" "', "question must be a printable text that is not empty."),
+    "a table that is a value": (
+        '"Q?"',
+        '"Q?"\nevaluation = 3',
+        "[evaluation] must be a table of keys and values, not 3.",
+    ),
+    "variants as one table": (
+        END,
+        END + "[variants]\nname = 'a'",
+        "variants must be tables that each begin with [[variants]], not {'name': 'a'}.",
+    ),
+    "no algorithm": (
+        'algorithm = ["mappo", "qmix"]',
+        "",
+        "No algorithm is named; name one in [defaults], or several in [grid] or [[variants]].",
+    ),
+    "an axis that is a value": (
+        END,
+        "gamma = 0.9",
+        "[grid] gamma must be a list of values, not 0.9; a single value belongs in [defaults].",
+    ),
+    "an empty axis": (END, "gamma = []", "[grid] gamma is an empty list; leave it out, or name at least one value."),
+    "a value twice": (END, "gamma = [0.9, 0.9]", "[grid] gamma has the value 0.9 twice."),
+    "a date": (
+        DEFAULTS,
+        "[defaults]\nrows = 2020-01-01\n",
+        "[defaults] rows cannot be datetime.date(2020, 1, 1); a value is a number, a text, true, false, or a list.",
+    ),
+    "in defaults and grid": (
+        DEFAULTS,
+        "[defaults]\ngamma = 0.5\n",
+        "[grid] gamma is set in [defaults] too; leave it in one of them.",
+    ),
+    "in grid and a variant": (
+        END,
+        END + "[[variants]]\nname = 'a'\ngamma = 0.5",
+        "[grid] gamma is set in the variant 'a' too; leave it in one of them.",
+    ),
+    "an option twice": (
+        DEFAULTS,
+        "[defaults]\nenv.horizon = 2\n'env.horizon' = 2\n",
+        "[defaults] env.horizon is given twice, with and without quotes.",
+    ),
+    "a variant without a name": (
+        END,
+        END + "[[variants]]\nepochs = 2",
+        "[[variants]] 1 name is missing; it is a text.",
+    ),
+    "a variant's name twice": (
+        END,
+        END + "[[variants]]\nname = 'a'\n[[variants]]\nname = 'a'",
+        "[[variants]] 2 name is 'a' for the second time; each variant has a name of its own.",
+    ),
+    "two variants that are one": (
+        END,
+        END + "[[variants]]\nname = 'a'\n[[variants]]\nname = 'b'",
+        "mappo in matrix/climbing, gamma 0.9, variant a and mappo in matrix/climbing, gamma 0.9, variant b are the "
+        "same run; leave one of them out.",
+    ),
+    "an unknown algorithm": (
+        '"mappo"',
+        '"mapo"',
+        "[grid] algorithm: There is no algorithm 'mapo'; did you mean 'mappo'?",
+    ),
+    "an algorithm that is a number": ('"mappo"', "3", "[grid] algorithm cannot be 3; it is a text."),
+    "an algorithm of a missing module": (
+        '"mappo"',
+        '"nowhere:make"',
+        "[grid] algorithm: There is no module 'nowhere', which the algorithm 'nowhere:make' needs.",
+    ),
+    "an unknown environment": (
+        "matrix/climbing",
+        "matrix/climbin",
+        "[grid] environment: There is no environment 'matrix/climbin'; did you mean 'matrix/climbing'?",
+    ),
+    "an unknown flag": (
+        DEFAULTS,
+        "[defaults]\nlr = 0.1\n",
+        "[defaults] lr, for mappo: There is no setting 'lr'; did you mean 'learning_rate'?",
+    ),
+    "a flag of one algorithm": (
+        DEFAULTS,
+        "[defaults]\nepochs = 2\n",
+        "[defaults] epochs, for qmix: qmix has no such flag; set it in [[overrides]] for mappo.",
+    ),
+    "a flag of the wrong type": (
+        "steps = 64",
+        "steps = 'many'",
+        "[defaults] steps, for mappo: steps cannot be 'many'; it is a number.",
+    ),
+    "a flag out of bounds": (
+        END,
+        "gamma = [0.9, 2.0]",
+        "[grid] gamma, for mappo: gamma must be at least 0 and at most 1, not 2.",
+    ),
+    "no seeds": (
+        "seeds = 2",
+        "seeds = 0",
+        "[defaults] seeds, for mappo: seeds must be at least 1 and at most 65536, not 0.",
+    ),
+    "seeds that end too high": (
+        "seeds = 2",
+        "seeds = 2\nseed = 2147483647",
+        "mappo in matrix/climbing, gamma 0.9: 2 seeds from 2147483647 on exceed the largest seed, 2147483647.",
+    ),
+    "the final evaluation as a flag": (
+        DEFAULTS,
+        "[defaults]\neval_episodes = 3\n",
+        "[defaults] eval_episodes belongs in [evaluation] as episodes.",
+    ),
+    "a folder": (
+        DEFAULTS,
+        "[defaults]\nfolder = 'x'\n",
+        "[defaults] folder is chosen by the study; --out chooses where.",
+    ),
+    "an unknown option": (
+        DEFAULTS,
+        "[defaults]\nenv.horizo = 3\n",
+        "[defaults] env.horizo: There is no option of matrix/climbing named 'horizo'; did you mean 'horizon'?",
+    ),
+    "an option that the environment refuses": (
+        '"matrix/two_step"]',
+        '"matrix/penalty"]\n"env.horizon" = [0]',
+        "mappo in matrix/climbing, env.horizon 0, gamma 0.9: horizon must be an integer of at least 1, not 0.",
+    ),
+    "exclude without values": (END, END + "[[exclude]]", "[[exclude]] 1 is empty, so it would leave out every run."),
+    "exclude of an unknown axis": (
+        END,
+        END + "[[exclude]]\nlam = 1",
+        "[[exclude]] 1: There is no axis 'lam'; did you mean 'gamma'?",
+    ),
+    "exclude of an unknown value": (
+        END,
+        END + "[[exclude]]\ngamma = 1",
+        "[[exclude]] 1 gamma cannot be 1; the runs have 0.9, 0.99.",
+    ),
+    "exclude of nothing": (
+        END,
+        END + "[[exclude]]\nalgorithm = 'mappo'\n[[exclude]]\nalgorithm = 'qmix'\n",
+        "[[exclude]] leaves no run of the grid.",
+    ),
+    "overrides without where": (
+        END,
+        END + "[[overrides]]\nlam = 1.0",
+        "[[overrides]] 1 where is missing; it names the runs, for example { algorithm = 'mappo' }.",
+    ),
+    "overrides without flags": (END, END + "[[overrides]]\nwhere = {gamma = 0.9}", "[[overrides]] 1 sets no flag."),
+    "overrides of the grid": (
+        END,
+        END + "[[overrides]]\nwhere = {algorithm = 'mappo'}\ngamma = 0.5",
+        "[grid] gamma is set in [[overrides]] 1 too; leave it in one of them.",
+    ),
+    "overrides of no run": (
+        END,
+        END + "[[exclude]]\nalgorithm = 'qmix'\ngamma = 0.9\n"
+        "[[overrides]]\nwhere = {algorithm = 'qmix', gamma = 0.9}\nlam = 1.0",
+        "[[overrides]] 1 changes no run: none has algorithm qmix and gamma 0.9.",
+    ),
+    "overrides of the environment": (
+        'environment = ["matrix/climbing", "matrix/two_step"]\n' + END,
+        END + "[[overrides]]\nwhere = {algorithm = 'mappo'}\nenvironment = 'x'",
+        "[[overrides]] 1 cannot set environment; name it in [defaults], [grid] or [[variants]].",
+    ),
+    "no episodes": (
+        END,
+        END + "[evaluation]\nepisodes = 0",
+        "[evaluation] episodes must be at least 1 and at most 1000000, not 0.",
+    ),
+    "greedy as a number": (
+        END,
+        END + "[evaluation]\ngreedy = 1",
+        "[evaluation] greedy cannot be 1; it is true or false.",
+    ),
+    "an unknown key of the evaluation": (
+        END,
+        END + "[evaluation]\nepisode = 3",
+        "There is no key in [evaluation] named 'episode'; did you mean 'episodes'?",
+    ),
+    "a table of an unknown axis": (
+        END,
+        END + "[[tables]]\nrows = 'algorithms'",
+        "[[tables]] 1 rows: There is no axis 'algorithms'; did you mean 'algorithm'?",
+    ),
+    "a table with several runs in an entry": (
+        END,
+        END + "[[tables]]\nrows = 'algorithm'",
+        "[[tables]] 1 would show several runs in one entry, which differ in gamma; add gamma to rows or columns, or "
+        "choose one value in where.",
+    ),
+    "a table with an axis twice": (
+        END,
+        END + "[[tables]]\nrows = ['algorithm', 'gamma']\ncolumns = ['gamma']",
+        "[[tables]] 1 has gamma in both rows and columns.",
+    ),
+    "a table of nothing": (
+        END,
+        END + "[[exclude]]\nalgorithm = 'qmix'\ngamma = 0.9\n[[tables]]\nwhere = {algorithm = 'qmix', gamma = 0.9}",
+        "[[tables]] 1 shows no run: none has algorithm qmix and gamma 0.9.",
+    ),
+    "a baseline that is a column": (
+        END,
+        END + "[[tables]]\nbaseline = {environment = 'matrix/climbing'}",
+        "[[tables]] 1 baseline environment must be an axis of the rows: algorithm, gamma.",
+    ),
+    "an unknown baseline": (
+        END,
+        END + "[[tables]]\nbaseline = {algorithm = 'vdn'}",
+        "[[tables]] 1 baseline algorithm cannot be vdn; the runs have mappo, qmix.",
+    ),
+    "an unknown statistic": (
+        END,
+        END + "[[tables]]\nstatistic = 'men'",
+        "[[tables]] 1: There is no statistic 'men'; did you mean 'mean'?",
+    ),
+    "an unknown metric": (
+        END,
+        END + "[[tables]]\nmetric = 'scor'",
+        "[[tables]] 1: There is no metric 'scor'; did you mean 'score'?",
+    ),
+    "a reference without a source": (
+        END,
+        END + "[[references]]\nvalue = 3\ngamma = 0.9",
+        "[[references]] 1 source is missing; it is a text.",
+    ),
+    "a reference of no run": (
+        END,
+        END + "[[exclude]]\nalgorithm = 'qmix'\ngamma = 0.9\n"
+        "[[references]]\nvalue = 3\nsource = 'S'\nalgorithm = 'qmix'\ngamma = 0.9",
+        "[[references]] 1 belongs to no run: none has algorithm qmix and gamma 0.9.",
+    ),
+    "a reference without axes": (
+        END,
+        END + "[[references]]\nvalue = 3\nsource = 'S'",
+        "[[references]] 1 names no run; name the values of one or several axes.",
+    ),
+    "a reference outside of its interval": (
+        END,
+        END + "[[references]]\nvalue = 3\nsource = 'S'\nlow = 4\nhigh = 5\ngamma = 0.9",
+        "[[references]] 1 value must lie between low and high, and 3 is not in [4, 5].",
+    ),
+    "half an interval": (
+        END,
+        END + "[[references]]\nvalue = 3\nsource = 'S'\nlow = 1\ngamma = 0.9",
+        "[[references]] 1 high is missing; an interval has both low and high.",
+    ),
+    "a value that is no number": (
+        END,
+        END + "[[references]]\nvalue = nan\nsource = 'S'\ngamma = 0.9",
+        "[[references]] 1 value must be a finite number, not nan.",
+    ),
+    "too many combinations": (
+        END,
+        f"gamma = {[i / 30_000 for i in range(20_000)]}",
+        "[grid] has 80000 combinations, and there can be 10000; split the study.",
+    ),
+}
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        study = read(path)
+        check_built(study, plan(study, path.parent / "out"))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_sentence(mistake: str, tmp_path: Path) -> None:
+    before, after, sentence = MISTAKES[mistake]
+    assert before in GRID
+    path = written(tmp_path, GRID.replace(before, after, 1))
+    assert refusal(path) == f"{path}: {sentence}"
+    assert sorted(tmp_path.iterdir()) == [path], "nothing was written"
+
+
+def test_the_grid_itself_has_no_mistake(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    check_built(read(path), plan(read(path), tmp_path))
+
+
+def test_a_file_that_is_no_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "demo.toml"
+    path.write_bytes(b"title = '\xff'")
+    assert refusal(path) == f"{path}: it is not text in UTF-8."
+    path.write_bytes(b"#" * (2**20 + 1))
+    assert refusal(path) == f"{path}: it is larger than 1 MiB."
+    assert refusal(tmp_path / "none.toml") == f"There is no study file '{tmp_path / 'none.toml'}'."
+    odd = written(tmp_path, name="a b")
+    assert refusal(odd) == f"{odd}: a study file is named by letters, digits and _ . -, since folders have its name."
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"There is no study 'two_stp'; did you mean 'two_step'\?"):
+        found("two_stp")
+
+
+def test_an_algorithm_that_refuses_its_environment_is_found_before_the_first_run(tmp_path: Path) -> None:
+    text = GRID.replace('"matrix/climbing", "matrix/two_step"', '"gymnasium:Pendulum-v1"')
+    pytest.importorskip("gymnasium")
+    path = written(tmp_path, text.replace('"mappo", ', ""))
+    said = refusal(path)
+    assert said.startswith(f"{path}: qmix in gymnasium:Pendulum-v1, gamma 0.9: ") and said.count(". ") == 0
+
+
+def test_a_name_for_one_agent_needs_one(tmp_path: Path) -> None:
+    path = written(tmp_path, GRID.replace('"mappo"', '"ppo"'))
+    assert "ppo is for one agent, and matrix/climbing has 2" in refusal(path)
+
+
+def test_nothing_of_a_file_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the user's own modules that it names as algorithm or environment are imported, as on the command line."""
+    (tmp_path / "trap.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for text in ("trap:make", "__import__('trap')", "${trap}"):
+        path = written(tmp_path, GRID.replace("[defaults]", f"[defaults]\naddress = {text!r}").replace("Q?", text))
+        assert len(plan(read(path), tmp_path)) == 8
+    with pytest.raises(RuntimeError, match="imported"):
+        plan(read(written(tmp_path, GRID.replace("mappo", "trap:make"))), tmp_path)

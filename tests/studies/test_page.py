@@ -1,0 +1,133 @@
+"""The page of results: what its tables say of records, what is missing, and that nothing else decides its bytes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_studies import GRID, cells_of, made, written
+
+from shoal.records.report import estimate_text
+from shoal.statistics.intervals import interval
+from shoal.studies.page import page
+from shoal.studies.record import Record, rounded
+from shoal.studies.study_file import read
+
+TABLES = """
+[[tables]]
+title = "Scores at 0.9"
+where = { gamma = 0.9 }
+baseline = { algorithm = "qmix" }
+
+[[tables]]
+rows = ["gamma", "algorithm"]
+metric = "length"
+
+[[references]]
+algorithm = "qmix"
+environment = "matrix/two_step"
+gamma = 0.9
+value = 8
+low = 7.5
+high = 8.5
+source = "Somebody 2018, table 1"
+"""
+SCORES = {"mappo": (1.0, 2.0, 3.0, 4.0, 6.0), "qmix": (0.0, 0.5, 0.25, 1.0, 2.0)}
+
+
+def drawn(folder: Path, text: str = GRID + TABLES, leave_out: int = 0, **changes: Any) -> str:
+    """The page of records whose scores are :data:`SCORES`; ``changes`` concern the last of them."""
+    path = written(folder, text)
+    cells = cells_of(path)
+    records = {cell.name: made(cell, SCORES[cell.algorithm]) for cell in cells[leave_out:]}
+    if changes:
+        records[cells[-1].name] = made(cells[-1], SCORES["qmix"], **changes)
+    return page(read(path), cells, records)
+
+
+def rows_of(text: str, title: str) -> list[list[str]]:
+    """The cells of the first table after a line."""
+    lines = text.split(f"{title}\n", 1)[1].lstrip("\n").splitlines()
+    table = lines[: next(i for i, line in enumerate(lines) if not line.startswith("|"))]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+
+
+def test_an_entry_is_the_mean_over_seeds_with_its_interval(tmp_path: Path) -> None:
+    text = drawn(tmp_path)
+    mean = {name: estimate_text(interval(np.array(scores))) for name, scores in SCORES.items()}
+    head, _, *rows = rows_of(text, "## Scores at 0.9")
+    assert head == ["algorithm", "matrix/climbing", "matrix/two_step"]
+    assert rows == [[name, mean[name], mean[name]] for name in ("mappo", "qmix")]
+    assert "Mean of the score [95% interval over 5 seeds]." in text
+    difference = estimate_text(interval(np.array(SCORES["mappo"]), -np.array(SCORES["qmix"])))
+    assert rows_of(text, "Difference from algorithm qmix:")[2:] == [["mappo", difference, difference]]
+    assert rows_of(text, "## Length by gamma and algorithm and environment")[2] == [
+        "0.9",
+        "mappo",
+        "1.00 [1.00, 1.00]",
+        "1.00 [1.00, 1.00]",
+    ]
+    assert rows_of(text, "## Published values")[2:] == [
+        ["qmix", "matrix/two_step", "0.9", "score", "8.00 [7.50, 8.50]", mean["qmix"], "Somebody 2018, table 1"]
+    ]
+    assert rows_of(text, "## Runs")[2] == ["mappo", "matrix/climbing", "0.9", "64", "1, 2, 3, 4, 6", "10.0 s"]
+    for line in ("5 seeds, 256 greedy episodes", "commit `abababababab`.", "A processor, 2 cores; devices: 2 × cpu"):
+        assert line in text
+
+
+def test_without_tables_there_is_one_of_everything(tmp_path: Path) -> None:
+    head, _, *rows = rows_of(drawn(tmp_path, GRID), "## Score by algorithm and gamma and environment")
+    assert head == ["algorithm", "gamma", "matrix/climbing", "matrix/two_step"] and len(rows) == 4
+
+
+def test_missing_runs_are_shown(tmp_path: Path) -> None:
+    text = drawn(tmp_path, leave_out=1)
+    assert "**1 of 8 runs are missing.**" in text and text.count("missing") == 2 + 3 + 3
+    assert rows_of(text, "## Scores at 0.9")[2][1] == "missing"
+    assert rows_of(text, "Difference from algorithm qmix:")[2][1] == "missing"
+    assert rows_of(drawn(tmp_path, leave_out=8), "## Scores at 0.9")[2:] == [
+        ["mappo", "missing", "missing"],
+        ["qmix", "missing", "missing"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"commit": "cd" * 20}, "**The tables mix 2 commits:**\n\n- commit `abababababab`: 7 runs\n- commit `cdcdcd"),
+        ({"changed": True}, "- commit `abababababab` with changed files: 1 run\n"),
+        ({"commit": None}, "- an installed Shoal without commit, version 0.1.0: 1 run\n"),
+    ],
+)
+def test_a_mixture_of_commits_is_said(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+    assert "The tables mix" not in drawn(tmp_path)
+    assert said in drawn(tmp_path, **changes)
+
+
+def test_a_mixture_of_machines_is_said(tmp_path: Path) -> None:
+    cell = cells_of(written(tmp_path))[0]
+    other = made(cell).hardware | {"processor": "Another | <b>"}
+    text = drawn(tmp_path, hardware=other)
+    assert "**The tables mix 2 machines:**" in text and "Another  b, 2 cores" in text and "<b>" not in text
+    slower = made(cell).hardware | {"product_gflops": 80.0}
+    text = drawn(tmp_path, hardware=slower)
+    assert "The tables mix" not in text and "2 × cpu; 80 to 100 GFLOP/s in a 2048³ float32 product." in text
+
+
+def test_one_seed_has_an_interval_over_its_episodes(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    cells = cells_of(path)
+    scores = np.arange(256.0)[None]
+    record = made(cells[0], (0.0,))
+    record = made(cells[0], (0.0,), evaluation=record.evaluation | {"scores": rounded(scores)})
+    text = page(read(path), cells, {cells[0].name: record})
+    assert estimate_text(interval(scores[0])) in text and "95% interval over the episodes of 1 seed" in text
+
+
+def test_same_records_same_bytes(tmp_path: Path) -> None:
+    assert drawn(tmp_path / "a").encode() == drawn(tmp_path / "b").encode()
+    path = written(tmp_path)
+    cells = cells_of(path)
+    records: list[tuple[str, Record]] = [(cell.name, made(cell, SCORES[cell.algorithm])) for cell in cells]
+    here, there = (page(read(path), cells, dict(order)) for order in (records, records[::-1]))
+    assert here == there

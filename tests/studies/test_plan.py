@@ -1,0 +1,166 @@
+"""The plan of a study: its runs in order, names that are found again, and the configuration of each."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_studies import GRID, cells_of, written
+
+from shoal.errors import InputError
+from shoal.studies.combinations import combinations, selected
+from shoal.studies.entries import same
+from shoal.studies.plan import Cell, plan
+from shoal.studies.study_file import found, read, shipped
+
+EXTRAS = """
+[[variants]]
+name = "deep"
+hidden = [8, 8]
+
+[[variants]]
+name = "plain"
+
+[[overrides]]
+where = { algorithm = "qmix", environment = ["matrix/two_step"] }
+batch_size = 16
+steps = 128
+
+[[exclude]]
+algorithm = "mappo"
+variant = "deep"
+gamma = [0.9, 0.99]
+"""
+
+
+def test_the_runs_are_in_the_order_of_the_file(tmp_path: Path) -> None:
+    cells = cells_of(written(tmp_path))
+    assert [tuple(cell.values.values()) for cell in cells] == [
+        (algorithm, environment, gamma)
+        for algorithm in ("mappo", "qmix")
+        for environment in ("matrix/climbing", "matrix/two_step")
+        for gamma in (0.9, 0.99)
+    ]
+    assert cells[1].title == "mappo in matrix/climbing, gamma 0.99"
+    assert cells[1].name.startswith("mappo-matrix-climbing-gamma-0.99-") and cells[1].folder.parent.name == "demo"
+    assert len({cell.digest for cell in cells}) == 8 and all(len(cell.digest) == 10 for cell in cells)
+    assert pickle.loads(pickle.dumps(cells)) == cells
+
+
+def test_variants_overrides_and_exclusions(tmp_path: Path) -> None:
+    cells = cells_of(written(tmp_path, GRID + EXTRAS))
+    assert len(cells) == 4 + 8
+    assert all(cell.values["variant"] == "plain" for cell in cells if cell.algorithm == "mappo")
+    for cell in cells:
+        deep, changed = cell.values["variant"] == "deep", cell.name.startswith("qmix-matrix-two_step")
+        settings, config = cell.resolved()
+        assert cell.flags.get("hidden") == ((8, 8) if deep else None)
+        assert cell.flags["steps"] == settings.steps == (128 if changed else 64)
+        assert cell.flags.get("batch_size") == (16 if changed else None)
+        assert cell.algorithm != "qmix" or (config.batch_size == 16) == changed
+
+
+def digests(folder: Path, text: str = GRID) -> list[str]:
+    return [cell.digest for cell in cells_of(written(folder, text))]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('title = "T"', 'title = "Another"'),
+        ('"Q?"', '"Why?"'),
+        ("[grid]", "[evaluation]\nepisodes = 3\n[grid]"),
+        ("steps = 64", "steps = 64.0"),
+        ("[grid]", "clip_rewards_of_a_later_version = 1\n[grid]"),
+    ],
+)
+def test_what_does_not_change_the_training_keeps_its_digest(before: str, after: str, tmp_path: Path) -> None:
+    if "later" in after:  # an option that equals its default is as good as one that does not exist
+        after = "reward_clip = 10.0\n[grid]"
+    assert digests(tmp_path / "b", GRID.replace(before, after)) == digests(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "seed = 1",
+        "num_envs = 16",
+        "rollout_length = 128",
+        "hidden = [7]",
+        "normalise_rewards = true",
+        "time_limit = 5",
+        "env.shared_reward = false",
+        "devices = 1",
+        "recurrent = 4",
+    ],
+)
+def test_every_flag_changes_it(line: str, tmp_path: Path) -> None:
+    """``num_envs = 16`` is the default of the settings, but without it the length of an episode decides."""
+    here, there = digests(tmp_path / "a"), digests(tmp_path / "b", GRID.replace("[grid]", f"{line}\n[grid]"))
+    changed = [one != other for one, other in zip(here, there, strict=True)]
+    assert all(changed[:4]) and (all(changed) or line == "num_envs = 16"), line
+
+
+def test_digests_stay_what_they_are(tmp_path: Path) -> None:
+    """They name committed records; a change of the code that changes them loses all records."""
+    assert digests(tmp_path)[:2] == ["da0286094c", "c93290761b"]
+
+
+def test_none_is_written_as_on_the_command_line(tmp_path: Path) -> None:
+    text = GRID.replace("[grid]", "devices = 'None'\nenv.shared_reward = 'None'\n[grid]")
+    cell = cells_of(written(tmp_path, text))[0]
+    assert cell.flags["devices"] is None and cell.env == {"shared_reward": None}
+
+
+def test_a_folder_is_found_after_its_readable_name_has_changed(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    cell = cells_of(path)[0]
+    (cell.folder.parent / f"other-{cell.digest}").mkdir(parents=True)
+    assert cells_of(path)[0].folder.name == f"other-{cell.digest}"
+    cell.folder.mkdir()
+    assert cells_of(path)[0].folder == cell.folder
+
+
+def test_true_is_not_1() -> None:
+    assert not same(True, 1) and not same((0.5, True), (0.5, 1)) and same((1, 2.0), (1.0, 2))
+
+
+def test_some_runs_are_selected(tmp_path: Path) -> None:
+    study = read(written(tmp_path))
+    values = [one.values for one in combinations(study)]
+    assert selected(study, values, {}) == list(range(8))
+    assert selected(study, values, {"algorithm": "qmix", "gamma": (0.99, 0.9)}) == [4, 5, 6, 7]
+    for only, sentence in (
+        ({"gama": 0.9}, "--only: There is no axis 'gama'; did you mean 'gamma'?"),
+        ({"gamma": 1}, "--only gamma cannot be 1; the runs have 0.9, 0.99."),
+    ):
+        with pytest.raises(InputError) as caught:
+            selected(study, values, only)
+        assert str(caught.value) == f"{study.path}: {sentence}"
+
+
+CHANGES: list[tuple[str, dict[str, Any], str]] = [
+    ("algorithm", {"algorithm": "ippo"}, "algorithm is ippo there and mappo in the study"),
+    ("option", {"env": {"horizon": 3}}, "env.horizon is 3 there and not set in the study"),
+    ("setting", {"settings": {"seeds": 5}}, "seeds is 5 there and 2 in the study"),
+    ("hyper-parameter", {"config": {"gamma": 0.5}}, "gamma is 0.5 there and 0.9 in the study"),
+    ("key of a later version", {"config": {"unheard": 1}}, ""),
+    ("size by the environment", {"settings": {"rollout_length": 64, "num_envs": 3}}, ""),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
+def test_a_run_of_another_configuration_is_told_apart(change: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    cell: Cell = cells_of(written(tmp_path))[0]
+    run = {"algorithm": "mappo", "environment": "matrix/climbing", "env": {}, "settings": {}, "config": {}}
+    assert cell.difference(run) is None
+    assert (cell.difference(run | change) or "") == sentence
+
+
+def test_studies_that_ship_are_sound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)  # the checkout's are found from anywhere
+    names = shipped()
+    assert {"two_step", "one_policy", "monotonicity"} <= names.keys()
+    for name in names:
+        study = read(found(name))
+        assert study.question and study.tables and plan(study, tmp_path)

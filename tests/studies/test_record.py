@@ -1,0 +1,129 @@
+"""Records: what is written is read back, in few bytes, and what is damaged or foreign is refused in one sentence."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_studies import cells_of, made, written
+
+from shoal.errors import InputError
+from shoal.studies.execution import curve
+from shoal.studies.record import Record, read, rounded, write
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """Five seeds of 256 episodes, with scores of many digits and a metric that is unknown in some episodes."""
+    rng = np.random.default_rng(0)
+    one = made(cells_of(written(tmp_path_factory.mktemp("studies")))[0], np.zeros(5))
+    scores, won = rng.normal(-123.456, 10.0, (5, 256)), (rng.random((5, 256)) < 0.5).astype(float)
+    won[0, :3] = np.nan
+    found = one.evaluation | {"scores": rounded(scores), "metrics": {"won": rounded(won)}}
+    curve = {"step": list(range(1, 51)), "score": rounded(rng.normal(size=(50, 5)))}
+    return made(cells_of(written(tmp_path_factory.mktemp("studies")))[0], np.zeros(5), evaluation=found, curve=curve)
+
+
+def test_what_is_written_is_read_back(record: Record, tmp_path: Path) -> None:
+    path = tmp_path / "records" / "demo" / "one.json"
+    write(path, record)
+    assert read(path) == record and path.stat().st_size < 50_000
+    assert record.scores.shape == (5, 256) and record.seeds == 5
+    won = record.values("won")
+    assert won is not None and np.isnan(won).sum() == 3 and record.values("unheard") is None
+    before = path.read_bytes()
+    write(path, read(path))
+    assert path.read_bytes() == before and before.endswith(b"}\n")
+    assert [line.split('"')[1] for line in before.decode().splitlines() if line.startswith(' "')] == sorted(
+        json.loads(before)
+    )
+    assert json.loads(before)["run"]["config"]["learning_rate"] == record.run["config"]["learning_rate"]
+
+
+def test_measured_numbers_are_rounded_to_six_digits() -> None:
+    assert rounded([123.4567891, np.float32(-0.00012345678), 8.0, None, np.nan]) == [
+        123.457,
+        -0.000123457,
+        8,
+        None,
+        None,
+    ]
+    assert repr(rounded(8.0)) == "8" and rounded(np.array([[1234567.0]])) == [[1234570.0]]
+
+
+def test_a_long_log_is_averaged_into_fifty_points() -> None:
+    rows: list[dict[str, Any]] = [{"step": i, "return": [float(i), None if i < 10 else 2.0]} for i in range(1, 101)]
+    found = curve(rows, 2)
+    assert found["step"] == list(range(2, 101, 2))
+    assert found["score"][0] == [1.5, None] and found["score"][-1] == [99.5, 2]
+    assert curve([], 2) == {"step": [], "score": []}
+
+
+def changed(**changes: Any) -> Any:
+    def change(found: dict[str, Any]) -> None:
+        for path, value in changes.items():
+            *parts, last = path.split("__")
+            part = found
+            for name in parts:
+                part = part[name]
+            part[last] = value
+
+    return change
+
+
+DAMAGE = {
+    "newer": (changed(format=9), "its format 9 is of a newer Shoal, and this one reads up to 1."),
+    "no format": (lambda found: found.pop("format"), "it is not a JSON object with a format."),
+    "a wrong format": (changed(format="1"), "its format is '1'."),
+    "a key is missing": (lambda found: found.pop("commit"), "'record' lacks 'commit'."),
+    "an unknown key": (changed(titel=1), "There is no key in 'record' named 'titel'; known: "),
+    "a commit": (changed(commit="rm -rf"), "commit cannot be 'rm -rf'."),
+    "control characters": (changed(platform="a\x1b[2J"), "platform cannot be 'a\\x1b[2J'."),
+    "not a number": (changed(seconds__training="1"), "seconds.training cannot be '1'; it is a number."),
+    "hardware": (changed(hardware__devices=[3]), "a device cannot be 3."),
+    "an episode is missing": (
+        lambda found: found["evaluation"]["scores"][1].pop(),
+        "evaluation.scores must hold 2 lists of 256 numbers.",
+    ),
+    "a seed is missing": (lambda found: found["evaluation"]["lengths"].pop(), "evaluation.lengths must hold 2 lists"),
+    "a score is text": (
+        lambda found: found["evaluation"]["scores"][0].__setitem__(0, "8"),
+        "evaluation.scores cannot be '8'; it is a number.",
+    ),
+    "a score is unknown": (
+        lambda found: found["evaluation"]["scores"][0].__setitem__(0, None),
+        "evaluation.scores cannot be None; it is a number.",
+    ),
+    "a curve": (lambda found: found["curve"]["step"].pop(), "curve.score must hold 1 lists of 2 numbers."),
+    "a list for a table": (changed(cell=[]), "cell cannot be []."),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_refused_in_one_sentence(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "one.json"
+    write(path, made(cells_of(written(tmp_path))[0]))
+    found = json.loads(path.read_text())
+    change, sentence = DAMAGE[damage]
+    change(found)
+    path.write_text(json.dumps(found))
+    with pytest.raises(InputError) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"{path} is not a record of a run: {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "cannot be read as JSON."),
+        ('{"format": 1, "format": 1}', "has the key 'format' twice."),
+        ("[" * 100 + "]" * 100, "is nested too deeply."),
+    ],
+)
+def test_what_is_no_json_is_refused(text: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "one.json"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read(path)
+    assert str(caught.value) == f"The record {path} {sentence}"

@@ -1,0 +1,210 @@
+"""Which runs of a study are started, and what happens if one fails or is stopped. Nothing trains."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from small_studies import GRID, cells_of, made, written
+
+import shoal
+from shoal.errors import GameError, InputError, NonFiniteError
+from shoal.records import manifest
+from shoal.studies import execution, running
+from shoal.studies.plan import Cell
+from shoal.studies.record import Record, read, write
+from shoal.studies.state import record_path
+
+FEW = GRID + "[evaluation]\nepisodes = 2\n"
+HARDWARE = {
+    "processor": "A processor",
+    "cores": 2,
+    "memory_gib": 8.0,
+    "devices": [{"platform": "cpu", "kind": "cpu", "count": 2}],
+}
+
+
+class Runs:
+    """What is run, in place of training."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.errors: dict[str, BaseException] = {}
+
+    def __call__(self, cell: Cell, progress: bool = True) -> Record:
+        self.started.append(cell.title)
+        if cell.title in self.errors:
+            raise self.errors[cell.title]
+        return made(cell)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
+    found = Runs()
+    monkeypatch.setattr(execution, "run_cell", found)
+    monkeypatch.setattr(running, "check_built", lambda *_: None)
+    monkeypatch.setattr(manifest, "describe", lambda: {"hardware": HARDWARE})
+    monkeypatch.setattr("shoal.records.files.sync", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+    return found
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return written(tmp_path / "studies", FEW)
+
+
+TITLES = [
+    f"{algorithm} in matrix/{game}, gamma {gamma}"
+    for algorithm in ("mappo", "qmix")
+    for game in ("climbing", "two_step")
+    for gamma in (0.9, 0.99)
+]
+
+
+def test_only_what_is_missing_is_run(runs: Runs, file: Path, capsys: pytest.CaptureFixture) -> None:
+    report = shoal.study(file)
+    assert runs.started == TITLES and report.ok and len(report.records) == 8
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "1 of 8 · mappo in matrix/climbing, gamma 0.9 · time unknown"
+    assert lines[1] == f"2 of 8 · {TITLES[1]} · about 1 min 15 s, and an unknown time for 2 of 7 runs"
+    paths = sorted((file.parent / "records" / "demo").iterdir())
+    assert len(paths) == 8 and [path.suffix for path in paths] == [".json"] * 8
+    paths[-1].unlink()
+    runs.started.clear()
+    report = shoal.study(file)
+    assert runs.started == [TITLES[-1]] and str(report) == "demo: 8 of 8 runs recorded"
+    assert capsys.readouterr().err.splitlines() == [f"8 of 8 · {TITLES[-1]} · about 15.0 s"]
+
+
+def test_some_are_chosen(runs: Runs, shoal: Callable, file: Path) -> None:
+    code, out, _ = shoal("study", file, "--only", "algorithm=qmix", "gamma=0.9")
+    assert code == 0 and runs.started == [TITLES[4], TITLES[6]]
+    assert out.splitlines()[0] == "demo: 2 of 2 runs recorded" and out.splitlines()[1].endswith("results/demo.md")
+    code, _, err = shoal("study", file, "--only", "algorithm")
+    assert (code, err) == (
+        2,
+        "shoal: --only takes the value of an axis, for example algorithm=mappo, not 'algorithm'.\n",
+    )
+    code, _, err = shoal("study", file, "--only", "gamma=0.8")
+    assert code == 2 and err == f"shoal: {file}: --only gamma cannot be 0.8; the runs have 0.9, 0.99.\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (NonFiniteError("loss of seed 0 is nan."), "loss of seed 0 is nan."),
+        (InputError("The disk\nis full."), "The disk is full."),
+        (GameError("The game raised", None, "in reset", "its trace"), "The game raised in reset."),
+        (MemoryError(), "there is not enough memory; lower seeds"),
+        (RuntimeError("RESOURCE_EXHAUSTED: out"), "there is not enough memory; lower seeds"),
+        (KeyError("x"), "KeyError: 'x'"),
+    ],
+    ids=lambda x: type(x).__name__ if isinstance(x, Exception) else "",
+)
+def test_a_run_that_fails_does_not_stop_the_others(
+    error: Exception, said: str, runs: Runs, file: Path, shoal: Callable
+) -> None:
+    runs.errors[TITLES[1]] = error
+    code, out, err = shoal("study", file)
+    assert code == 1 and runs.started == TITLES
+    assert out.splitlines()[:2][0] == "demo: 7 of 8 runs recorded"
+    assert out.splitlines()[1].startswith(f"failed: {TITLES[1]}: {said}")
+    assert f"Failed: {TITLES[1]}: {said}" in err and ("Traceback" in err) == isinstance(error, KeyError)
+    assert "**1 of 8 runs are missing.**" in (file.parent / "results" / "demo.md").read_text()
+    runs.errors.clear()
+    assert shoal("study", file)[0] == 0 and runs.started[8:] == [TITLES[1]]
+
+
+def test_ctrl_c_says_how_to_go_on(runs: Runs, file: Path, shoal: Callable) -> None:
+    runs.errors[TITLES[2]] = KeyboardInterrupt()
+    code, out, err = shoal("study", file, "--only", "algorithm=mappo", "--out", "some runs")
+    assert (code, out) == (130, "") and runs.started == TITLES[:3]
+    assert err.splitlines()[-2:] == [
+        "Stopped with 2 of 4 runs recorded; the same command continues. Continue with",
+        f"shoal study {file} --only algorithm=mappo --out 'some runs'",
+    ]
+
+
+def test_a_dry_run_runs_nothing(runs: Runs, file: Path, shoal: Callable) -> None:
+    code, out, _ = shoal("study", file, "--dry-run")
+    assert code == 0 and runs.started == [] and not (file.parent / "records").exists()
+    assert out.splitlines()[0] == "demo: 8 runs, 0 recorded, 8 to run"
+    assert out.splitlines()[-1] == (
+        "The time is unknown, since no run of these algorithms or environments is recorded on this machine."
+    )
+    cell = cells_of(file)[0]
+    write(record_path(file.parent / "records" / "demo", cell), made(cell))
+    _, out, _ = shoal("study", file, "--dry-run")
+    lines = out.splitlines()
+    assert lines[1] == f"  recorded      {TITLES[0]}  ({cell.name})"
+    assert lines[2].startswith(f"  missing       {TITLES[1]}") and lines[2].endswith("about 15.0 s")
+    assert lines[-1] == (
+        "Estimated from records of this machine: about 1 min 15 s, and an unknown time for 2 of 7 runs."
+    )
+
+
+def test_speeds_of_another_machine_tell_nothing(
+    runs: Runs, file: Path, monkeypatch: pytest.MonkeyPatch, shoal: Callable
+) -> None:
+    cell = cells_of(file)[0]
+    write(record_path(file.parent / "records" / "demo", cell), made(cell))
+    monkeypatch.setattr(manifest, "describe", lambda: {"hardware": HARDWARE | {"cores": 64}})
+    assert "The time is unknown" in shoal("study", file, "--dry-run")[1]
+
+
+def test_a_record_of_another_evaluation_is_not_used(runs: Runs, file: Path, capsys: pytest.CaptureFixture) -> None:
+    shoal.study(file, progress=False)
+    written(file.parent, FEW.replace("episodes = 2", "episodes = 3"))
+    runs.started.clear()
+    shoal.study(file, progress=False)
+    assert runs.started == TITLES
+    err = capsys.readouterr().err.splitlines()
+    assert len(err) == 8 and err[0].endswith("is not used: in its evaluation episodes is 2, and the study says 3.")
+
+
+def test_a_record_of_another_configuration_is_not_used(runs: Runs, file: Path, capsys: pytest.CaptureFixture) -> None:
+    """As where a default has changed since."""
+    cell = cells_of(file)[0]
+    record = made(cell)
+    record.run["config"]["lam"] = 0.5
+    write(record_path(file.parent / "records" / "demo", cell), record)
+    shoal.study(file, progress=False)
+    assert runs.started == TITLES
+    assert "is not used, since it is of another run: lam is 0.5 there and 0.95 in the study." in capsys.readouterr().err
+
+
+def test_a_damaged_record_stops_before_anything_runs(runs: Runs, file: Path) -> None:
+    cell = cells_of(file)[0]
+    path = record_path(file.parent / "records" / "demo", cell)
+    path.parent.mkdir(parents=True)
+    path.write_text("<<<<<<< ours")
+    for call in (shoal.study, shoal.results):
+        with pytest.raises(InputError, match=r"The record .* cannot be read as JSON."):
+            call(file)
+    assert runs.started == []
+
+
+def test_records_may_be_elsewhere(runs: Runs, file: Path, tmp_path: Path, shoal: Callable) -> None:
+    code, out, _ = shoal("study", file, "--records", tmp_path / "kept" / "records", "--only", "gamma=0.9")
+    assert code == 0 and len(list((tmp_path / "kept" / "records" / "demo").iterdir())) == 4
+    assert out.splitlines()[1] == f"results: {tmp_path / 'kept' / 'results' / 'demo.md'}"
+    assert not (file.parent / "records").exists()
+
+
+def test_results_of_all_studies(runs: Runs, file: Path, shoal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    import shoal as library
+
+    library.study(file, progress=False)
+    code, out, _ = shoal("results", file)
+    page = file.parent / "results" / "demo.md"
+    assert (code, out) == (0, f"{page}\n") and "| missing" not in page.read_text()
+    before = page.read_bytes()
+    assert shoal("results", file)[0] == 0 and page.read_bytes() == before
+    monkeypatch.setattr("shoal.studies.study_file.shipped", lambda: {"demo": file})
+    assert shoal("results")[1] == f"{page}\n"
+
+
+def test_records_are_read_back_as_they_were_returned(runs: Runs, file: Path) -> None:
+    report = shoal.study(file, only={"gamma": 0.9, "algorithm": ["mappo"]}, progress=False)
+    for name, record in report.records.items():
+        assert read(file.parent / "records" / "demo" / f"{name}.json") == record

@@ -1,0 +1,93 @@
+"""A run that is interrupted while it trains, and before its record is written, leaves the same record and page."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_studies import TINY, cells_of, toml, written
+
+import shoal
+from shoal.studies import execution
+from shoal.studies.page import page
+from shoal.studies.record import read
+from shoal.studies.state import recorded, records_folder
+from shoal.studies.study_file import read as read_study
+from shoal.training.trainer import Trainer
+
+TEXT = f"""
+title = "T"
+question = "Q?"
+[defaults]
+algorithm = "mappo"
+environment = "matrix/climbing"
+env.horizon = 2
+{toml(TINY)}
+[evaluation]
+episodes = 3
+greedy = false
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution, "product_rate", lambda: 1e11)
+    monkeypatch.setattr("shoal.training.trainer.CALL_SECONDS", 0.0)
+
+
+def final_page(path: Path) -> str:
+    """The page of results with all times as 0."""
+    study, cells = read_study(path), cells_of(path)
+    records = recorded(records_folder(study, None), cells)
+    zero = {"training": 0, "other": 0}
+    return page(study, cells, {name: replace(record, seconds=zero) for name, record in records.items()})
+
+
+def test_interrupted_twice_it_gives_the_same_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, broken = (written(tmp_path / name, TEXT) for name in ("whole", "broken"))
+    assert shoal.study(whole, out=tmp_path / "whole" / "runs", progress=False).ok
+    save = Trainer.save
+
+    def interrupted(at: str, error: BaseException) -> Callable[..., Any]:
+        def raising(self: Any, *arguments: Any) -> Any:
+            if at == "training" and self.update < 5:
+                return save(self)
+            raise error
+
+        return raising
+
+    def call(**more: Any) -> Any:
+        return shoal.study(broken, out=tmp_path / "broken" / "runs", progress=False, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "save", interrupted("training", KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt, match=r"Stopped with 0 of 1 runs recorded; the same command continues."):
+            call()
+    states = [(state.word, state.trained) for state in call(dry_run=True).states]
+    assert states == [("unfinished", pytest.approx(4 / 6))]
+    with monkeypatch.context() as patch:
+        patch.setattr(execution, "record_of", interrupted("record", MemoryError()))
+        report = call()
+        assert not report.ok and len(report.failed) == 1
+    assert [state.word for state in call(dry_run=True).states] == ["trained"]
+    monkeypatch.setattr("shoal.training.program.compile_program", lambda *_: pytest.fail("trained again"))
+    assert call().ok
+    assert final_page(broken) == final_page(whole)
+    names = sorted(path.name for path in (tmp_path / "whole" / "records" / "demo").iterdir())
+    for name in names:
+        here, there = (read(tmp_path / which / "records" / "demo" / name) for which in ("broken", "whole"))
+        zero = {"training": 0, "other": 0}
+        assert replace(here, seconds=zero) == replace(there, seconds=zero)
+        assert there.scores.shape == (2, 3) and there.evaluation["step"] == 96 and not there.evaluation["greedy"]
+        assert there.curve["step"][-1] == 96 and there.hardware["product_gflops"] == 100
+        assert there.run["settings"]["rollout_length"] == 4 and there.run["env"] == {"horizon": 2}
+    (tmp_path / "whole" / "records" / "demo" / names[0]).unlink()
+    monkeypatch.chdir(tmp_path)
+    folder = next((tmp_path / "whole" / "runs" / "demo").glob(f"*{names[0][-15:-5]}"))
+    text = (folder / "run.json").read_text(encoding="utf-8").replace('"lam": 0.95', '"lam": 0.5')
+    (folder / "run.json").write_text(text, encoding="utf-8")
+    report = shoal.study(whole, out=tmp_path / "whole" / "runs", progress=False)
+    assert [reason for _, reason in report.failed] == [
+        f"{folder} holds another run (lam is 0.5 there and 0.95 in the study); move or delete that folder."
+    ]
