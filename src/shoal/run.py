@@ -111,12 +111,10 @@ class Run:
         return self._spec or self.env.spec
 
     def evaluate(self, episodes: int = 256, *, greedy: bool = True, seed: int = 0, best: bool = False) -> Evaluation:
-        """Play whole episodes with every seed's last policy, or with its best one (``Settings.eval_every``).
-
-        ``seed`` is that of the episodes, not of a policy.
-        """
-        key, learner = jax.random.key(seed), self._learner(best)
-        return evaluation.evaluate(self.env, self._acting(), learner, key, episodes, greedy, self._workers())
+        """Play whole episodes with each seed's last policy, or its best (``eval_every``); ``seed`` is the episodes'."""
+        env = self.env  # first, since it refuses to import the environment of an untrusted folder
+        learner, key = self._learner(best), jax.random.key(seed)
+        return evaluation.evaluate(env, self._acting(), learner, key, episodes, greedy, self._workers())
 
     def replay(
         self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool = True, seed: int | None = None
