@@ -78,12 +78,15 @@ CASES = [
 ]
 REFUSED = [(name, kind) for name in NAMES for kind in KINDS if refused(name, kind)]
 QUICK = {"mappo", "mapg", "qmix", "maddpg"}
-"""In every form; those of the others that are not their first are slow tests."""
+"""In every form, and MAT with discrete actions; the others are slow tests here, and have files of their own."""
 HEADS = ("mappo", "mapg", "qmix", "maddpg")
 """Algorithms whose updates have each kind of step but HATRPO's, which is long to compile."""
 every_case = pytest.mark.parametrize(
     ("name", "kind"),
-    [pytest.param(n, k, marks=() if k == "discrete" or n in QUICK else pytest.mark.slow) for n, k in CASES],
+    [
+        pytest.param(n, k, marks=() if n in QUICK or (n, k) == ("mat", "discrete") else pytest.mark.slow)
+        for n, k in CASES
+    ],
     ids=[f"{n}-{k}" for n, k in CASES],
 )
 
