@@ -100,9 +100,10 @@ def system(seed, size=8):
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10_000))
 def test_conjugate_gradients_solve_in_as_many_turns_as_there_are_dimensions(seed):
+    """And two more, since rounding in float32 leaves an error above 1e-3 after 8 turns in 4 of 2500 systems."""
     H, b = system(seed)
-    x = conjugate_gradients(lambda v: H @ v, jnp.array(b), iterations=8, tolerance=1e-12)
-    np.testing.assert_allclose(x, np.linalg.solve(H.astype(np.float64), b), rtol=1e-3, atol=1e-3)
+    x = conjugate_gradients(lambda v: H @ v, jnp.array(b), iterations=10, tolerance=1e-12)
+    np.testing.assert_allclose(x, np.linalg.solve(H.astype(np.float64), b), rtol=1e-4, atol=1e-4)
 
 
 def test_after_k_turns_the_error_is_the_least_in_the_krylov_space():
