@@ -192,9 +192,8 @@ def _simple(prog: str, kind: type, positional: str, args: Sequence[str]) -> tupl
         check(command)
         return command()
 
-    return Command(
-        prog, first_line(kind.__doc__), of_fields(kind, "flags", {positional}), do, (), kind is not List
-    ), list(args)
+    flags = of_fields(kind, "flags", {positional})
+    return Command(prog, first_line(kind.__doc__), flags, do, compiles=kind is not List), list(args)
 
 
 _SIMPLE = {

@@ -49,7 +49,7 @@ class Table:
     metric: str
     """``score``, or a metric of the environment."""
     statistic: str
-    """A key of :data:`shoal.studies.statistics.STATISTICS`."""
+    """A key of :data:`shoal.studies.summaries.STATISTICS`."""
     baseline: dict[str, Any]
     """Values of row axes; if given, a second table shows the difference of each row from this one."""
 
