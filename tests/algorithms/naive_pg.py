@@ -112,13 +112,19 @@ def baseline(c: Any, q: np.ndarray, pi: np.ndarray, p: np.ndarray, v: Any, epsil
         return v
     b = np.zeros(q.shape[:-1])
     for where in np.ndindex(b.shape):
-        squares = []
-        for action in range(q.shape[-1]):
-            score = (np.eye(q.shape[-1])[action] - p[where]) * (1 - epsilon) * p[where][action]
-            squares.append(np.sum((score / pi[where][action]) ** 2) if pi[where][action] > 0 else 0.0)
-        weight = pi[where] * (np.array(squares) + 1e-8 if kind == "optimal" else 1.0)
+        squares = score_squares(pi[where], p[where], epsilon)
+        weight = pi[where] * (squares + 1e-8 if kind == "optimal" else 1.0)
         b[where] = (weight * q[where]).sum() / weight.sum()
     return b
+
+
+def score_squares(pi: np.ndarray, p: np.ndarray, epsilon: float) -> np.ndarray:
+    """‖∇ log π(u)‖² [A] with respect to the logits of one agent at one timestep."""
+    squares = np.zeros(len(p))
+    for action in np.flatnonzero(pi > 0):
+        score = (np.eye(len(p))[action] - p) * (1 - epsilon) * p[action]
+        squares[action] = np.sum((score / pi[action]) ** 2)
+    return squares
 
 
 def update(spec: Any, c: Any, num_updates: int, learner: Any, traj: Any, u_next: Any) -> Expected:
@@ -156,7 +162,13 @@ def update(spec: Any, c: Any, num_updates: int, learner: Any, traj: Any, u_next:
     pi, p = probabilities(spec, c, actor, step, carry, epsilon)
     q = q_of_all(spec, c, fitted.q, step, traj.action) * np.expand_dims(std, -1) + np.expand_dims(mean, -1)
     v = v_of(spec, c, fitted.v, step) * std + mean if fitted.v else 0.0
-    advantage = of_taken(q, traj.action) - baseline(c, q, pi, p, v, epsilon)
+    b = baseline(c, q, pi, p, v, epsilon) * np.ones(q.shape[:-1])
+    advantage = of_taken(q, traj.action) - b
+    square = [
+        sum(pi[at][u] * (q[at][u] - b[at]) ** 2 * x for u, x in enumerate(score_squares(pi[at], p[at], epsilon)))
+        for at in np.ndindex(b.shape)
+        if alive[at]
+    ]
     spread = advantage[alive].std()
     scale = spread + 1e-5 if c.scale_advantage else 1.0
 
@@ -178,6 +190,7 @@ def update(spec: Any, c: Any, num_updates: int, learner: Any, traj: Any, u_next:
         "actor_grad_norm": norm,
         "critic_grad_norm": critic_norm,
         "advantage_std": spread,
+        "gradient_square": np.mean(square),
         "explained_variance": 1 - ((y - seen)[alive].std() / max(y[alive].std(), 1e-6)) ** 2,
         "entropy_coef": c.entropy_coef,
     }

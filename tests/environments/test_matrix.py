@@ -36,7 +36,8 @@ def test_promises(name: str) -> None:
     assert env.spec.name == name and env.spec.shared_reward and env.spec.score == "mean"
     _, start = env.reset(KEY)
     assert start.first and not start.last and start.legal.all() and not start.reward.any()
-    assert start.state.sum() == 1.0 and (start.obs == start.state).all()
+    if name != "matrix/loud_agent":  # its state is the coin, which no agent observes
+        assert start.state.sum() == 1.0 and (start.obs == start.state).all()
 
 
 def test_payoff_tables() -> None:
@@ -104,6 +105,20 @@ def test_all_ones(num_agents: int) -> None:
     assert table.sum() == 1.0 and table[(1,) * num_agents] == 1.0
 
 
+def test_loud_agent_pays_for_each_quiet_one_beside_the_coin_s_noise() -> None:
+    env = make("matrix/loud_agent", num_quiet=2, loudness=10.0)
+    coins = set()
+    for seed in range(8):
+        state, start = env.reset(jax.random.key(seed))
+        coins.add(coin := float(start.state[0]))
+        assert (start.obs == 1).all()  # nobody observes the coin
+        for u in np.ndindex(2, 2, 2):
+            _, end = env.step(KEY, state, jnp.array(u))
+            assert (end.reward == u[1] + u[2] + 10 * coin * (1 if u[0] else -1)).all()
+            assert end.last and (end.discount == 0).all() and end.metrics[0] == (u[1] + u[2]) / 2
+    assert coins == {1.0, -1.0}
+
+
 def test_one_game_terminates_and_a_repeated_one_is_cut_off() -> None:
     _, single = at(make("matrix/climbing", horizon=1), 0, 0, 0, 0)
     assert single.last and (single.discount == 0.0).all()
@@ -139,6 +154,8 @@ def test_roles_are_agents_that_may_be_exchanged() -> None:
         ("matrix/proposition1", {"num_agents": 3}, "must be even"),
         ("matrix/proposition1", {"num_agents": 0}, "at least 2"),
         ("matrix/all_ones", {"num_agents": 0}, "at least 1"),
+        ("matrix/loud_agent", {"num_quiet": 0}, "at least 1"),
+        ("matrix/loud_agent", {"loudness": -1.0}, "from 0"),
         ("matrix/climbing", {"horizon": 0}, "horizon"),
         ("matrix/penalty", {"k": 1.0}, "k must be a number from"),
         ("matrix/two_state", {"reward": float("inf")}, "reward"),

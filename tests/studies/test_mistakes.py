@@ -205,8 +205,8 @@ MISTAKES = {
     "a table with several runs in an entry": (
         END,
         END + "[[tables]]\nrows = 'algorithm'",
-        "[[tables]] 1 would show several runs in one entry, which differ in gamma; add gamma to rows or columns, or "
-        "choose one value in where.",
+        "[[tables]] 1 would show several runs in one entry, which differ in gamma; add gamma to rows or columns, "
+        "aggregate them with over, or choose one value in where.",
     ),
     "a table with an axis twice": (
         END,

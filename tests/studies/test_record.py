@@ -54,10 +54,10 @@ def test_measured_numbers_are_rounded_to_six_digits() -> None:
 
 def test_a_long_log_is_averaged_into_fifty_points() -> None:
     rows: list[dict[str, Any]] = [{"step": i, "return": [float(i), None if i < 10 else 2.0]} for i in range(1, 101)]
-    found = curve(rows, 2)
+    found = curve(rows, {"score": "return"}, 2)
     assert found["step"] == list(range(2, 101, 2))
     assert found["score"][0] == [1.5, None] and found["score"][-1] == [99.5, 2]
-    assert curve([], 2) == {"step": [], "score": []}
+    assert curve([], {"score": "return"}, 2) == {"step": [], "score": []}
 
 
 def changed(**changes: Any) -> Any:
@@ -73,7 +73,7 @@ def changed(**changes: Any) -> Any:
 
 
 DAMAGE = {
-    "newer": (changed(format=9), "its format 9 is of a newer Shoal, and this one reads up to 1."),
+    "newer": (changed(format=9), "its format 9 is of a newer Shoal, and this one reads up to 2."),
     "no format": (lambda found: found.pop("format"), "it is not a JSON object with a format."),
     "a wrong format": (changed(format="1"), "its format is '1'."),
     "a key is missing": (lambda found: found.pop("commit"), "'record' lacks 'commit'."),

@@ -3,16 +3,13 @@
 Foerster et al. 2018, section 1, on credit assignment: V(s) cannot tell the parts apart, their baseline does.
 """
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.types import Discrete, Environment
+import shoal
 from small_games import configured, probabilities, train
-from toys import spec_of, step_of
 
-QUIET, LOUD, SEEDS, UPDATES = 4, 60.0, 8, 300
+SEEDS, UPDATES = 8, 300
 FLAGS = {
     "sharing": "independent",
     "critic_input": "state",
@@ -27,28 +24,9 @@ FLAGS = {
 }
 
 
-def loudmouth() -> Environment:
-    """One shot: r = Σ_j u_j over four quiet agents, plus 60 c (2 u_0 − 1) for a loud one, with a coin c = ±1.
-
-    Only the state shows the coin, so that what the loud agent does is noise of ±60 that nobody can learn to avoid. A
-    centralised Q(s, u) predicts it; V(s) cannot.
-    """
-    spec = spec_of("toys/loudmouth", (1,) * (1 + QUIET), Discrete(2), 1, state_dim=1)
-
-    def reset(key):
-        coin = jnp.where(jax.random.bernoulli(key), 1.0, -1.0)
-        return coin, step_of(spec, jnp.ones(1), 0.0, False, False, first=True, state=coin[None])
-
-    def step(key, coin, action):
-        reward = action[1:].sum() + LOUD * coin * (2 * action[0] - 1)
-        return coin, step_of(spec, jnp.ones(1), reward, False, True, state=coin[None])
-
-    return Environment(spec, reset, step)
-
-
 def learned(algorithm: str, **flags) -> np.ndarray:
     """[seeds] the mean probability with which the quiet agents do their part."""
-    env = loudmouth()
+    env = shoal.make("matrix/loud_agent")
     config = configured(algorithm, **FLAGS, **flags)
     teams = train(algorithm, env, config, updates=UPDATES, seeds=SEEDS, num_envs=16)
     return probabilities(env, config, teams.after)[:, 1:, 1].mean(1)

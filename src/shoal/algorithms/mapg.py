@@ -213,6 +213,8 @@ def make_policy_gradient(
         v = reward(state_value.values(learner.critic.v, (), step)[1]) if with_value else 0.0
         x = advantage(q, options, v)
         spread = mean_and_std(x, alive)[1]
+        others = jnp.square(options.q - (q - x)[..., None])  # X̂² of each of the agent's own actions
+        square = mean_and_std(baselines.counterfactual(others * options.square, options.p), alive)[0]
 
         # THE POLICY GRADIENT
         chunk, sigma = c.chunk or 1, entropy_coef(c, learner, scale)
@@ -231,7 +233,7 @@ def make_policy_gradient(
         learner, of_actor = q_critic.actor_step(c, adam, loss, learner, actor_batch, actor.policy_of)
 
         # END OF THE UPDATE
-        metrics |= of_actor | {"advantage_std": spread}
+        metrics |= of_actor | {"advantage_std": spread, "gradient_square": square}
         metrics["explained_variance"] = explained_variance(y - before, y, alive)
         if explores:
             metrics["epsilon"] = jnp.float32(epsilon)

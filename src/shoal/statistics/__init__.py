@@ -2,13 +2,14 @@
 
 Point estimates of one algorithm: :func:`mean`, :func:`median`, :func:`iqm`, :func:`optimality_gap`; with an interval,
 :func:`estimate`. Distributions: :func:`profile`. Over training: :func:`efficiency`, :func:`area`, :func:`final`,
-:func:`best`. Two algorithms: :func:`compare`, :func:`probability_of_improvement`, :func:`improvement`. Published data:
+:func:`best`. Two algorithms: :func:`compare`, :func:`difference`,
+:func:`probability_of_improvement`, :func:`improvement`. Published data:
 :mod:`shoal.statistics.marl_eval`. Pictures are drawn by :mod:`shoal.records.figures`.
 """
 
 from shoal.statistics.aggregates import STATISTICS, iqm, mean, median, optimality_gap
 from shoal.statistics.bootstrap import estimate
-from shoal.statistics.comparison import Comparison, compare, improvement, probability_of_improvement
+from shoal.statistics.comparison import Comparison, compare, difference, improvement, probability_of_improvement
 from shoal.statistics.efficiency import Curves, area, best, efficiency, final
 from shoal.statistics.intervals import Estimate, band, interval, interval_text
 from shoal.statistics.profiles import KINDS, profile, spanning
@@ -27,6 +28,7 @@ __all__ = [
     "best",
     "by_task",
     "compare",
+    "difference",
     "efficiency",
     "estimate",
     "final",

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from shoal.statistics.aggregates import reduction, shortfalls
 from shoal.statistics.bootstrap import ends, resampled
 from shoal.statistics.intervals import DRAWN, Estimate, check_confidence, interval, tail_beyond
 from shoal.statistics.scores import Scores, in_pairs
@@ -49,6 +50,52 @@ def compare(x: Scores, y: Scores, *, confidence: float = 0.95, seed: int = 0) ->
     if min(*runs[0], *runs[1]) == 1:
         difference = difference[0], float("nan"), float("nan")
     return Comparison(difference, improvement(x, y, confidence=confidence, seed=seed), runs)
+
+
+def difference(
+    x: Scores,
+    y: Scores,
+    statistic: str = "iqm",
+    *,
+    target: float | int = 1.0,
+    confidence: float = 0.95,
+    resamples: int = DRAWN,
+    seed: int = 0,
+) -> Estimate:
+    """The difference of an aggregate of two algorithms, X − Y, and its interval.
+
+    The interval holds quantiles of the stratified bootstrap, as :func:`~shoal.statistics.estimate`; runs of X and of Y
+    are resampled independently, and a is that of the difference of the means.
+
+    Args:
+        x: scores of X, [runs, tasks] or an array [runs] for each task.
+        y: scores of Y on the same tasks.
+        statistic: "mean", "median", "iqm" or "optimality_gap".
+        target: of the optimality gap.
+        confidence: between 0 and 1.
+        resamples: their number.
+        seed: of the resamples; the same seed gives the same interval.
+
+    Returns:
+        (difference, low, high). If a task has a single run of an algorithm, low and high are NaN.
+
+    Raises:
+        InputError: as :func:`compare`, or there is no such statistic.
+    """
+    check_confidence(confidence)
+    reduce, (xs, ys) = reduction(statistic), in_pairs(x, y)
+    if statistic == "optimality_gap":
+        xs, ys = shortfalls(xs, target), shortfalls(ys, target)
+
+    def of(*parts: np.ndarray, axis: int = -1) -> np.ndarray:
+        return reduce(*parts[: len(xs)], axis=axis) - reduce(*parts[len(xs) :], axis=axis)
+
+    middle = float(of(*xs, *ys))
+    if min(part.size for part in (*xs, *ys)) == 1:
+        return middle, float("nan"), float("nan")
+    tail = tail_beyond([*xs, *(-part for part in ys)], confidence)
+    low, high = ends(resampled([*xs, *ys], of, count=resamples, seed=seed), tail)
+    return middle, float(low), float(high)
 
 
 def probability_of_improvement(x: Scores, y: Scores) -> float:

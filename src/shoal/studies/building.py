@@ -11,6 +11,7 @@ from shoal.presets.sizes import sizes_for
 from shoal.run import Run
 from shoal.studies.combinations import matches
 from shoal.studies.plan import Cell
+from shoal.studies.presented import TRAINING
 from shoal.studies.study_file import StudyFile
 from shoal.training import sharding
 from shoal.types import AnyEnvironment, Environment, EnvSpec, Scale
@@ -34,9 +35,14 @@ def check_built(study: StudyFile, cells: Sequence[Cell]) -> None:
             specs.append(_check(cell, environments))
         except InputError as error:
             raise study.refuse(f"{cell.title}: {error}") from None
-    named = [(f"[[tables]] {table.number}", table.metric, table.where) for table in study.tables]
+    named = [(f"[[{one.part}]] {one.number}", one.metric, one.where) for one in (*study.tables, *study.figures)]
     named += [(f"[[references]] {one.number}", one.metric, one.where) for one in study.references]
     for title, metric, where in named:
+        if metric.startswith(TRAINING):
+            kept = tuple(f"{TRAINING}{name}" for name in ("score", *study.curves))
+            if metric not in kept:
+                raise study.refuse(f"{title}: {unknown('metric in [record] metrics named', metric, kept)}")
+            continue
         shown = [spec for cell, spec in zip(cells, specs, strict=True) if matches(cell.values, where)]
         known = {name for spec in shown for name in spec.metrics}
         if shown and metric not in (*_ALWAYS, *known):

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.errors import InputError, unknown
-from shoal.studies.entries import key, label, same
-from shoal.studies.study_file import Reference, StudyFile, Table
+from shoal.studies.entries import key, label, labels, same
+from shoal.studies.presented import Table
+from shoal.studies.study_file import StudyFile
 
 MOST = 10_000
 """Largest number of combinations."""
@@ -58,10 +59,12 @@ def combinations(study: StudyFile) -> list[Combination]:
     _check_overrides(study, known, left)
     done = [_overridden(study, one) for one in left]
     values = [one.values for one in done]
-    for table in study.tables:
+    for level in study.scales:
+        _check_named(study, f"[[scales]] {level.number}", level.where, values)
+    for table in (*study.tables, *study.figures):
         check_table(study, table, values)
     for reference in study.references:
-        _check_reference(study, reference, values)
+        _check_named(study, f"[[references]] {reference.number}", reference.where, values)
     return done
 
 
@@ -142,11 +145,7 @@ def _overridden(study: StudyFile, one: Combination) -> Combination:
 
 
 def _check_values(study: StudyFile, title: str, where: Mapping[str, Any], known: Mapping[str, list[Any]]) -> None:
-    """Check that axes and their values exist.
-
-    Raises:
-        InputError: one does not; the message suggests the most similar axis, or lists the values.
-    """
+    """Check that axes and their values exist; the message suggests the most similar axis, or lists the values."""
     for axis, wanted in where.items():
         _check_axis(study, title, axis, known)
         each = wanted if isinstance(wanted, tuple) and not any(same(wanted, x) for x in known[axis]) else (wanted,)
@@ -162,41 +161,66 @@ def _check_axis(study: StudyFile, title: str, axis: str, known: Mapping[str, lis
 
 
 def check_table(study: StudyFile, table: Table, runs: Sequence[Mapping[str, Any]]) -> None:
-    """Check that a table's axes and values exist, and that each of its entries is one run.
+    """Check that the axes and values of a table or figure exist, and that an entry's runs differ in ``over`` alone.
 
     Raises:
         InputError: naming the table.
     """
-    title, known = f"[[tables]] {table.number}", axes_of(runs)
-    for part, axes in (("rows", table.rows), ("columns", table.columns)):
+    title, known = f"[[{table.part}]] {table.number}", axes_of(runs)
+    named = ("rows", "columns") if table.part == "tables" else ("lines", "panels")
+    for part, axes in zip((*named, "over"), (table.rows, table.columns, table.over), strict=True):
         for axis in axes or ():
             _check_axis(study, f"{title} {part}", axis, known)
     _check_values(study, f"{title} where", table.where, known)
     rows, columns = axes_of_table(table, known)
-    if both := [axis for axis in rows if axis in columns]:
-        raise study.refuse(f"{title} has {both[0]} in both rows and columns.")
+    places = {named[0]: rows, named[1]: columns, "over": table.over}
+    for one, other in itertools.combinations(places, 2):
+        if both := [axis for axis in places[one] if axis in places[other]]:
+            raise study.refuse(f"{title} has {both[0]} in both {one} and {other}.")
     shown = [values for values in runs if matches(values, table.where)]
     if not shown:
         raise study.refuse(f"{title} shows no run: none has {_said(table.where)}.")
     seen: dict[Any, Mapping[str, Any]] = {}
     for values in shown:
-        held = seen.setdefault(tuple(key(values[axis]) for axis in (*rows, *columns)), values)
+        held = seen.setdefault(tuple(key(values[axis]) for axis in (*rows, *columns, *table.over)), values)
         if held is not values:
             axis = next(axis for axis in values if not same(values[axis], held[axis]))
             raise study.refuse(
-                f"{title} would show several runs in one entry, which differ in {axis}; add {axis} to rows or "
-                f"columns, or choose one value in where."
+                f"{title} would show several runs in one entry, which differ in {axis}; add {axis} to {named[0]} or "
+                f"{named[1]}, aggregate them with over, or choose one value in where."
             )
+    _check_scale(study, table, title, shown)
     for axis in table.baseline:
         if axis not in rows:
             raise study.refuse(f"{title} baseline {axis} must be an axis of the rows: {', '.join(rows)}.")
     _check_values(study, f"{title} baseline", table.baseline, axes_of(shown))
 
 
+def _check_scale(study: StudyFile, table: Table, title: str, shown: Sequence[Mapping[str, Any]]) -> None:
+    if table.part == "tables" and "improvement" in table.statistics and not table.baseline:
+        raise study.refuse(f"{title} statistic 'improvement' compares with a baseline; name one.")
+    if table.scale == "known":
+        for values in shown:
+            if not any(matches(values, level.where) for level in study.scales):
+                raise study.refuse(
+                    f"{title} scale 'known' needs [[scales]] for every run, and {labels(values)} has none."
+                )
+    tasks = {tuple(key(values[axis]) for axis in table.over) for values in shown}
+    if "optimality_gap" in table.statistics and (table.scale == "raw" or (table.scale is None and len(tasks) < 2)):
+        raise study.refuse(
+            f"{title} statistic 'optimality_gap' needs normalised scores; set scale to known or observed."
+        )
+
+
 def axes_of_table(table: Table, known: Mapping[str, list[Any]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The axes of a table's rows and columns. By default the environment is in columns, and all others in rows."""
-    several = [axis for axis in known if axis == "algorithm" or len(known[axis]) > 1]
-    columns = table.columns if table.columns is not None else ("environment",)
+    """The axes of a table's rows and columns.
+
+    By default the environment is in columns unless the table aggregates over it, and all others are in rows.
+    """
+    several = [axis for axis in known if (axis == "algorithm" or len(known[axis]) > 1) and axis not in table.over]
+    columns = table.columns
+    if columns is None:
+        columns = () if "environment" in table.over else ("environment",)
     if table.columns is None and table.rows is not None and "environment" in table.rows:
         columns = tuple(axis for axis in several if axis not in table.rows)
     fixed = [axis for axis, wanted in table.where.items() if not isinstance(wanted, tuple)]
@@ -204,13 +228,13 @@ def axes_of_table(table: Table, known: Mapping[str, list[Any]]) -> tuple[tuple[s
     return table.rows if table.rows is not None else tuple(left) or ("algorithm",), columns
 
 
-def _check_reference(study: StudyFile, reference: Reference, runs: Sequence[Mapping[str, Any]]) -> None:
-    title = f"[[references]] {reference.number}"
-    if not reference.where:
+def _check_named(study: StudyFile, title: str, where: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> None:
+    """Check that ``where`` names existing values and at least one run."""
+    if not where:
         raise study.refuse(f"{title} names no run; name the values of one or several axes.")
-    _check_values(study, title, reference.where, axes_of(runs))
-    if not any(matches(values, reference.where) for values in runs):
-        raise study.refuse(f"{title} belongs to no run: none has {_said(reference.where)}.")
+    _check_values(study, title, where, axes_of(runs))
+    if not any(matches(values, where) for values in runs):
+        raise study.refuse(f"{title} belongs to no run: none has {_said(where)}.")
 
 
 def selected(study: StudyFile, runs: Sequence[Mapping[str, Any]], only: Mapping[str, Any]) -> list[int]:

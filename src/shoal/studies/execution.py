@@ -1,18 +1,21 @@
 """Runs one cell of a study, in this process: training, final evaluation, record."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from shoal import algorithms, api
-from shoal.errors import InputError
+from shoal import algorithms, api, notices
+from shoal.errors import InputError, unknown
 from shoal.records import log, manifest
+from shoal.records.checkpoint import Checkpoints
 from shoal.records.product_rate import product_rate
 from shoal.run import Run
 from shoal.studies.entries import Value
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, rounded
+from shoal.training import selection
 from shoal.training.evaluation import Evaluation
 
 POINTS = 50
@@ -40,7 +43,10 @@ def run_cell(cell: Cell, progress: bool = True) -> Record:
         raise KeyboardInterrupt
     protocol = cell.evaluation
     found = run.evaluate(protocol.episodes, greedy=protocol.greedy, seed=protocol.seed)
-    return record_of(cell, run, found, time.monotonic() - began)
+    best = None
+    if cell.flags.get("eval_every") is not None:
+        best = run.evaluate(protocol.episodes, greedy=protocol.greedy, seed=protocol.seed, best=True)
+    return record_of(cell, run, found, best, time.monotonic() - began)
 
 
 def _trained(cell: Cell, progress: bool) -> Run:
@@ -52,7 +58,7 @@ def _trained(cell: Cell, progress: bool) -> Run:
             folder=cell.folder,
             progress=progress,
             **cell.flags,
-            eval_episodes=0,
+            eval_episodes=0 if cell.flags.get("eval_every") is None else cell.evaluation.episodes,
         )
     if difference := cell.difference(manifest.read(cell.folder)["config"]):
         raise InputError(f"{cell.folder} holds another run ({difference}); move or delete that folder.")
@@ -61,13 +67,14 @@ def _trained(cell: Cell, progress: bool) -> Run:
     return api.resume(cell.folder, environment=cell.environment, trust=own, progress=progress)
 
 
-def record_of(cell: Cell, run: Run, found: Evaluation, seconds: float) -> Record:
+def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, seconds: float) -> Record:
     """The record of a finished run.
 
     Args:
         cell: the cell.
         run: its run.
-        found: the final evaluation.
+        found: the final evaluation of the last policies.
+        best: that of the best policies, if there are any.
         seconds: wall time of everything that this process did for the cell.
     """
     config, made = manifest.read(run.folder)["config"], manifest.read(run.folder)["made_with"]
@@ -78,6 +85,13 @@ def record_of(cell: Cell, run: Run, found: Evaluation, seconds: float) -> Record
     same_machine = made["hardware"] == manifest.describe()["hardware"]
     rate = rounded(product_rate() / 1e9) if same_machine else None
     protocol = cell.evaluation
+    columns = {"score": "return"} | {name: name for name in cell.curves if not rows or name in rows[-1]}
+    if absent := [name for name in cell.curves if name not in columns]:
+        notices.warn(f"{cell.title}: {unknown('metric of training named', absent[0], rows[-1])}")
+    evaluation = {"episodes": protocol.episodes, "greedy": protocol.greedy, "seed": protocol.seed}
+    evaluation |= {"step": run.settings.last_step} | _episodes(found)
+    if best is not None:
+        evaluation["best"] = _episodes(best) | {"step": Checkpoints(run.folder / selection.FOLDER).load_meta()["step"]}
     return Record(
         study=cell.study,
         cell={axis: listed(value) for axis, value in cell.values.items()},
@@ -88,17 +102,15 @@ def record_of(cell: Cell, run: Run, found: Evaluation, seconds: float) -> Record
         platform=made["platform"],
         hardware=made["hardware"] | {"product_gflops": rate},
         seconds={"training": rounded(training), "other": rounded(max(0.0, seconds - here))},
-        curve=curve(rows, run.settings.seeds),
-        evaluation={
-            "episodes": protocol.episodes,
-            "greedy": protocol.greedy,
-            "seed": protocol.seed,
-            "step": run.settings.last_step,
-            "scores": rounded(found.scores),
-            "lengths": rounded(found.lengths),
-            "metrics": {name: rounded(values) for name, values in found.metrics.items()},
-        },
+        curve=curve(rows, columns, run.settings.seeds),
+        evaluation=evaluation,
+        evaluations=evaluations(rows, run.settings.seeds),
     )
+
+
+def _episodes(found: Evaluation) -> dict[str, Any]:
+    metrics = {name: rounded(values) for name, values in found.metrics.items()}
+    return {"scores": rounded(found.scores), "lengths": rounded(found.lengths), "metrics": metrics}
 
 
 def listed(value: Value) -> Any:
@@ -106,15 +118,37 @@ def listed(value: Value) -> Any:
     return [listed(one) for one in value] if isinstance(value, tuple) else value
 
 
-def curve(rows: list[dict[str, Any]], seeds: int) -> dict[str, list]:
-    """At most :data:`POINTS` points: the means of consecutive rows of the log, at the step of the last of them."""
-    if not rows:
-        return {"step": [], "score": []}
-    scores = np.array([row["return"] for row in rows], np.float64).reshape(len(rows), seeds)
-    groups = np.array_split(np.arange(len(rows)), min(POINTS, len(rows)))
-    means = []
-    for group in groups:
-        known = np.isfinite(scores[group])
-        with np.errstate(invalid="ignore"):
-            means.append(np.where(known, scores[group], 0.0).sum(0) / known.sum(0))
-    return {"step": [rows[group[-1]]["step"] for group in groups], "score": rounded(np.array(means))}
+def curve(rows: list[dict[str, Any]], columns: Mapping[str, str], seeds: int) -> dict[str, list]:
+    """At most :data:`POINTS` points: the means of consecutive rows of the log, at the step of the last of them.
+
+    Args:
+        rows: of the log.
+        columns: the log's columns by the names that the curves get.
+        seeds: their number.
+    """
+    groups = np.array_split(np.arange(len(rows)), min(POINTS, len(rows))) if rows else []
+    found: dict[str, list] = {"step": [rows[group[-1]]["step"] for group in groups]}
+    for name, column in columns.items():
+        values = np.array([row[column] for row in rows], np.float64).reshape(len(rows), seeds)
+        found[name] = rounded(np.array([_known_mean(values[group]) for group in groups]))
+    return found
+
+
+def _known_mean(values: np.ndarray) -> np.ndarray:
+    """The mean over the first axis of what is finite."""
+    known = np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        return np.where(known, values, 0.0).sum(0) / known.sum(0)
+
+
+def evaluations(rows: list[dict[str, Any]], seeds: int) -> dict[str, list]:
+    """The greedy evaluations during training, by metric; empty without ``eval_every``."""
+    judged = [row for row in rows if "greedy/return" in row]
+    if not judged:
+        return {}
+    names = [name for name in judged[-1] if name.startswith("greedy/") and name != "greedy/seconds"]
+    found: dict[str, list] = {"step": [row["step"] for row in judged]}
+    for name in names:
+        values = np.array([row.get(name, [None] * seeds) for row in judged], np.float64).reshape(len(judged), seeds)
+        found["score" if name == "greedy/return" else name.removeprefix("greedy/")] = rounded(values)
+    return found

@@ -1,41 +1,47 @@
 """The results page of a study, made from its file and its records alone: the same input gives the same bytes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
 
 import numpy as np
 
 from shoal.records.report import duration_text, estimate_text, markdown_table, number_text
-from shoal.statistics.intervals import Estimate
-from shoal.studies.combinations import axes_of, axes_of_table, matches
-from shoal.studies.entries import key, label
+from shoal.studies.combinations import axes_of, matches
+from shoal.studies.entries import label
+from shoal.studies.page_figures import Drawn
+from shoal.studies.page_tables import MISSING, tables_of, value_text
 from shoal.studies.plan import Cell
+from shoal.studies.presented import Level, Reference, Table
 from shoal.studies.record import Record
-from shoal.studies.study_file import Reference, StudyFile, Table
-from shoal.studies.summaries import STATISTICS, Statistic
-
-MISSING = "missing"
-_PLAIN = ("algorithm", "environment", "variant")
-"""Axes whose values need no name of the axis beside them."""
+from shoal.studies.study_file import StudyFile
 
 
-def page(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record]) -> str:
+def page(
+    study: StudyFile,
+    cells: Sequence[Cell],
+    records: Mapping[str, Record],
+    figures: Mapping[str, Drawn] = MappingProxyType({}),
+) -> str:
     """The page in Markdown.
 
     Args:
         study: the study.
         cells: all its runs.
         records: their records by the cells' names; other runs are shown as missing.
+        figures: the figures by their file names, which are relative to the page.
     """
     made = [records[cell.name] for cell in cells if cell.name in records]
-    tables = study.tables or (Table(1, "", None, None, {}, "score", "mean", {}),)
+    tables = study.tables or (Table(),)
     parts = [f"# {study.title}", study.question, _origin(study)]
     if len(made) < len(cells):
         parts.append(f"**{len(cells) - len(made)} of {len(cells)} runs are missing.**")
     parts += [_mixture("commits", [_commit(record) for record in made])]
     parts += [_mixture("machines", [_plain(record.machine) for record in made])]
     for table in tables:
-        parts += _table(study, table, cells, records)
+        parts += tables_of(study, table, cells, records)
+    parts += [f"## {drawn.title}\n\n![{drawn.title}]({name})\n\n{drawn.note}" for name, drawn in figures.items()]
+    if study.scales:
+        parts += ["## Worst and best scores", _levels(study.scales)]
     if study.references:
         parts += ["## Published values", _references(study.references, cells, records)]
     parts += ["## Runs", _runs(cells, records), *_conditions(made)]
@@ -74,82 +80,14 @@ def _plain(text: str) -> str:
     return "".join(x for x in text if x not in "`<>|[]*\\")
 
 
-def _table(study: StudyFile, table: Table, cells: Sequence[Cell], records: Mapping[str, Record]) -> list[str]:
-    """A table with its heading, and a second one of differences if it has a baseline."""
-    shown = [cell for cell in cells if matches(cell.values, table.where)]
-    rows, columns = axes_of_table(table, axes_of([cell.values for cell in cells]))
-    grid: dict[Any, dict[Any, Cell]] = {}
-    for cell in shown:
-        grid.setdefault(_place(cell, rows), {})[_place(cell, columns)] = cell
-    heads = {_place(cell, columns): cell for cell in shown}
-    statistic, metric = STATISTICS[table.statistic], table.metric
-
-    def value(cell: Cell | None) -> str:
-        record = None if cell is None else records.get(cell.name)
-        return "" if cell is None else MISSING if record is None else _value(record, metric, statistic)
-
-    def drawn(entry: Any, lines: Mapping[Any, Mapping[Any, Cell]]) -> str:
-        found = []
-        for line in lines.values():
-            values = next(iter(line.values())).values
-            row = {axis: label(values[axis]) for axis in rows}
-            found.append(row | {_head(head, columns, metric): entry(line.get(place)) for place, head in heads.items()})
-        return markdown_table(found)
-
-    seeds = sorted({records[cell.name].seeds for cell in shown if cell.name in records})
-    brackets = " or ".join(statistic.interval(n) for n in seeds)
-    title = table.title or f"{metric.replace('_', ' ').capitalize()} by {' and '.join([*rows, *columns])}"
-    note = f"{statistic.title.capitalize()} of the {_named(metric)}" + (f" [{brackets}]." if brackets else ".")
-    parts = [f"## {title}", drawn(value, grid), note]
-    if not table.baseline:
-        return parts
-    base = next(cell for cell in shown if matches(cell.values, table.baseline))
-    fixed = {axis: base.values[axis] for axis in rows} | table.baseline
-
-    def difference(cell: Cell | None) -> str:
-        if cell is None or matches(cell.values, fixed):
-            return ""
-        wanted = {axis: cell.values[axis] for axis in (*rows, *columns)} | table.baseline
-        other = next((one for one in shown if matches(one.values, wanted)), None)
-        pair = [records.get(one.name) for one in (cell, other) if one is not None]
-        if len(pair) < 2:
-            return ""
-        return MISSING if None in pair else _difference(pair[0], pair[1], metric, statistic)  # pyright: ignore
-
-    others = {place: line for place, line in grid.items() if not _is_base(line, table.baseline)}
-    said = " and ".join(f"{axis} {label(wanted)}" for axis, wanted in table.baseline.items())
-    return [*parts, f"Difference from {said}:", drawn(difference, others)] if others else parts
-
-
-def _is_base(line: Mapping[Any, Cell], baseline: Mapping[str, Any]) -> bool:
-    return matches(next(iter(line.values())).values, baseline)
-
-
-def _place(cell: Cell, axes: Sequence[str]) -> tuple:
-    return tuple(key(cell.values[axis]) for axis in axes)
-
-
-def _head(cell: Cell, columns: Sequence[str], metric: str) -> str:
-    words = [label(cell.values[axis]) if axis in _PLAIN else f"{axis} {label(cell.values[axis])}" for axis in columns]
-    return ", ".join(words) or metric
-
-
-def _named(metric: str) -> str:
-    return {"score": "score", "length": "length of episodes"}.get(metric, f"metric {metric}")
-
-
-def _value(record: Record, metric: str, statistic: Statistic) -> str:
-    values = record.values(metric)
-    return _text(None if values is None else statistic.estimate(values))
-
-
-def _difference(record: Record, baseline: Record, metric: str, statistic: Statistic) -> str:
-    here, there = record.values(metric), baseline.values(metric)
-    return "–" if here is None or there is None else _text(statistic.difference(here, there))
-
-
-def _text(estimate: Estimate | None) -> str:
-    return "–" if estimate is None else estimate_text(estimate)
+def _levels(levels: Sequence[Level]) -> str:
+    """The scores that are normalised to 0 and 1."""
+    rows = []
+    for level in levels:
+        where = ", ".join(f"{axis} {label(wanted)}" for axis, wanted in level.where.items())
+        scores = {"worst": number_text(level.worst), "best": number_text(level.best)}
+        rows.append({"runs": where.removeprefix("environment ")} | scores | {"source": level.source})
+    return markdown_table(rows)
 
 
 def _references(references: Sequence[Reference], cells: Sequence[Cell], records: Mapping[str, Record]) -> str:
@@ -160,11 +98,12 @@ def _references(references: Sequence[Reference], cells: Sequence[Cell], records:
         for cell in (cell for cell in cells if matches(cell.values, reference.where)):
             record = records.get(cell.name)
             low, high = reference.low, reference.high
-            published = (reference.value, float("nan") if low is None else low, float("nan") if high is None else high)
+            unknown = float("nan")
+            published = (reference.value, unknown if low is None else low, unknown if high is None else high)
             rows.append(
                 {axis: label(cell.values[axis]) for axis in several or ["algorithm"]}
                 | {"metric": reference.metric, "published": estimate_text(published)}
-                | {"here": MISSING if record is None else _value(record, reference.metric, STATISTICS["mean"])}
+                | {"here": value_text(record, reference.metric)}
                 | {"source": reference.source}
             )
     return markdown_table(rows)

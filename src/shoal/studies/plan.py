@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,8 @@ class Cell:
     """A readable text and a digest of the configuration, for file names."""
     folder: Path
     """The run's folder."""
+    curves: tuple[str, ...] = ()
+    """Metrics of training whose curves the record keeps beside the score's."""
 
     @property
     def title(self) -> str:
@@ -117,9 +119,11 @@ def plan(study: StudyFile, out: Path) -> list[Cell]:
         InputError: a combination is invalid: an algorithm, an environment, a flag or an option is unknown or has a
             value of the wrong type or out of bounds, or two runs are the same. The message names the file and the key.
     """
-    for table in study.tables:
-        if table.statistic not in STATISTICS:
-            raise study.refuse(f"[[tables]] {table.number}: {unknown('statistic', table.statistic, STATISTICS)}")
+    for part in (*study.tables, *study.figures):
+        for statistic in part.statistics:
+            if statistic not in STATISTICS:
+                title = f"[[{part.part}]] {part.number}"
+                raise study.refuse(f"{title}: {unknown('statistic', statistic, STATISTICS)}")
     cells, seen = [], {}
     checked: set[tuple] = set()
     for one in combinations(study):
@@ -162,7 +166,8 @@ def _cell(study: StudyFile, one: Combination, out: Path, checked: set[tuple]) ->
         raise study.refuse(f"{cell.title}: {error}") from None
     name = f"{readable(one.values)}-{digest(cell.algorithm, environment, env, settings, config, known, cell.sized())}"
     folder = out / study.name / name
-    return Cell(study.name, one.values, algorithm, environment, env, flags, study.evaluation, name, beside(folder))
+    cell = Cell(study.name, one.values, algorithm, environment, env, flags, study.evaluation, name, beside(folder))
+    return replace(cell, curves=study.curves)
 
 
 def _option(study: StudyFile, one: Combination, option: str, value: Any, known: Mapping[str, Any]) -> Any:

@@ -6,9 +6,7 @@ configuration is exact. Reading a record executes nothing and imports nothing th
 
 import json
 import math
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,25 +14,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from shoal.errors import InputError, shortened, unknown
+from shoal.errors import InputError
 from shoal.records import reading
 from shoal.records.files import from_json, make_folder, to_json, write_text
+from shoal.studies.record_checks import checked
 
-FORMAT = 1
+FORMAT = 2
+"""2 added ``evaluations``, ``best`` in ``evaluation``, and further curves."""
 DIGITS = 6
 LARGEST = 2**26
 """Largest size of a record in bytes."""
-_LONGEST = 300
-_RUN: dict[str, type] = {
-    "algorithm": str,
-    "environment": str,
-    "env": dict,
-    "by_name": bool,
-    "settings": dict,
-    "config": dict,
-    "spec": dict,
-}
-_EVALUATION = ("episodes", "greedy", "lengths", "metrics", "scores", "seed", "step")
 
 
 @dataclass(frozen=True)
@@ -61,10 +50,15 @@ class Record:
     """Wall time: ``training``, without compilation, and ``other``, which is compilation and evaluation."""
     curve: dict[str, list]
     """The learning curve: ``step`` [X], and ``score`` [X, seeds], the means over the episodes of training that ended
-    since the previous point; None where none did."""
+    since the previous point; None where none did. The metrics of training that the study names are beside the score."""
     evaluation: dict[str, Any]
     """The final evaluation: ``episodes``, ``greedy``, ``seed`` of the episodes, ``step`` of the evaluated policy,
-    ``scores`` and ``lengths`` [seeds, episodes], and ``metrics`` by name, [seeds, episodes] with None where unknown."""
+    ``scores`` and ``lengths`` [seeds, episodes], and ``metrics`` by name, [seeds, episodes] with None where unknown.
+    With ``eval_every``, ``best`` holds ``scores``, ``lengths`` and ``metrics`` of the best policy of each seed on the
+    same episodes, which are not those that selected it, and the ``step`` [seeds] at which it was selected."""
+    evaluations: dict[str, list] = field(default_factory=dict)
+    """With ``eval_every``, the greedy evaluations during training: ``step`` [X], ``score`` [X, seeds], and metrics of
+    the environment by name."""
 
     @cached_property
     def scores(self) -> Float[np.ndarray, "seeds episodes"]:
@@ -100,7 +94,7 @@ def write(path: Path, record: Record) -> None:
         InputError: a value has no JSON form.
         WriteError: the disk is full, or the folder cannot be created.
     """
-    found = {"format": FORMAT} | {field.name: getattr(record, field.name) for field in fields(record)}
+    found = {"format": FORMAT} | {each.name: getattr(record, each.name) for each in fields(record)}
     make_folder(path.parent)
     write_text(path, _text(to_json(found, "record")) + "\n")
 
@@ -139,102 +133,6 @@ def read(path: Path) -> Record:
     except reading.ReadingError as error:
         raise InputError(f"The record {path} {error}.") from None
     try:
-        return _checked(found)
+        return Record(**checked(found, FORMAT, [each.name for each in fields(Record)]))
     except InputError as error:
         raise InputError(f"{path} is not a record of a run: {error}") from None
-
-
-def _checked(found: Any) -> Record:
-    if not isinstance(found, dict) or "format" not in found:
-        raise InputError("it is not a JSON object with a format.")
-    version = found.pop("format")
-    if type(version) is not int or version < 1:
-        raise InputError(f"its format is {shortened(version)}.")
-    if version > FORMAT:
-        raise InputError(f"its format {version} is of a newer Shoal, and this one reads up to {FORMAT}.")
-    kinds = {"study": str, "commit": (str, type(None)), "changed": bool, "platform": str}
-    _check_keys("record", found, [field.name for field in fields(Record)])
-    for name in found:
-        _check(name, found[name], kinds.get(name, dict))
-    if not re.fullmatch(r"[0-9a-f]{7,64}", found["commit"] or "0000000"):
-        raise InputError(f"commit cannot be {shortened(found['commit'])}.")
-    for name, value in found["cell"].items():
-        _check(f"the axis {name[:80]!r}", value, (bool, int, float, str, list))
-    _check_keys("run", found["run"], _RUN)
-    for name, kind in _RUN.items():
-        _check(f"run.{name}", found["run"][name], kind)
-    for name, value in found["versions"].items():
-        _check(f"versions.{name[:80]}", value, (str, type(None)))
-    _check_hardware(found["hardware"])
-    _check_keys("seconds", found["seconds"], ("training", "other"))
-    for name, value in found["seconds"].items():
-        _check_number(f"seconds.{name}", value)
-    seeds = found["run"]["settings"].get("seeds")
-    _check_evaluation(found["evaluation"], seeds)
-    _check_keys("curve", found["curve"], ("step", "score"))
-    _check_array("curve.score", found["curve"]["score"], len(_list("curve.step", found["curve"]["step"])), seeds)
-    return Record(**found)
-
-
-def _check_hardware(found: Mapping[str, Any]) -> None:
-    _check_keys("hardware", found, ("processor", "cores", "memory_gib", "devices", "product_gflops"))
-    _check("hardware.processor", found["processor"], str)
-    for name in ("cores", "memory_gib", "product_gflops"):
-        if found[name] is not None:
-            _check_number(f"hardware.{name}", found[name])
-    for one in _list("hardware.devices", found["devices"]):
-        _check("a device", one, dict)
-        _check_keys("hardware.devices", one, ("platform", "kind", "count"))
-        _check("a device's kind", one["kind"], str)
-        _check_number("a device's count", one["count"])
-
-
-def _check_evaluation(found: Mapping[str, Any], seeds: Any) -> None:
-    _check_keys("evaluation", found, _EVALUATION)
-    _check("evaluation.greedy", found["greedy"], bool)
-    for name in ("episodes", "seed", "step"):
-        _check(f"evaluation.{name}", found[name], int)
-    _check("evaluation.metrics", found["metrics"], dict)
-    _check_array("evaluation.scores", found["scores"], seeds, found["episodes"], unknowns=False)
-    _check_array("evaluation.lengths", found["lengths"], seeds, found["episodes"], unknowns=False)
-    for name, values in found["metrics"].items():
-        _check_array(f"evaluation.metrics.{name[:80]}", values, seeds, found["episodes"])
-
-
-def _check_keys(part: str, found: Mapping[str, Any], known: Any) -> None:
-    for name in found:
-        if name not in known:
-            raise unknown(f"key in {part!r} named", name[:80], known)
-    for name in known:
-        if name not in found:
-            raise InputError(f"{part!r} lacks {name!r}.")
-
-
-def _check(name: str, value: Any, kind: Any) -> None:
-    """Check a type, and that text is short and printable, since it is printed."""
-    wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind in (int, float))
-    if wrong or (isinstance(value, str) and not (value.isprintable() and len(value) <= _LONGEST)):
-        raise InputError(f"{name} cannot be {shortened(value)}.")
-
-
-def _check_number(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{name} cannot be {shortened(value)}; it is a number.")
-
-
-def _list(name: str, value: Any) -> list:
-    if not isinstance(value, list):
-        raise InputError(f"{name} cannot be {shortened(value)}; it is a list.")
-    return value
-
-
-def _check_array(name: str, values: Any, rows: Any, columns: Any, unknowns: bool = True) -> None:
-    """Check that nested lists hold ``rows`` × ``columns`` finite numbers, or None with ``unknowns``."""
-    found = _list(name, values)
-    if len(found) != rows or any(len(_list(name, one)) != columns for one in found):
-        raise InputError(f"{name} must hold {rows} lists of {columns} numbers.")
-    for one in found:  # not _check_number for each: there are thousands
-        for value in one:
-            known = type(value) in (int, float) and math.isfinite(value)
-            if not known and not (unknowns and value is None):
-                _check_number(name, value)

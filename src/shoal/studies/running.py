@@ -17,6 +17,7 @@ from shoal.studies import execution
 from shoal.studies.building import check_built
 from shoal.studies.combinations import selected
 from shoal.studies.page import page
+from shoal.studies.page_figures import draw_figures
 from shoal.studies.plan import Cell, plan
 from shoal.studies.record import Record, write
 from shoal.studies.state import (
@@ -117,6 +118,8 @@ def study(
 def results(file: str | Path, *, records: str | Path | None = None, output: str | Path | None = None) -> Path:
     """Write the page of a study's results, from its file and its records alone; returns the page's path.
 
+    Figures are written beside the page.
+
     Args:
         file: a study file ``*.toml``, or the name of one in ``studies/``.
         records: see :func:`study`.
@@ -128,10 +131,9 @@ def results(file: str | Path, *, records: str | Path | None = None, output: str 
     """
     described = read(found(file))
     cells, where = plan(described, OUT), records_folder(described, records)
-    text = page(described, cells, recorded(where, cells))
     default = where.parent.parent / "results" / f"{described.name}.md"
-    path = written_to(default if output is None else output, default)
-    write_text(path, text)
+    path, held = written_to(default if output is None else output, default), recorded(where, cells)
+    write_text(path, page(described, cells, held, draw_figures(described, cells, held, path.parent)))
     return path
 
 

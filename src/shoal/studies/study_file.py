@@ -10,15 +10,16 @@ import shoal
 from shoal.bounds import LARGEST_INT
 from shoal.errors import InputError, unknown
 from shoal.records import reading
+from shoal.studies import presented
 from shoal.studies.entries import Entries, key
+from shoal.studies.presented import Figure, Level, Reference, Table
 
 LARGEST = 2**20
 """Largest size of a study file in bytes."""
 SEED = 1_000_000
 """Default seed of the final episodes, which differs from all usual seeds of training."""
 _KEYS = ("title", "question", "defaults", "grid", "variants", "overrides", "exclude")
-_KEYS += ("evaluation", "tables", "references")
-_TABLE = ("title", "rows", "columns", "where", "metric", "statistic", "baseline")
+_KEYS += ("evaluation", "record", "tables", "figures", "scales", "references")
 
 
 @dataclass(frozen=True)
@@ -31,42 +32,6 @@ class Protocol:
     """Act by the mode of the policy rather than by sampling."""
     seed: int = SEED
     """Seed of the episodes."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of the results page: one value for each combination of rows and columns."""
-
-    number: int
-    """Counted from 1, for messages."""
-    title: str
-    rows: tuple[str, ...] | None
-    """Axes; None for all that are not columns."""
-    columns: tuple[str, ...] | None
-    """Axes; None for the environment."""
-    where: dict[str, Any]
-    """Values of axes; other runs are left out."""
-    metric: str
-    """``score``, or a metric of the environment."""
-    statistic: str
-    """A key of :data:`shoal.studies.summaries.STATISTICS`."""
-    baseline: dict[str, Any]
-    """Values of row axes; if given, a second table shows the difference of each row from this one."""
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A published value for one or several runs."""
-
-    number: int
-    """Counted from 1, for messages."""
-    where: dict[str, Any]
-    """Values of axes."""
-    metric: str
-    value: float
-    low: float | None
-    high: float | None
-    source: str
 
 
 @dataclass(frozen=True)
@@ -92,7 +57,11 @@ class StudyFile:
     overrides: tuple[Choice, ...]
     exclude: tuple[Choice, ...]
     evaluation: Protocol
+    curves: tuple[str, ...]
+    """Metrics of training whose curves the records keep beside the score's."""
     tables: tuple[Table, ...]
+    figures: tuple[Figure, ...]
+    scales: tuple[Level, ...]
     references: tuple[Reference, ...]
 
     def refuse(self, sentence: str) -> InputError:
@@ -138,7 +107,9 @@ def read(path: Path) -> StudyFile:
     defaults, grid = whole.table("defaults").flags(), _grid(whole.table("grid"))
     variants = _variants(whole.tables("variants"))
     overrides, exclude = whole.tables("overrides"), whole.tables("exclude")
-    evaluation, tables, references = whole.table("evaluation"), whole.tables("tables"), whole.tables("references")
+    evaluation, kept = whole.table("evaluation"), whole.table("record")
+    tables, figures = whole.tables("tables"), whole.tables("figures")
+    scales, references = whole.tables("scales"), whole.tables("references")
     whole.end(_KEYS)
     return StudyFile(
         path,
@@ -151,8 +122,11 @@ def read(path: Path) -> StudyFile:
         tuple(Choice(i, one.table("where").flags(), one.flags()) for i, one in enumerate(overrides, 1)),
         tuple(Choice(i, one.flags(), {}) for i, one in enumerate(exclude, 1)),
         _protocol(evaluation),
-        tuple(_table(i, one) for i, one in enumerate(tables, 1)),
-        tuple(_reference(i, one) for i, one in enumerate(references, 1)),
+        _curves(kept),
+        tuple(presented.table(i, one) for i, one in enumerate(tables, 1)),
+        tuple(presented.figure(i, one) for i, one in enumerate(figures, 1)),
+        tuple(presented.level(i, one) for i, one in enumerate(scales, 1)),
+        tuple(presented.reference(i, one) for i, one in enumerate(references, 1)),
     )
 
 
@@ -206,22 +180,7 @@ def _protocol(part: Entries) -> Protocol:
     return Protocol(episodes, greedy, seed)
 
 
-def _table(number: int, part: Entries) -> Table:
-    title, metric, statistic = part.text("title", ""), part.text("metric", "score"), part.text("statistic", "mean")
-    where, baseline = part.table("where").flags(), part.table("baseline").flags()
-    table = Table(number, title, part.texts("rows"), part.texts("columns"), where, metric, statistic, baseline)
-    part.end(_TABLE)
-    return table
-
-
-def _reference(number: int, part: Entries) -> Reference:
-    source, metric, value = part.text("source"), part.text("metric", "score"), part.number("value")
-    low, high = part.number("low", None), part.number("high", None)
-    assert value is not None
-    if low is None and high is not None:
-        part.refuse("low", "is missing; an interval has both low and high.")
-    if low is not None and high is None:
-        part.refuse("high", "is missing; an interval has both low and high.")
-    if low is not None and high is not None and not low <= value <= high:
-        part.refuse("value", f"must lie between low and high, and {value:g} is not in [{low:g}, {high:g}].")
-    return Reference(number, part.flags(), metric, value, low, high, source)
+def _curves(part: Entries) -> tuple[str, ...]:
+    metrics = part.texts("metrics") or ()
+    part.end(("metrics",))
+    return metrics

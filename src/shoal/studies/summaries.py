@@ -1,49 +1,124 @@
-"""Statistics of a run's final episodes for the tables of a study, by the name that ``statistic`` has in the file."""
+"""Statistics of the runs of a table's entry, by the name that ``statistic`` has in the file.
 
-from collections.abc import Callable
+A run is a task with one sample for each seed; an entry over several tasks is an aggregate of
+:mod:`shoal.statistics`. With a single seed, the samples of a mean over one task are its final episodes.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from shoal import statistics
 from shoal.statistics.intervals import Estimate, interval, interval_text
+from shoal.studies.presented import TRAINING
+from shoal.studies.record import Record
 from shoal.training.evaluation import known_mean
 
-Episodes = Float[np.ndarray, "seeds episodes"]
+Samples = Float[np.ndarray, " _"]
 
 
 class Statistic(NamedTuple):
-    """A number with its interval, from the final episodes of one run or of two."""
+    """A number with its interval, from the runs of an entry, or from those of two."""
 
     title: str
     """For the page, for example ``mean``."""
-    estimate: Callable[[Episodes], Estimate | None]
-    """[seeds, episodes] -> (value, low, high); None if no value is known."""
-    difference: Callable[[Episodes, Episodes], Estimate | None]
-    """(a run's, the baseline's) -> (value, low, high) of the difference."""
-    interval: Callable[[int], str]
-    """Number of seeds -> what the brackets are, for example ``95% interval over 5 seeds``."""
+    samples: Callable[[Record, str], Samples | None]
+    """(record, metric) -> a finite number for each seed; None if no value is known."""
+    estimate: Callable[[Sequence[Samples]], Estimate] | None
+    """Samples of each task -> (value, low, high); None where the statistic only compares."""
+    difference: Callable[[Sequence[Samples], Sequence[Samples]], Estimate]
+    """(an entry's, the baseline's) -> (value, low, high) of the difference or comparison."""
+    scales: bool = True
+    """Whether normalised scores make sense for it."""
 
 
-def _samples(values: Episodes) -> np.ndarray:
-    """Means of the seeds, or the episodes if there is one seed; unknown values are left out."""
-    samples = known_mean(values, axis=1) if len(values) > 1 else values[0]
-    return samples[np.isfinite(samples)]
+def final_samples(record: Record, metric: str) -> Samples | None:
+    """Each seed's mean over the final episodes, or the episodes of a single seed; or the mean of a metric's curve."""
+    if metric.startswith(TRAINING):
+        return _finite(known_mean(curve_of(record, metric)[1].T, axis=1))
+    values = record.values(metric)
+    if values is None:
+        return None
+    return _finite(known_mean(values, axis=1) if len(values) > 1 else values[0])
 
 
-def _mean(values: Episodes) -> Estimate | None:
-    samples = _samples(values)
-    return interval(samples) if samples.size else None
+def curve_of(record: Record, metric: str) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, "X seeds"]]:
+    """(steps, values) of a curve: of greedy evaluations where the record has them, otherwise of training.
+
+    There are no points where the record has no such curve; a value that is unknown is NaN.
+    """
+    source = record.evaluations if metric in record.evaluations else record.curve
+    values = source.get(metric.removeprefix(TRAINING), []) if metric != "step" else []
+    steps = source["step"] if values else []
+    return np.asarray(steps, np.float64), np.asarray(values, np.float64).reshape(len(steps), record.seeds)
 
 
-def _difference(values: Episodes, baseline: Episodes) -> Estimate | None:
-    here, there = _samples(values), _samples(baseline)
-    return interval(here, -there) if here.size and there.size else None
+def known_curve(record: Record, metric: str) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, "X seeds"]]:
+    """:func:`curve_of` without the points at which a seed's value is unknown."""
+    steps, values = curve_of(record, metric)
+    known = np.isfinite(values).all(1)
+    return steps[known], values[known]
 
 
-def _interval(seeds: int) -> str:
-    return f"{interval_text(seeds)} over {seeds} seeds" if seeds > 1 else "95% interval over the episodes of 1 seed"
+def _area(record: Record, metric: str) -> Samples | None:
+    steps, values = known_curve(record, metric)
+    return statistics.area(steps, values) if len(steps) > 1 else None
 
 
-STATISTICS = {"mean": Statistic("mean", _mean, _difference, _interval)}
+def _drop(record: Record, metric: str) -> Samples | None:
+    """The largest distance of a later point of the curve below an earlier one."""
+    _, values = known_curve(record, metric)
+    return (np.maximum.accumulate(values) - values).max(0) if len(values) else None
+
+
+def _finite(samples: Samples) -> Samples | None:
+    known = samples[np.isfinite(samples)]
+    return known if known.size else None
+
+
+def _mean(tasks: Sequence[Samples]) -> Estimate:
+    return interval(tasks[0]) if len(tasks) == 1 else statistics.estimate(list(tasks), "mean")
+
+
+def _mean_difference(tasks: Sequence[Samples], baseline: Sequence[Samples]) -> Estimate:
+    if len(tasks) == 1:
+        return interval(tasks[0], -baseline[0])
+    return statistics.compare(list(tasks), list(baseline)).difference
+
+
+def _aggregate(name: str, tasks: Sequence[Samples]) -> Estimate:
+    return statistics.estimate(list(tasks), name)
+
+
+def _aggregate_difference(name: str, tasks: Sequence[Samples], baseline: Sequence[Samples]) -> Estimate:
+    return statistics.difference(list(tasks), list(baseline), name)
+
+
+def _improvement(tasks: Sequence[Samples], baseline: Sequence[Samples]) -> Estimate:
+    return statistics.improvement(list(tasks), list(baseline))
+
+
+def _of(title: str, name: str) -> Statistic:
+    return Statistic(title, final_samples, partial(_aggregate, name), partial(_aggregate_difference, name))
+
+
+STATISTICS = {
+    "mean": Statistic("mean", final_samples, _mean, _mean_difference),
+    "median": _of("median over tasks", "median"),
+    "iqm": _of("interquartile mean", "iqm"),
+    "optimality_gap": _of("optimality gap", "optimality_gap"),
+    "improvement": Statistic("probability of improvement", final_samples, None, _improvement, scales=False),
+    "area": Statistic("mean height of the learning curve", _area, _mean, _mean_difference),
+    "drop": Statistic("largest fall of the learning curve", _drop, _mean, _mean_difference, scales=False),
+}
 """Statistics by name."""
+
+
+def interval_of(seeds: int, tasks: int) -> str:
+    """What the brackets of an entry are, for example ``95% interval over 5 seeds``."""
+    if tasks > 1:
+        return f"95% stratified bootstrap interval over {seeds} seeds of {tasks} tasks" if seeds > 1 else ""
+    return f"{interval_text(seeds)} over {seeds} seeds" if seeds > 1 else "95% interval over the episodes of 1 seed"

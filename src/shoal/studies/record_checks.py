@@ -1,0 +1,153 @@
+"""The validation of records, before anything in them is used."""
+
+import math
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from shoal.errors import InputError, shortened, unknown
+
+_LONGEST = 300
+_RUN: dict[str, type] = {
+    "algorithm": str,
+    "environment": str,
+    "env": dict,
+    "by_name": bool,
+    "settings": dict,
+    "config": dict,
+    "spec": dict,
+}
+_EVALUATION = ("episodes", "greedy", "lengths", "metrics", "scores", "seed", "step")
+
+
+def checked(found: Any, newest: int, names: Collection[str]) -> dict[str, Any]:
+    """The fields of a record, from JSON.
+
+    Args:
+        found: what the file holds.
+        newest: the newest known format.
+        names: the fields of :class:`shoal.studies.record.Record`.
+
+    Raises:
+        InputError: a key is missing, unknown, or of the wrong type.
+    """
+    if not isinstance(found, dict) or "format" not in found:
+        raise InputError("it is not a JSON object with a format.")
+    version = found.pop("format")
+    if type(version) is not int or version < 1:
+        raise InputError(f"its format is {shortened(version)}.")
+    if version > newest:
+        raise InputError(f"its format {version} is of a newer Shoal, and this one reads up to {newest}.")
+    kinds = {"study": str, "commit": (str, type(None)), "changed": bool, "platform": str}
+    if version == 1:
+        found.setdefault("evaluations", {})
+    _check_keys("record", found, names)
+    for name in found:
+        _check(name, found[name], kinds.get(name, dict))
+    if not re.fullmatch(r"[0-9a-f]{7,64}", found["commit"] or "0000000"):
+        raise InputError(f"commit cannot be {shortened(found['commit'])}.")
+    for name, value in found["cell"].items():
+        _check(f"the axis {name[:80]!r}", value, (bool, int, float, str, list))
+    _check_keys("run", found["run"], _RUN)
+    for name, kind in _RUN.items():
+        _check(f"run.{name}", found["run"][name], kind)
+    for name, value in found["versions"].items():
+        _check(f"versions.{name[:80]}", value, (str, type(None)))
+    _check_hardware(found["hardware"])
+    _check_keys("seconds", found["seconds"], ("training", "other"))
+    for name, value in found["seconds"].items():
+        _check_number(f"seconds.{name}", value)
+    seeds = found["run"]["settings"].get("seeds")
+    _check_evaluation(found["evaluation"], seeds)
+    _check_curves("curve", found["curve"], seeds)
+    if found["evaluations"]:
+        _check_curves("evaluations", found["evaluations"], seeds)
+    return found
+
+
+def _check_curves(part: str, found: Mapping[str, Any], seeds: Any) -> None:
+    _check_keys(part, found, ("step", "score"), more=True)
+    steps = _list(f"{part}.step", found["step"])
+    for step in steps:
+        _check(f"{part}.step", step, int)
+    for name, values in found.items():
+        if name != "step":
+            _check_array(f"{part}.{name[:80]}", values, len(steps), seeds)
+
+
+def _check_hardware(found: Mapping[str, Any]) -> None:
+    _check_keys("hardware", found, ("processor", "cores", "memory_gib", "devices", "product_gflops"))
+    _check("hardware.processor", found["processor"], str)
+    for name in ("cores", "memory_gib", "product_gflops"):
+        if found[name] is not None:
+            _check_number(f"hardware.{name}", found[name])
+    for one in _list("hardware.devices", found["devices"]):
+        _check("a device", one, dict)
+        _check_keys("hardware.devices", one, ("platform", "kind", "count"))
+        _check("a device's kind", one["kind"], str)
+        _check_number("a device's count", one["count"])
+
+
+def _check_evaluation(found: Mapping[str, Any], seeds: Any) -> None:
+    _check_keys("evaluation", found, (*_EVALUATION, "best") if "best" in found else _EVALUATION)
+    _check("evaluation.greedy", found["greedy"], bool)
+    for name in ("episodes", "seed", "step"):
+        _check(f"evaluation.{name}", found[name], int)
+    _check_episodes("evaluation", found, seeds, found["episodes"])
+    if "best" in found:
+        _check("evaluation.best", found["best"], dict)
+        _check_keys("evaluation.best", found["best"], ("lengths", "metrics", "scores", "step"))
+        _check_episodes("evaluation.best", found["best"], seeds, found["episodes"])
+        if len(_list("evaluation.best.step", found["best"]["step"])) != seeds:
+            raise InputError(f"evaluation.best.step must hold {seeds} numbers.")
+        for step in found["best"]["step"]:
+            _check("evaluation.best.step", step, int)
+
+
+def _check_episodes(part: str, found: Mapping[str, Any], seeds: Any, episodes: Any) -> None:
+    """Check ``scores``, ``lengths`` and ``metrics`` [seeds, episodes]."""
+    _check(f"{part}.metrics", found["metrics"], dict)
+    _check_array(f"{part}.scores", found["scores"], seeds, episodes, unknowns=False)
+    _check_array(f"{part}.lengths", found["lengths"], seeds, episodes, unknowns=False)
+    for name, values in found["metrics"].items():
+        _check_array(f"{part}.metrics.{name[:80]}", values, seeds, episodes)
+
+
+def _check_keys(part: str, found: Mapping[str, Any], known: Any, more: bool = False) -> None:
+    """Check that all known keys are there, and no others unless there may be ``more``."""
+    for name in found:
+        if name not in known and not more:
+            raise unknown(f"key in {part!r} named", name[:80], known)
+    for name in known:
+        if name not in found:
+            raise InputError(f"{part!r} lacks {name!r}.")
+
+
+def _check(name: str, value: Any, kind: Any) -> None:
+    """Check a type, and that text is short and printable, since it is printed."""
+    wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind in (int, float))
+    if wrong or (isinstance(value, str) and not (value.isprintable() and len(value) <= _LONGEST)):
+        raise InputError(f"{name} cannot be {shortened(value)}.")
+
+
+def _check_number(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(f"{name} cannot be {shortened(value)}; it is a number.")
+
+
+def _list(name: str, value: Any) -> list:
+    if not isinstance(value, list):
+        raise InputError(f"{name} cannot be {shortened(value)}; it is a list.")
+    return value
+
+
+def _check_array(name: str, values: Any, rows: Any, columns: Any, unknowns: bool = True) -> None:
+    """Check that nested lists hold ``rows`` × ``columns`` finite numbers, or None with ``unknowns``."""
+    found = _list(name, values)
+    if len(found) != rows or any(len(_list(name, one)) != columns for one in found):
+        raise InputError(f"{name} must hold {rows} lists of {columns} numbers.")
+    for one in found:  # not _check_number for each: there are thousands
+        for value in one:
+            known = type(value) in (int, float) and math.isfinite(value)
+            if not known and not (unknowns and value is None):
+                _check_number(name, value)
