@@ -64,6 +64,8 @@ class Results:
     """Study files *.toml, or names of some in studies/; by default all in studies/."""
     records: Path | None = None
     """Folder in which each study has a folder with its records; None for records/ beside the study file."""
+    marl_eval: Path | None = None
+    """Also write the records of one study to this file, in the JSON format of marl-eval."""
 
     def __call__(self) -> int:
         """Write them and print their paths."""
@@ -72,8 +74,10 @@ class Results:
         files = self.files or tuple(map(str, shipped().values()))
         if not files:
             raise InputError("There is no folder 'studies' here; name a study file *.toml.")
+        if self.marl_eval is not None and len(files) > 1:
+            raise InputError("--marl-eval writes the records of one study; name it.")
         for file in files:
-            print(shoal.results(file, records=self.records))
+            print(shoal.results(file, records=self.records, marl_eval=self.marl_eval))
         return 0
 
 

@@ -208,6 +208,51 @@ MISTAKES = {
         "[[tables]] 1 would show several runs in one entry, which differ in gamma; add gamma to rows or columns, "
         "aggregate them with over, or choose one value in where.",
     ),
+    "an axis in rows and over": (
+        END,
+        END + "[[tables]]\nrows = ['algorithm', 'gamma']\nover = 'gamma'",
+        "[[tables]] 1 has gamma in both rows and over.",
+    ),
+    "an improvement over nothing": (
+        END,
+        END + "[[tables]]\nstatistic = 'improvement'",
+        "[[tables]] 1 statistic 'improvement' compares with a baseline; name one.",
+    ),
+    "an unknown statistic": (
+        END,
+        END + "[[figures]]\nkind = 'estimates'\nstatistic = 'iqr'",
+        "[[figures]] 1: There is no statistic 'iqr'; did you mean 'iqm'?",
+    ),
+    "an unknown kind of figure": (
+        END,
+        END + "[[figures]]\nkind = 'bars'",
+        "[[figures]] 1 kind cannot be 'bars'; it is one of curves, profiles, estimates, improvement.",
+    ),
+    "an optimality gap of raw scores": (
+        END,
+        END + "[[tables]]\nstatistic = 'optimality_gap'",
+        "[[tables]] 1 statistic 'optimality_gap' needs normalised scores; set scale to known or observed.",
+    ),
+    "a scale without levels": (
+        END,
+        END + "[[tables]]\nscale = 'known'",
+        "[[tables]] 1 scale 'known' needs [[scales]] for every run, and mappo in matrix/climbing, gamma 0.9 has none.",
+    ),
+    "levels that are equal": (
+        END,
+        END + "[[scales]]\nenvironment = 'matrix/climbing'\nworst = 1\nbest = 1\nsource = 'S'",
+        "[[scales]] 1 best must differ from worst, and both are 1.",
+    ),
+    "levels of an unknown environment": (
+        END,
+        END + "[[scales]]\nenvironment = 'matrix/clim'\nworst = 1\nbest = 2\nsource = 'S'",
+        "[[scales]] 1 environment cannot be matrix/clim; the runs have matrix/climbing, matrix/two_step.",
+    ),
+    "a profile of a metric of training": (
+        END,
+        END + "[[figures]]\nkind = 'profiles'\nmetric = 'train/entropy'",
+        "[[figures]] 1 metric is of training, so the figure's kind can only be 'curves', not 'profiles'.",
+    ),
     "a table with an axis twice": (
         END,
         END + "[[tables]]\nrows = ['algorithm', 'gamma']\ncolumns = ['gamma']",
@@ -228,7 +273,7 @@ MISTAKES = {
         END + "[[tables]]\nbaseline = {algorithm = 'vdn'}",
         "[[tables]] 1 baseline algorithm cannot be vdn; the runs have mappo, qmix.",
     ),
-    "an unknown statistic": (
+    "a misspelt statistic": (
         END,
         END + "[[tables]]\nstatistic = 'men'",
         "[[tables]] 1: There is no statistic 'men'; did you mean 'mean'?",

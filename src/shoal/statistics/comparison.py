@@ -87,7 +87,7 @@ def difference(
     if statistic == "optimality_gap":
         xs, ys = shortfalls(xs, target), shortfalls(ys, target)
 
-    def of(*parts: np.ndarray, axis: int = -1) -> np.ndarray:
+    def of(*parts: np.ndarray, axis: int = -1) -> np.ndarray | np.floating:
         return reduce(*parts[: len(xs)], axis=axis) - reduce(*parts[len(xs) :], axis=axis)
 
     middle = float(of(*xs, *ys))

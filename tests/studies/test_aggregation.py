@@ -1,0 +1,169 @@
+"""Tables over several tasks and figures, judged by the numbers of their records."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_studies import GRID, cells_of, made, written
+from test_page import rows_of
+
+from shoal.studies.page import page
+from shoal.studies.page_figures import draw_figures
+from shoal.studies.study_file import read
+
+# Worst and best are 0 and 10 in one task, 0 and 2 in the other.
+SCALES = """
+[[scales]]
+environment = "matrix/climbing"
+worst = 0
+best = 10
+source = "S1"
+
+[[scales]]
+environment = "matrix/two_step"
+worst = 0
+best = 2
+source = "S2"
+"""
+OVER = '\n[[tables]]\ntitle = "All"\nrows = "algorithm"\nover = "environment"\nwhere = { gamma = 0.9 }\n'
+SCORES = {
+    ("mappo", "matrix/climbing"): (2.0, 4.0, 6.0, 8.0, 9.0),
+    ("mappo", "matrix/two_step"): (1.0, 1.2, 1.4, 1.6, 2.0),
+    ("qmix", "matrix/climbing"): (1.0, 3.0, 5.0, 7.0, 6.0),
+    ("qmix", "matrix/two_step"): (0.2, 0.4, 0.6, 0.9, 1.1),
+}
+CURVE = {"step": [32, 64, 96], "score": [[1.0] * 5, [4.0, 3, 2, 1, 0], [2.0] * 5]}
+
+
+def studied(folder: Path, text: str, **changes: Any) -> tuple[Any, list[Any], dict[str, Any]]:
+    path = written(folder, GRID + text)
+    cells = cells_of(path)
+    records = {cell.name: made(cell, SCORES[cell.algorithm, cell.environment], **changes) for cell in cells}
+    return read(path), cells, records
+
+
+def entries(folder: Path, text: str, title: str = "## All", **changes: Any) -> list[list[str]]:
+    return rows_of(page(*studied(folder, text, **changes)), title)
+
+
+def point(entry: str) -> float:
+    return float(entry.partition(" [")[0].replace("−", "-"))
+
+
+def ends(entry: str) -> list[float]:
+    return [float(x.replace("−", "-")) for x in entry.partition(" [")[2].rstrip("]").split(", ")]
+
+
+def scaled(algorithm: str) -> np.ndarray:
+    """[tasks, seeds]."""
+    climbing, two_step = (np.array(SCORES[algorithm, f"matrix/{game}"]) for game in ("climbing", "two_step"))
+    return np.array([climbing / 10, two_step / 2])
+
+
+def test_an_entry_over_tasks_aggregates_normalised_scores(tmp_path: Path) -> None:
+    text = OVER + 'statistic = ["iqm", "mean", "median", "optimality_gap"]\n' + SCALES
+    head, _, *rows = entries(tmp_path, text)
+    names = ["interquartile mean", "mean", "median over tasks", "optimality gap"]
+    assert head == ["algorithm", *names]
+    for name, *found in rows:
+        x = scaled(name)
+        middle = np.sort(x.ravel())[2:-2]  # ⌊10 / 4⌋ are left out at each end
+        wanted = [middle.mean(), x.mean(), np.median(x.mean(1)), np.maximum(1 - x, 0).mean()]
+        np.testing.assert_allclose([point(entry) for entry in found], wanted, atol=6e-3)
+        assert all(low < point(entry) < high for entry in found for low, high in [ends(entry)])
+    shown = page(*studied(tmp_path, text))
+    assert "95% stratified bootstrap interval over 5 seeds of 2 tasks" in shown
+    assert "normalised by the worst and best ones below" in shown
+    assert rows_of(shown, "## Worst and best scores")[2] == ["matrix/climbing", "0", "10", "S1"]
+
+
+def test_without_known_levels_scores_are_normalised_by_what_was_observed(tmp_path: Path) -> None:
+    _, _, *rows = entries(tmp_path, OVER)
+    for name, found in rows:
+        wanted = []
+        for game in ("climbing", "two_step"):
+            every = np.concatenate([SCORES[algorithm, f"matrix/{game}"] for algorithm in ("mappo", "qmix")])
+            low, high = every.min(), every.max()
+            wanted.append(np.mean((np.array(SCORES[name, f"matrix/{game}"]) - low) / (high - low)))
+        assert point(found) == pytest.approx(np.mean(wanted), abs=6e-3)
+
+
+def test_raw_scores_are_not_normalised(tmp_path: Path) -> None:
+    _, _, *rows = entries(tmp_path, OVER + 'scale = "raw"\n' + SCALES)
+    for name, found in rows:
+        wanted = np.mean([np.mean(SCORES[name, f"matrix/{game}"]) for game in ("climbing", "two_step")])
+        assert point(found) == pytest.approx(wanted, abs=0.06)
+
+
+def test_improvement_counts_pairs_of_seeds(tmp_path: Path) -> None:
+    text = OVER + 'statistic = "improvement"\nbaseline = { algorithm = "qmix" }\n'
+    _, _, *rows = entries(tmp_path, text, "Probability of improvement over algorithm qmix:")
+    shares = [
+        np.mean([(a > b) + 0.5 * (a == b) for a, b in itertools.product(x, y)])
+        for x, y in zip(scaled("mappo"), scaled("qmix"), strict=True)
+    ]
+    assert [name for name, _ in rows] == ["mappo"]
+    assert point(rows[0][1]) == pytest.approx(np.mean(shares), abs=6e-3)
+    assert 0 <= ends(rows[0][1])[0] < ends(rows[0][1])[1] <= 1
+
+
+def test_a_difference_of_interquartile_means(tmp_path: Path) -> None:
+    text = OVER + 'statistic = "iqm"\nbaseline = { algorithm = "qmix" }\n' + SCALES
+    _, _, row = entries(tmp_path, text, "Difference from algorithm qmix:")
+    middle = [np.sort(scaled(name).ravel())[2:-2].mean() for name in ("mappo", "qmix")]
+    assert point(row[1]) == pytest.approx(middle[0] - middle[1], abs=6e-3)
+    assert ends(row[1])[0] < point(row[1]) < ends(row[1])[1]
+
+
+def test_statistics_of_the_learning_curve(tmp_path: Path) -> None:
+    table = '\n[[tables]]\ntitle = "{0}"\nrows = "algorithm"\nwhere = {{ gamma = 0.9 }}\nstatistic = "{0}"\n'
+    text = table.format("drop") + table.format("area")
+    _, _, *rows = entries(tmp_path, text, "## drop", curve=CURVE)
+    falls = [2.0, 1.0, 0.0, 0.0, 1.0]
+    assert point(rows[0][1]) == pytest.approx(np.mean(falls), abs=6e-3)
+    heights = [(1 + 2 * x + 2) / 4 for x in (4, 3, 2, 1, 0)]
+    _, _, *rows = entries(tmp_path, text, "## area", curve=CURVE)
+    assert point(rows[0][1]) == pytest.approx(np.mean(heights), abs=6e-3)
+    better = {"step": [32, 96], "score": [[0.0] * 5, [8.0] * 5]}
+    _, _, *rows = entries(tmp_path, text, "## area", curve=CURVE, evaluations=better)
+    assert point(rows[0][1]) == 4.0  # greedy evaluations, where there are any
+
+
+def test_a_metric_of_training(tmp_path: Path) -> None:
+    text = '\n[record]\nmetrics = "grad"\n[[tables]]\ntitle = "All"\nwhere = { gamma = 0.9 }\nmetric = "train/grad"\n'
+    _, _, *rows = entries(tmp_path, text, curve=CURVE | {"grad": [[1.0] * 5, [2.0] * 5, [6.0, 6, 6, 6, None]]})
+    assert point(rows[0][1]) == pytest.approx(np.mean([3, 3, 3, 3, 1.5]), abs=6e-3)
+    assert [row[1:] for row in entries(tmp_path, text)[2:]] == [["–", "–"]] * 2  # these records lack it
+
+
+FIGURE = '\n[[figures]]\nwhere = {{ gamma = 0.9 }}\nkind = "{}"\n'
+
+
+def test_figures_are_drawn_beside_the_page(tmp_path: Path) -> None:
+    over = 'over = "environment"\n'
+    text = FIGURE.format("curves") + FIGURE.format("curves") + over + FIGURE.format("profiles") + over
+    text += FIGURE.format("estimates") + over + 'statistic = ["iqm", "mean"]\n' + FIGURE.format("improvement") + over
+    study, cells, records = studied(tmp_path, text, curve=CURVE)
+    drawn = draw_figures(study, cells, records, tmp_path)
+    panels = ["demo-1-matrix-climbing.png", "demo-1-matrix-two_step.png"]
+    assert list(drawn) == [*panels, *(f"demo-{i}.png" for i in (2, 3, 4, 5))]
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in drawn)
+    shown = page(study, cells, records, drawn)
+    assert "![Learning curves, matrix/climbing](demo-1-matrix-climbing.png)" in shown
+    assert "Episodes of training, which explores." in shown
+    one = next(cell.name for cell in cells if (cell.algorithm, cell.values["gamma"]) == ("qmix", 0.9))
+    left = {name: record for name, record in records.items() if name != one}
+    assert "demo-5.png" not in draw_figures(study, cells, left, tmp_path)  # a comparison with one line is none
+
+
+def test_tasks_of_other_lengths_are_joined_by_shares_of_a_run(tmp_path: Path) -> None:
+    from shoal.studies.page_figures import _together
+
+    short = np.array([10.0, 20.0]), np.array([[0.0], [1.0]])
+    long = np.array([50.0, 100.0]), np.array([[2.0], [3.0]])
+    steps, (a, b) = _together([short, long])
+    assert steps[0] == 50 and steps[-1] == 100 and len(steps) == 50
+    np.testing.assert_allclose(a[:, 0], (steps - 50) / 50)
+    np.testing.assert_allclose(b[:, 0], 2 + (steps - 50) / 50)

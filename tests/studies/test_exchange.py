@@ -1,0 +1,51 @@
+"""Records in marl-eval's format: names, steps and values survive, and the reader of the format gives them back."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_studies import GRID, cells_of, made, written
+
+import shoal
+from shoal.errors import InputError
+from shoal.statistics import marl_eval
+from shoal.studies.record import write
+from shoal.studies.state import record_path
+
+
+def test_records_survive_the_format(tmp_path: Path) -> None:
+    path = written(tmp_path, GRID)
+    cells = cells_of(path)
+    folder = tmp_path / "records" / "demo"
+    greedy = {"step": [32, 64], "score": [[1, None], [3, 4]], "won": [[0, 0], [0.5, 1]]}
+    for cell in cells:
+        record = made(cell, (7.0, 8.0))
+        if cell.algorithm == "qmix":
+            best = {
+                "step": [32, 64],
+                "scores": [[9.0] * 256, [10.0] * 256],
+                "lengths": [[1.0] * 256] * 2,
+                "metrics": {},
+            }
+            record = made(cell, (7.0, 8.0), evaluations=greedy, evaluation=record.evaluation | {"best": best})
+        write(record_path(folder, cell), record)
+    shoal.results(path, marl_eval=tmp_path / "out" / "all.json")
+    found = marl_eval.read(tmp_path / "out" / "all.json")
+    assert list(found) == ["matrix"] and sorted(found["matrix"]) == ["climbing", "two_step"]
+    names = [f"{algorithm} gamma={gamma}" for algorithm in ("mappo", "qmix") for gamma in (0.9, 0.99)]
+    assert sorted(found["matrix"]["climbing"]) == names
+    runs = found["matrix"]["climbing"]["qmix gamma=0.9"]
+    assert list(runs) == ["seed_0", "seed_1"]
+    assert [one.steps for one in runs["seed_0"].evaluations] == [32, 64]
+    assert dict(runs["seed_0"].evaluations[1].metrics) == {"return": (3.0,), "won": (0.5,)}
+    assert dict(runs["seed_1"].evaluations[0].metrics) == {"won": (0.0,)}  # the unknown score is left out
+    scores = marl_eval.absolute(found, "matrix", "qmix gamma=0.9", "return")
+    np.testing.assert_array_equal(scores["climbing"], [9, 10])  # of the best policies
+    scores = marl_eval.absolute(found, "matrix", "mappo gamma=0.9", "return")
+    np.testing.assert_array_equal(scores["two_step"], [7, 8])  # of the last ones
+
+
+def test_without_records_nothing_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no run is recorded"):
+        shoal.results(written(tmp_path, GRID), marl_eval=tmp_path / "all.json")
+    assert not (tmp_path / "all.json").exists()
