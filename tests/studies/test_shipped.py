@@ -1,0 +1,27 @@
+"""The studies that ship: their pages are what their records give, and nothing in them was typed by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from selection import quick
+from shoal.studies.page import page
+from shoal.studies.page_figures import draw_figures
+from shoal.studies.plan import plan
+from shoal.studies.state import recorded, records_folder
+from shoal.studies.study_file import read
+
+STUDIES = Path(__file__).parents[2] / "studies"
+NAMES = sorted(path.stem for path in STUDIES.glob("*.toml"))
+
+
+@pytest.mark.parametrize("name", quick(NAMES, "two_step", "monotonicity"))
+def test_the_page_is_that_of_the_records(name: str, tmp_path: Path) -> None:
+    study = read(STUDIES / f"{name}.toml")
+    cells = plan(study, tmp_path)
+    held = recorded(records_folder(study, None), cells)
+    drawn = draw_figures(study, cells, held, tmp_path)
+    committed = STUDIES / "results" / f"{name}.md"
+    assert page(study, cells, held, drawn) == committed.read_text(encoding="utf-8")
+    assert all((committed.parent / figure).exists() for figure in drawn)
+    assert len(held) == len(cells)
