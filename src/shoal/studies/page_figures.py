@@ -14,7 +14,6 @@ from shoal.statistics.intervals import Estimate
 from shoal.statistics.scores import Band
 from shoal.studies.aggregation import Entries, Place, entries_of
 from shoal.studies.combinations import axes_of
-from shoal.studies.entries import label
 from shoal.studies.page_tables import head, metric_name, scaling_text
 from shoal.studies.plan import Cell
 from shoal.studies.presented import TRAINING, Figure
@@ -72,7 +71,7 @@ def _lines(entries: Entries, where: Place, cells: Sequence[Cell]) -> Lines:
     for line in entries.grid.values():
         here = line.get(where)
         if here and entries.complete(here):
-            found[" ".join(label(here[0].values[axis]) for axis in axes)] = here
+            found[head(here[0], axes).replace("env.", "")] = here
     return found
 
 
