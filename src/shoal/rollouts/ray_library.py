@@ -13,8 +13,8 @@ from shoal.rollouts.pool import spread
 from shoal.rollouts.recording import Parallelism
 
 
-def library() -> Any:
-    """The module ``ray``.
+def library(what: str = "Rollouts") -> Any:
+    """The module ``ray``, for ``what`` on a cluster.
 
     Raises:
         InputError: it is not installed.
@@ -22,7 +22,7 @@ def library() -> Any:
     try:
         import ray
     except ModuleNotFoundError:
-        raise InputError(f"Rollouts on a cluster need Ray: {install('ray')}.") from None
+        raise InputError(f"{what} on a cluster need Ray: {install('ray')}.") from None
     return ray
 
 
@@ -49,7 +49,7 @@ def connect(address: str | None, workers: int) -> None:
     ray = library()
     address = address or os.environ.get("RAY_ADDRESS")
     _check_there(address)
-    # Niceness 0, since the learner waits for the actors.
+    # Niceness 0, since this process waits for the others.
     own = {"num_cpus": workers, "include_dashboard": False, "_system_config": {"worker_niceness": 0}}
     size = {} if address else own
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # if several actors raise, the first error is reported
