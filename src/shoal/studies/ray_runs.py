@@ -81,7 +81,7 @@ class _Runs:
     def __init__(self, ray: Any, cpus: int, gpus: float, total: int, progress: bool):
         self.ray, self.cpus, self.gpus, self.total, self.progress = ray, cpus, gpus, total, progress
         # A process for each run, as in a serial study only one compiles and holds memory at a time.
-        options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": 0, "max_calls": 1, "num_returns": "streaming"}
+        options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": 0, "max_calls": 1}
         variable = {"env_vars": variables(cpus, gpus)}
         self.remote = ray.remote(**options, scheduling_strategy="SPREAD", runtime_env=variable)(run)
         paths = [str(Path(path).absolute()) for path in sys.path]
