@@ -183,6 +183,27 @@ def test_a_killed_driver_takes_all_with_it_and_loses_nothing(then: tuple[str, ..
 
 
 @pytest.mark.slow
+def test_a_run_of_two_devices_goes_on_where_it_has_one_core(tmp_path: Path) -> None:
+    text = (
+        LONG.replace("devices = 1\n", "").replace('["mappo", "ippo"]', '["mappo"]').replace(', "matrix/two_step"', "")
+    )
+    whole, killed = (written(tmp_path / name, text) for name in ("whole", "killed"))
+    folder = tmp_path / "killed" / "runs" / "demo" / cells_of(killed)[0].name
+    process = begin(whole)
+    said = process.communicate()[1]
+    assert process.returncode == 0, said
+    process = begin(killed)
+    until(lambda: steps(folder) > 2000, process)
+    process.kill()
+    process.communicate()
+    assert Checkpoints(folder / "checkpoints").load_meta()["shards"] == {"seed_shards": 1, "devices": 2}
+    again = begin(killed, "--workers", "ray", "--cpus-per-run", "1")
+    said = again.communicate()[1]
+    assert again.returncode == 0, said
+    assert final_page(killed) == final_page(whole)
+
+
+@pytest.mark.slow
 def test_ctrl_c_saves_all_runs_under_way(tmp_path: Path) -> None:
     path = written(tmp_path, LONG.replace("checkpoint_seconds = 0.0", "checkpoint_seconds = 1000"))
     folders = [tmp_path / "runs" / "demo" / cell.name for cell in cells_of(path)]

@@ -7,7 +7,7 @@ checkpoint that it finds there.
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,9 @@ class Task:
     """How many processes it has lost."""
 
 
-def outcomes(cells: list[Cell], cluster: Cluster, total: int, progress: bool) -> Iterator[tuple[Cell, Any]]:
+def outcomes(
+    cells: list[Cell], cluster: Cluster, total: int, progress: bool
+) -> Generator[tuple[Cell, Any], None, None]:
     """Carry out runs on a cluster; yields each with its record, or with the exception that ended it.
 
     Args:
