@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from shoal.errors import CheckpointError, InputError
     from shoal.game import Game, HostEnvironment, HostTimestep
     from shoal.spec import Box, Discrete, EnvSpec, Scene
-    from shoal.studies.running import results, study
+    from shoal.studies.results import results
+    from shoal.studies.running import study
     from shoal.types import Environment, Step
 
 __version__ = "0.1.0"
@@ -48,7 +49,8 @@ _HOMES = {
     "shoal.errors": ("CheckpointError", "InputError"),
     "shoal.game": ("Game", "HostEnvironment", "HostTimestep"),
     "shoal.spec": ("Box", "Discrete", "EnvSpec", "Scene"),
-    "shoal.studies.running": ("results", "study"),
+    "shoal.studies.results": ("results",),
+    "shoal.studies.running": ("study",),
     "shoal.types": ("Environment", "Step"),
 }
 

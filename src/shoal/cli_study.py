@@ -3,11 +3,14 @@
 import dataclasses
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import shoal
+from shoal.bounds import Bounds
 from shoal.environments.spelling import path_words
 from shoal.errors import InputError
+
+_CLUSTER = ("workers", "address", "cpus_per_run", "gpus_per_run")
 
 
 @dataclasses.dataclass
@@ -27,10 +30,20 @@ class Study:
     """Folder in which the study has a folder with its records; None for records/ beside the study file."""
     progress: bool = True
     """Show the progress of the study and of its runs; warnings are always shown."""
+    workers: Literal["ray"] | None = None
+    """ray carries out the runs on a Ray cluster, as many at a time as it has place for; None: one after the other in
+    this process."""
+    address: str | None = None
+    """Address of the cluster, HOST:PORT; None for RAY_ADDRESS, or else a local one that is started here."""
+    cpus_per_run: Annotated[int, Bounds(least=1, most=65_536)] | None = None
+    """CPUs that each run takes on the cluster; None for those of its smallest node."""
+    gpus_per_run: Annotated[float, Bounds(least=0, most=1024)] = 0.0
+    """GPUs that each run takes on the cluster: a whole number, or a fraction of one."""
 
     def __call__(self) -> int:
         """Run it, and print what is recorded, what failed, and the page of results."""
         paths: dict[str, Any] = {"records": self.records}
+        where = {name: getattr(self, name) for name in _CLUSTER}
         try:
             report = shoal.study(
                 self.file,
@@ -39,6 +52,7 @@ class Study:
                 dry_run=self.dry_run,
                 progress=self.progress,
                 **paths,
+                **where,
             )
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"{str(stop) or 'Stopped.'} Continue with\n{self.again()}") from None
@@ -53,6 +67,9 @@ class Study:
         words += [f"--only {' '.join(map(path_words, self.only))}"] if self.only else []
         words += [f"--out {path_words(self.out)}"] if self.out != Study.out else []
         words += [f"--records {path_words(self.records)}"] if self.records else []
+        for name in _CLUSTER:
+            if value := getattr(self, name):
+                words.append(f"--{name.replace('_', '-')} {path_words(str(value))}")
         return " ".join(words)
 
 

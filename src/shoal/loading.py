@@ -97,9 +97,13 @@ def seed_index(settings: Settings, seed: int | None) -> int:
     return index
 
 
+def trained_on(folder: Path) -> int | None:
+    """Number of devices that a run was trained on; None for a new run."""
+    checkpoints = Checkpoints(folder / "checkpoints")
+    return None if checkpoints.latest() is None else math.prod(checkpoints.load_meta()["shards"].values())
+
+
 def devices_before(folder: Path) -> int | None:
     """Number of devices that a run was trained on, at most the local ones; None for a new run."""
-    checkpoints = Checkpoints(folder / "checkpoints")
-    if checkpoints.latest() is None:
-        return None
-    return min(math.prod(checkpoints.load_meta()["shards"].values()), jax.local_device_count())
+    before = trained_on(folder)
+    return None if before is None else min(before, jax.local_device_count())

@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from shoal.cores import cores
 from shoal.errors import InputError, shortened
 from shoal.records import reading
 from shoal.records.files import dumps, from_json, write_text
@@ -36,7 +37,7 @@ def describe() -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "hardware": {
             "processor": _processor(),
-            "cores": _cores(),
+            "cores": cores(),
             "memory_gib": _memory(),
             "devices": [{"platform": p, "kind": kind, "count": n} for (p, kind), n in devices.items()],
         },
@@ -138,11 +139,6 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def _cores() -> int | None:
-    """Cores that this process may use; fewer than the machine's in a container or batch job."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _memory() -> float | None:

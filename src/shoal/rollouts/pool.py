@@ -13,6 +13,7 @@ from typing import IO
 import numpy as np
 
 from shoal import notices
+from shoal.cores import cores
 from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment, HostTimestep
 from shoal.notices import Warn
@@ -233,8 +234,3 @@ def sendable(env: HostEnvironment) -> bytes:
 def spread(games: int, workers: int | None) -> int:
     """Number of workers for ``games`` games: ``workers``, by default one per core, and at most one per game."""
     return min(games, cores() if workers is None else workers)
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

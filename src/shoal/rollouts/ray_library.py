@@ -12,9 +12,12 @@ from shoal.extras import install
 from shoal.rollouts.pool import spread
 from shoal.rollouts.recording import Parallelism
 
+SILENCE = 10.0
+"""Seconds within which the head of a cluster has to answer."""
 
-def library() -> Any:
-    """The module ``ray``.
+
+def library(what: str = "Rollouts") -> Any:
+    """The module ``ray``, for ``what`` on a cluster.
 
     Raises:
         InputError: it is not installed.
@@ -22,7 +25,7 @@ def library() -> Any:
     try:
         import ray
     except ModuleNotFoundError:
-        raise InputError(f"Rollouts on a cluster need Ray: {install('ray')}.") from None
+        raise InputError(f"{what} on a cluster need Ray: {install('ray')}.") from None
     return ray
 
 
@@ -49,7 +52,7 @@ def connect(address: str | None, workers: int) -> None:
     ray = library()
     address = address or os.environ.get("RAY_ADDRESS")
     _check_there(address)
-    # Niceness 0, since the learner waits for the actors.
+    # Niceness 0, since this process waits for the others.
     own = {"num_cpus": workers, "include_dashboard": False, "_system_config": {"worker_niceness": 0}}
     size = {} if address else own
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # if several actors raise, the first error is reported
@@ -70,12 +73,22 @@ def connect(address: str | None, workers: int) -> None:
 
 
 def _check_there(address: str | None) -> None:
-    """Check the address first, since Ray would retry for minutes."""
+    """Check the address first, since Ray would retry for minutes.
+
+    The head of a cluster speaks HTTP/2, whose servers answer a client's first frame by one of settings, type 4.
+    """
     host, colon, port = (address or "").rpartition(":")
     if not colon or not port.isdigit() or "/" in host:
         return
     try:
-        socket.create_connection((host, int(port)), timeout=10.0).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=SILENCE) as head:
+            if os.environ.get("RAY_USE_TLS", "0") not in ("0", ""):
+                return
+            head.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+            if head.recv(9)[3:4] != b"\x04":
+                raise InputError(f"What answers at {address} is not a Ray cluster.")
+    except TimeoutError:
+        raise InputError(f"Nothing answers at {address} within {SILENCE:g} s, so there is no Ray cluster.") from None
     except OSError as error:
         raise InputError(f"There is no Ray cluster at {address}: {error}.") from None
 

@@ -1,8 +1,9 @@
-"""Runs what is missing of a study, one run after the other in this process."""
+"""Runs what is missing of a study: one run after the other in this process, or on a Ray cluster."""
 
 import gc
 import traceback
 from collections.abc import Mapping
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,11 @@ import jax
 from shoal import notices
 from shoal.errors import GameError, InputError, NonFiniteError
 from shoal.records import manifest
-from shoal.records.files import make_folder, write_text, written_to
-from shoal.statistics import marl_eval as marl_eval_format
-from shoal.studies import execution
+from shoal.studies import execution, ray_runs
 from shoal.studies.building import check_built
 from shoal.studies.combinations import selected
-from shoal.studies.exchange import to_marl_eval
-from shoal.studies.page import page
-from shoal.studies.page_figures import draw_figures
 from shoal.studies.plan import Cell, plan
+from shoal.studies.ray_cluster import Cluster, check_cells, cluster_of, sparing
 from shoal.studies.record import Record, write
 from shoal.studies.state import (
     State,
@@ -85,6 +82,10 @@ def study(
     records: str | Path | None = None,
     dry_run: bool = False,
     progress: bool = True,
+    workers: str | None = None,
+    address: str | None = None,
+    cpus_per_run: int | None = None,
+    gpus_per_run: float = 0.0,
 ) -> StudyReport:
     """Run what is missing of a study: runs without a record, from their newest checkpoint where they have one.
 
@@ -95,60 +96,40 @@ def study(
         records: folder in which the study has a folder with its records; by default ``records/`` beside the file.
         dry_run: only check the study and find what is missing.
         progress: show the progress of the study and of its runs.
+        workers: ``"ray"`` carries out the runs on a Ray cluster, as many at a time as it has place for; None: one after
+            the other in this process.
+        address: address of the cluster; None for ``RAY_ADDRESS``, or else a local one that is started here.
+        cpus_per_run: CPUs that each run takes on the cluster; None for those of its smallest node.
+        gpus_per_run: GPUs that each run takes on the cluster.
 
     Returns:
         What was found and done. A run that fails does not stop the others.
 
     Raises:
-        InputError: the file or a combination in it is invalid, or a record is damaged; raised before any run starts.
-        KeyboardInterrupt: on Ctrl-C; the run under way is saved, and the same call continues.
+        InputError: the file or a combination in it is invalid, a record is damaged, or the cluster cannot be reached or
+            has too little for a run; raised before any run starts.
+        KeyboardInterrupt: on Ctrl-C; the runs under way are saved, and the same call continues.
     """
+    cluster = cluster_of(workers, address=address, cpus_per_run=cpus_per_run, gpus_per_run=gpus_per_run)
     described = read(found(file))
     cells = plan(described, Path(out))
     cells = [cells[i] for i in selected(described, [cell.values for cell in cells], _tuples(only or {}))]
     where = records_folder(described, records)
     held = recorded(where, cells)
-    check_built(described, [cell for cell in cells if cell.name not in held])
+    missing = [cell for cell in cells if cell.name not in held]
+    if cluster:
+        check_cells(described, missing)
+    with sparing() if cluster else nullcontext():
+        check_built(described, missing)
+        hardware = manifest.describe()["hardware"]
     states = [state_of(cell, held.get(cell.name)) for cell in cells]
-    measured = speeds(where.parent, manifest.describe()["hardware"])
+    measured = speeds(where.parent, hardware)
     report = StudyReport(described, states, [estimate(state, measured) for state in states], held)
-    if not dry_run:
+    if not dry_run and cluster:
+        _gather(report, where, cluster, progress)
+    elif not dry_run:
         _run(report, where, measured, progress)
     return report
-
-
-def results(
-    file: str | Path,
-    *,
-    records: str | Path | None = None,
-    output: str | Path | None = None,
-    marl_eval: str | Path | None = None,
-) -> Path:
-    """Write the page of a study's results, from its file and its records alone; returns the page's path.
-
-    Figures are written beside the page.
-
-    Args:
-        file: a study file ``*.toml``, or the name of one in ``studies/``.
-        records: see :func:`study`.
-        output: the page; by default ``results/STUDY.md`` beside the folder ``records``.
-        marl_eval: if given, also write the records to this file in the JSON format of marl-eval.
-
-    Raises:
-        InputError: the file or a combination in it is invalid, a record is damaged, or there is none for ``marl_eval``.
-        WriteError: the page cannot be written.
-    """
-    described = read(found(file))
-    cells, where = plan(described, OUT), records_folder(described, records)
-    default = where.parent.parent / "results" / f"{described.name}.md"
-    path, held = written_to(default if output is None else output, default), recorded(where, cells)
-    if marl_eval is not None:
-        if not held:
-            raise described.refuse("no run is recorded, so there is nothing to write for marl-eval.")
-        make_folder(Path(marl_eval).parent)
-        marl_eval_format.write(marl_eval, to_marl_eval(cells, held))
-    write_text(path, page(described, cells, held, draw_figures(described, cells, held, path.parent)))
-    return path
 
 
 def _tuples(only: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,17 +146,46 @@ def _run(report: StudyReport, records: Path, measured: list[Record], progress: b
             notices.warn(f"{place} · {cell.title} · {time_text([estimate(one, measured) for one in left[i:]])}")
         try:
             record = execution.run_cell(cell, progress)
-            write(record_path(records, cell), record)
-            report.records[cell.name] = record
+            _keep(report, records, cell, record)
             measured.append(record)
         except KeyboardInterrupt:
-            done = f"{len(report.records)} of {total} runs recorded"
-            raise KeyboardInterrupt(f"Stopped with {done}; the same command continues.") from None
+            raise _stopped(report) from None
         except Exception as error:
-            reason = reason_of(error)
-            report.failed.append((cell, reason))
-            notices.warn(f"Failed: {cell.title}: {reason}")
+            _note(report, cell, error)
         _free_programs()
+
+
+def _gather(report: StudyReport, records: Path, cluster: Cluster, progress: bool) -> None:
+    """Run what has no record on a cluster, and write each record as soon as it arrives."""
+    cells = [state.cell for state in report.states if state.record is None]
+    try:
+        with closing(ray_runs.outcomes(cells, cluster, len(report.states), progress)) as outcomes:
+            for cell, outcome in outcomes:
+                try:
+                    if isinstance(outcome, Exception):
+                        raise outcome
+                    _keep(report, records, cell, outcome)
+                except Exception as error:
+                    _note(report, cell, error)
+    except KeyboardInterrupt:
+        raise _stopped(report) from None
+
+
+def _keep(report: StudyReport, records: Path, cell: Cell, record: Record) -> None:
+    write(record_path(records, cell), record)
+    report.records[cell.name] = record
+
+
+def _note(report: StudyReport, cell: Cell, error: Exception) -> None:
+    """Report that a run failed."""
+    reason = reason_of(error)
+    report.failed.append((cell, reason))
+    notices.warn(f"Failed: {cell.title}: {reason}")
+
+
+def _stopped(report: StudyReport) -> KeyboardInterrupt:
+    done = f"{len(report.records)} of {len(report.states)} runs recorded"
+    return KeyboardInterrupt(f"Stopped with {done}; the same command continues.")
 
 
 def _time(seconds: list[float | None]) -> str:

@@ -9,6 +9,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array
 
+from shoal.cores import cores
 from shoal.equations.reduce import DEVICES
 from shoal.errors import InputError
 
@@ -65,8 +66,10 @@ def shape_on(sharding: NamedSharding, array: Array | jax.ShapeDtypeStruct) -> ja
     return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
 
 
-def one_device_per_core() -> None:
+def one_device_per_core(least: int = 1) -> None:
     """On a CPU, give XLA one device per core: sharding environments is faster than threads within small products.
+
+    With ``least``, at least as many, for a run that was trained on another machine.
 
     Does nothing if JAX has started its devices, or if the user has set their number.
     """
@@ -74,9 +77,8 @@ def one_device_per_core() -> None:
         return
     if jax.config.jax_num_cpu_devices > 0:  # pyright: ignore[reportAttributeAccessIssue]
         return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
-        jax.config.update("jax_num_cpu_devices", cores)
+        jax.config.update("jax_num_cpu_devices", max(least, cores()))
     except RuntimeError:  # already started
         return
 

@@ -1,0 +1,46 @@
+"""Writes what the records of a study show: its page of results, its figures, and its scores for other tools."""
+
+from pathlib import Path
+
+from shoal.records.files import make_folder, write_text, written_to
+from shoal.statistics import marl_eval as marl_eval_format
+from shoal.studies.exchange import to_marl_eval
+from shoal.studies.page import page
+from shoal.studies.page_figures import draw_figures
+from shoal.studies.plan import plan
+from shoal.studies.state import recorded, records_folder
+from shoal.studies.study_file import found, read
+
+
+def results(
+    file: str | Path,
+    *,
+    records: str | Path | None = None,
+    output: str | Path | None = None,
+    marl_eval: str | Path | None = None,
+) -> Path:
+    """Write the page of a study's results, from its file and its records alone; returns the page's path.
+
+    Figures are written beside the page.
+
+    Args:
+        file: a study file ``*.toml``, or the name of one in ``studies/``.
+        records: see :func:`shoal.study`.
+        output: the page; by default ``results/STUDY.md`` beside the folder ``records``.
+        marl_eval: if given, also write the records to this file in the JSON format of marl-eval.
+
+    Raises:
+        InputError: the file or a combination in it is invalid, a record is damaged, or there is none for ``marl_eval``.
+        WriteError: the page cannot be written.
+    """
+    described = read(found(file))
+    cells, where = plan(described, Path()), records_folder(described, records)
+    default = where.parent.parent / "results" / f"{described.name}.md"
+    path, held = written_to(default if output is None else output, default), recorded(where, cells)
+    if marl_eval is not None:
+        if not held:
+            raise described.refuse("no run is recorded, so there is nothing to write for marl-eval.")
+        make_folder(Path(marl_eval).parent)
+        marl_eval_format.write(marl_eval, to_marl_eval(cells, held))
+    write_text(path, page(described, cells, held, draw_figures(described, cells, held, path.parent)))
+    return path
