@@ -93,7 +93,7 @@ def record_of(cell: Cell, run: Run, found: Evaluation, seconds: float) -> Record
             "episodes": protocol.episodes,
             "greedy": protocol.greedy,
             "seed": protocol.seed,
-            "step": run.settings.last_step,
+            "step": run.last_step,
             "scores": rounded(found.scores),
             "lengths": rounded(found.lengths),
             "metrics": {name: rounded(values) for name, values in found.metrics.items()},
