@@ -8,9 +8,10 @@ import jax
 
 from shoal import notices
 from shoal.errors import CheckpointError
-from shoal.records import reading
+from shoal.records import evaluation_file
 from shoal.records.checkpoint import Checkpoints
-from shoal.records.files import dumps, from_json, write_text
+from shoal.records.evaluation_file import FILE
+from shoal.records.files import dumps, write_text
 from shoal.records.log import FILE as ROWS
 from shoal.records.log import Log
 from shoal.training import ending, selection
@@ -18,8 +19,6 @@ from shoal.training.evaluation import Evaluation, evaluation_of
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
 from shoal.types import Learner
-
-FILE = "evaluation.json"
 
 
 def settle(folder: Path, settings: Settings, run: Mapping[str, Any], guard: Callable[[], None]) -> bool:
@@ -103,11 +102,8 @@ def write(folder: Path, last: Evaluation, best: Evaluation | None, episodes: int
 
 def read(folder: Path, step: int, episodes: int | None) -> str | None:
     """The text of the evaluation after ``step`` steps on ``episodes`` (None: any number); None if there is none."""
-    try:
-        found = from_json(reading.parse(reading.read_bytes(folder / FILE, 16 * reading.MIB)))
-    except (OSError, ValueError):
-        return None
-    if not isinstance(found, dict) or found.get("step") != step or not isinstance(text := found.get("text"), str):
+    found = evaluation_file.read(folder)
+    if found is None or found.get("step") != step or not isinstance(text := found.get("text"), str):
         return None
     if episodes not in (None, found.get("episodes")) or not all(line.isprintable() for line in text.split("\n")):
         return None

@@ -57,8 +57,8 @@ class Selection:
         self.evaluator, self.settings = evaluator, settings
         self.every = settings.updates_between
         self.best: Best | None = None
-        self.seconds, self.told = 0.0, False
-        """Of all evaluations of this process, and whether their cost has been told."""
+        self.seconds, self.prepared, self.told = 0.0, False, False
+        """Of the evaluations of this process but the first, whether that was made, and whether the cost is told."""
         self.begun: Seconds = 0.0
         """Seconds of training in earlier processes."""
         self.store = Checkpoints(folder / FOLDER, 2, run, guard)
@@ -76,7 +76,8 @@ class Selection:
 
         Returns:
             The log's columns ``greedy/return``, ``greedy/METRIC`` (for each seed; None where unknown) and
-            ``greedy/seconds``, the wall time of this evaluation without compilation and the start of workers.
+            ``greedy/seconds``, the wall time of this evaluation. On the device it is without compilation; the first one
+            of a host environment has the start of its workers.
         """
         policy = jax.device_get(policy)
         self.evaluator.prepare(learner_of(policy))
@@ -85,7 +86,7 @@ class Selection:
         self._select(policy, found.per_seed, update * self.settings.steps_per_update)
         metrics = {f"greedy/{name}": or_none(found.metric(name).per_seed) for name in found.metrics}
         spent = time.monotonic() - began
-        self.seconds += spent
+        self.seconds, self.prepared = self.seconds + spent * self.prepared, True
         return {"greedy/return": or_none(found.per_seed)} | metrics | {"greedy/seconds": round(spent, 3)}
 
     def costs(self, training: Seconds) -> str:
