@@ -196,6 +196,13 @@ def test_records_of_studies(two: tuple[Path, Path], tmp_path: Path) -> None:
     assert refused([path, two[0]]) == (f"The final evaluation of {path} is sampled and that of {two[0]} is greedy.")
 
 
+def test_records_whose_variants_differ_in_many_flags_are_named_by_their_axes(shoal: Callable) -> None:
+    folder = Path(__file__).parents[2] / "studies" / "records" / "one_policy"
+    code, out, _ = shoal("compare", *sorted(folder.glob("*.json")))
+    names = [line.split("|")[1].strip() for line in out.splitlines() if line.startswith("| mappo, ")]
+    assert code == 0 and names[:2] == ["mappo, a policy each", "mappo, one policy"]
+
+
 def test_a_figure_has_what_there_is(two: tuple[Path, Path], tmp_path: Path) -> None:
     library.compare(two, output=tmp_path / "new" / "three.png")
     library.compare(two, metric="won", output=tmp_path / "two.png")  # without curves

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import shoal
+import toys
 import trained
 from shoal.errors import CheckpointError
+from shoal.game import HostEnvironment
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.log import read
 from shoal.training import selection
@@ -117,10 +119,13 @@ def test_a_damaged_best_policy_does_not_lose_the_score_of_the_last(
 
 
 def test_their_episodes_have_a_small_share_of_the_steps() -> None:
-    def episodes(every: float, horizon: int, **flags: Any) -> int:
-        return Settings(num_envs=4, rollout_length=25, eval_every=every, **flags).episodes_between(horizon)
+    def episodes(every: float, horizon: int, host: bool = False, **flags: Any) -> int:
+        game = toys.busy(horizon=horizon)
+        env = HostEnvironment(game.spec, lambda: None) if host else game  # type: ignore[arg-type]
+        return Settings(num_envs=4, rollout_length=25, eval_every=every, **flags).episodes_between(env)
 
     assert episodes(1e4, 25) == 20 == 0.05 * 1e4 / 25 and episodes(9901.0, 25) == 20  # rounded up to whole updates
+    assert episodes(1e4, 25, host=True) == 8 and episodes(1e6, 25, host=True) == 32
     assert episodes(1e6, 25) == 32 and episodes(1e4, 1000) == 4 and episodes(1e4, 1000, curve_episodes=7) == 7
 
 

@@ -18,8 +18,8 @@ Methods = dict[str, dict[str, list[Source]]]
 def methods_of(sources: Sequence[Source]) -> Methods:
     """Group runs by algorithm; where runs in one environment have different flags, by algorithm and these flags.
 
-    A method is named by its run's folder instead if more than :data:`MOST` flags differ, or if the same seeds of the
-    same configuration were trained twice, for example by two versions of the program.
+    If more than :data:`MOST` flags differ, a study's records are named by the study's axes, and other runs by their
+    folders. So are runs with the same seeds of the same configuration, for example of two versions of the program.
 
     Raises:
         InputError: as :func:`check`.
@@ -28,13 +28,20 @@ def methods_of(sources: Sequence[Source]) -> Methods:
     for algorithm in dict.fromkeys(one.algorithm for one in sources):
         group = [one for one in sources if one.algorithm == algorithm]
         flags = sorted({flag for pair in _pairs(group) for flag in _different(*pair)})
+        axes = sorted(
+            {axis for a, b in _pairs(group) for axis in a.axes | b.axes if a.axes.get(axis) != b.axes.get(axis)}
+        )
+        told = all(bool(_different(a, b)) == (a.axes != b.axes) for a, b in _pairs(group))
         again = any(not _different(*pair) and set(pair[0].seeds) & set(pair[1].seeds) for pair in _pairs(group))
         for one in group:
-            if again or len(flags) > MOST:
-                name = one.name if sum(one.name == other.name for other in sources) == 1 else str(one.path)
+            if not again and len(flags) <= MOST:
+                differ = [f"{flag} {label(one.flags.get(flag, '–'))[:40]}" for flag in flags]
+            elif not again and told:
+                differ = [label(one.axes.get(axis, "–"))[:40] for axis in axes]
             else:
-                differ = (f"{flag} {label(one.flags.get(flag, '–'))[:40]}" for flag in flags)
-                name = printable(", ".join([algorithm, *differ]))
+                differ = []
+            alone = one.name if sum(one.name == other.name for other in sources) == 1 else str(one.path)
+            name = printable(", ".join([algorithm, *differ]) if differ or not (flags or again) else alone)
             found.setdefault(name, {}).setdefault(one.environment, []).append(one)
     check(found)
     return found

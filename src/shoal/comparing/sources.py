@@ -36,6 +36,8 @@ class Source:
     """Name, with the options that were given."""
     flags: dict[str, Any]
     """Everything else that distinguishes its method from others, by flag."""
+    axes: dict[str, Any]
+    """Values of the study's axes but the environment; empty for a run folder."""
     seeds: tuple[int, ...]
     step: int
     """Environment steps per seed after which it was evaluated."""
@@ -82,7 +84,7 @@ def _from_folder(folder: Path, metric: str) -> Source:
             steps, values = series(folder, column)
             if values.shape[1] == len(seeds):
                 curves[kind] = known(steps, values)
-    return _source(folder, folder.resolve().name, run, seeds, _step(evaluation, folder), True, scores, curves)
+    return _source(folder, folder.resolve().name, run, {}, seeds, _step(evaluation, folder), True, scores, curves)
 
 
 def _from_record(path: Path, metric: str) -> Source:
@@ -98,13 +100,16 @@ def _from_record(path: Path, metric: str) -> Source:
     if metric == "return" and held.curve["step"]:
         steps, points = (np.asarray(held.curve[key], np.float64) for key in ("step", "score"))
         curves[TRAINING] = known(steps, points)
-    return _source(path, path.stem, run, seeds, held.evaluation["step"], held.evaluation["greedy"], scores, curves)
+    axes = {axis: value for axis, value in held.cell.items() if axis != "environment" and not axis.startswith("env.")}
+    step, greedy = held.evaluation["step"], held.evaluation["greedy"]
+    return _source(path, path.stem, run, axes, seeds, step, greedy, scores, curves)
 
 
 def _source(
     path: Path,
     name: str,
     run: Mapping[str, Any],
+    axes: dict[str, Any],
     seeds: tuple[int, ...],
     step: int,
     greedy: bool,
@@ -115,7 +120,7 @@ def _source(
     flags = {flag: value for flag, value in run["settings"].items() if flag not in _SAME} | run["config"]
     environment = printable(run["environment"] + options)
     name = printable(name)
-    return Source(path, name, run["algorithm"], environment, flags, seeds, step, greedy, scores, curves)
+    return Source(path, name, run["algorithm"], environment, flags, axes, seeds, step, greedy, scores, curves)
 
 
 def known(steps: np.ndarray, values: np.ndarray) -> Curve:

@@ -15,7 +15,7 @@ def evaluations(env: Environment, settings: Settings) -> None:
     """
     played = {"eval_episodes": settings.evaluation_episodes(env)}
     if settings.eval_every is not None:
-        played["curve_episodes"] = settings.episodes_between(env.spec.horizon)
+        played["curve_episodes"] = settings.episodes_between(env)
     for name, episodes in played.items():
         memory.check_episodes(env.spec, settings.seeds, episodes, env.spec.horizon, name)
 

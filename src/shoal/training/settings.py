@@ -18,7 +18,10 @@ CHANGEABLE = frozenset(
 """Settings that may change when a run is resumed."""
 
 SHARE = 0.05
-"""Steps of the evaluations during training are by default at most this share of the steps of training."""
+"""Evaluations during training are to take at most this share of the time."""
+STEPS_SHARE, HOST_STEPS_SHARE = 0.05, 0.02
+"""By default their steps are at most these shares of the steps of training, on the device and on the host, where fewer
+environments side by side make a step slower (docs/evaluation.md)."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,8 @@ class Settings:
     """Environment steps per seed between evaluations during training, rounded up to whole updates; the best policy of
     each seed is kept beside the last. None: only the last is evaluated."""
     curve_episodes: Annotated[int, Bounds(least=1, most=1_000_000)] | None = None
-    """Greedy episodes per seed of an evaluation during training (--eval-every); None for as many as have at most 5 % of
-    the steps between two evaluations, at least 4 and at most 32."""
+    """Greedy episodes per seed of an evaluation during training (--eval-every); None for as many as have at most 5 %
+    (host: 2 %) of the steps between two evaluations, at least 4 and at most 32."""
     tensorboard: bool = True
     """Also write TensorBoard events."""
 
@@ -98,14 +101,12 @@ class Settings:
             return self.eval_episodes
         return 32 if isinstance(env, HostEnvironment) else 256
 
-    def episodes_between(self, horizon: int) -> int:
-        """Episodes per seed of an evaluation during training, in an environment whose episodes have ``horizon`` steps.
-
-        ``eval_every`` is not None.
-        """
+    def episodes_between(self, env: AnyEnvironment) -> int:
+        """Episodes per seed of an evaluation during training in ``env``; ``eval_every`` is not None."""
         if self.curve_episodes is not None:
             return self.curve_episodes
-        return min(32, max(4, int(SHARE * self.updates_between * self.steps_per_update / horizon)))
+        share = HOST_STEPS_SHARE if isinstance(env, HostEnvironment) else STEPS_SHARE
+        return min(32, max(4, int(share * self.updates_between * self.steps_per_update / env.spec.horizon)))
 
     @property
     def updates_between(self) -> int:

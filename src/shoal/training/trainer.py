@@ -73,7 +73,7 @@ class Trainer:
         self.log = Log(folder, settings.tensorboard, self.progress.warn, guard)
         self.selection: Selection | None = None
         if settings.eval_every is not None:
-            episodes, workers = settings.episodes_between(env.spec.horizon), settings.num_workers
+            episodes, workers = settings.episodes_between(env), settings.num_workers
             self.selection = Selection(Evaluator(env, algorithm, episodes, True, workers), settings, folder, run, guard)
         self.state: TrainState | None = None
         self.at = Standing(0)
