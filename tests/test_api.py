@@ -108,7 +108,7 @@ def test_pictures_and_words(own: Own, tmp_path: Path) -> None:
         assert getattr(picture, "n_frames", 1) >= 8
     with Image.open(own.run.curves(tmp_path / "curves.png")) as picture:
         assert picture.width > 200
-    with Image.open(shoal.compare([own.run, own.folder], tmp_path / "both.png")) as picture:
+    with Image.open(shoal.curves([own.run, own.folder], tmp_path / "both.png")) as picture:
         assert picture.width > 200
     with Image.open(own.run.curves(tmp_path / "metrics.png", ["return", "won", "apart"])) as picture:
         assert picture.height > 1000
@@ -131,7 +131,7 @@ def test_what_needs_no_environment_builds_none(
     run = shoal.open_run(own.folder)
     assert run.spec.agents == ("left", "right") and run.env_options == {"width": 1.5}
     assert run.curves(tmp_path / "curves.png").exists() and "final return" in run.summary()
-    assert shoal.compare([run, own.folder], tmp_path / "both.png").exists()
+    assert shoal.curves([run, own.folder], tmp_path / "both.png").exists()
     assert shoal.load(own.folder).agents == run.policies(seed=2).agents == ("left", "right")
     assert cli.main(["curves", str(own.folder), "--output", str(tmp_path / "one.png")]) == 0
     assert cli.main(["train", "--resume", str(own.folder), "--help"]) == 0

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from shoal import cli
+from shoal.errors import NonFiniteError
 from shoal.loading import load
 from shoal.presets import preset
 from shoal.training.progress import Progress
-from shoal.training.trainer import NonFiniteError, Trainer
+from shoal.training.trainer import Trainer
 
 SPREAD = ["train", "mappo", "mpe/simple_spread"]
 TUNED = preset("mappo", "mpe/simple_spread")

@@ -29,6 +29,9 @@ from shoal.records.files import dumps
 from shoal.run_file import Described, described, spec_of
 from shoal.training.settings import Settings
 
+LATER = {path: value for added in configuration.ADDED.values() for path, value in added.items()}
+"""What the first format lacked."""
+
 
 def written(folder: Path, algorithm: str = "mappo", options: dict[str, Any] | None = None, **changed: Any) -> Path:
     """The folder of a run in ``toys:busy`` that was never trained."""
@@ -92,7 +95,7 @@ for _ in range(200):
     DEEP = [DEEP]
 
 DAMAGES: list[tuple[str, Any, str]] = [
-    ("format", 3, "is of format 3, written by a newer Shoal; this one reads up to 2"),
+    ("format", 9, f"is of format 9, written by a newer Shoal; this one reads up to {manifest.FORMAT}"),
     ("format", "2", "has no format that is known: '2'"),
     ("format", True, "has no format that is known: True"),
     ("format", 0, "has no format that is known: 0"),
@@ -333,14 +336,12 @@ def test_any_damage_is_refused_or_read_as_it_stands(
         assert "\n" not in str(error) and str(error).isprintable()
         return
     said = damaged["root"]
-    if said.get("format") == 2:
+    if said.get("format") == manifest.FORMAT:
         assert found == said["config"]
     else:  # an earlier format may lack what was added later
         dropped = set(configuration.DROPPED[2])
         assert set(flat(said["config"])) - set(flat(found)) - dropped == set()
-        assert {path: x for path, x in flat(found).items() if path not in configuration.ADDED[2]}.items() <= flat(
-            said["config"]
-        ).items()
+        assert {path: x for path, x in flat(found).items() if path not in LATER}.items() <= flat(said["config"]).items()
 
 
 def flat(said: Any, prefix: str = "") -> dict[str, str]:
@@ -366,7 +367,7 @@ def test_any_bytes(data: st.DataObject, sound: dict[str, Any], tmp_path_factory)
     except InputError as error:
         assert "\n" not in str(error) and str(error).isprintable()
         return
-    assert json.loads(text).get("format", 1) != 2 or found == json.loads(text)["config"]
+    assert json.loads(text).get("format", 1) != manifest.FORMAT or found == json.loads(text)["config"]
 
 
 # The format.
@@ -376,7 +377,7 @@ def test_an_earlier_format_is_migrated(sound: dict[str, Any], tmp_path: Path) ->
     """What it lacks meant one thing: no wrappers, worker processes, rewards as they are."""
     earlier = copy.deepcopy(sound)
     del earlier["format"]
-    for path in configuration.ADDED[2]:
+    for path in LATER:
         part, _, key = path.rpartition(".")
         (earlier["config"][part] if part else earlier["config"]).pop(key)
     earlier["config"]["spec"]["success"] = 0.5
@@ -391,7 +392,7 @@ def test_an_earlier_format_is_migrated(sound: dict[str, Any], tmp_path: Path) ->
 
 def test_what_migration_adds_is_what_shoal_has() -> None:
     known = {f"settings.{name}": value for name, value in flags_of(Settings()).items()}
-    for path, value in configuration.ADDED[2].items():
+    for path, value in LATER.items():
         assert known.get(path, value) == value
     assert max(configuration.ADDED) <= manifest.FORMAT
 

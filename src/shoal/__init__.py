@@ -4,8 +4,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal.api import CrossPlay, Run, compare, crossplay, load, open_run, resume, train
+    from shoal.api import CrossPlay, Run, crossplay, curves, load, open_run, resume, train
     from shoal.checking import check
+    from shoal.comparing import RunComparison, compare
     from shoal.environments.registry import make
     from shoal.errors import CheckpointError, InputError
     from shoal.game import Game, HostEnvironment, HostTimestep
@@ -28,11 +29,13 @@ __all__ = [
     "HostTimestep",
     "InputError",
     "Run",
+    "RunComparison",
     "Scene",
     "Step",
     "check",
     "compare",
     "crossplay",
+    "curves",
     "load",
     "make",
     "open_run",
@@ -43,8 +46,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "shoal.api": ("CrossPlay", "Run", "compare", "crossplay", "load", "open_run", "resume", "train"),
+    "shoal.api": ("CrossPlay", "Run", "crossplay", "curves", "load", "open_run", "resume", "train"),
     "shoal.checking": ("check",),
+    "shoal.comparing": ("RunComparison", "compare"),
     "shoal.environments.registry": ("make",),
     "shoal.errors": ("CheckpointError", "InputError"),
     "shoal.game": ("Game", "HostEnvironment", "HostTimestep"),

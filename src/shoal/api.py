@@ -1,4 +1,4 @@
-"""The public functions: train, resume, open and compare runs."""
+"""The public functions: train, resume and open runs, draw their curves, and cross-play."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,7 +15,8 @@ from shoal.loading import load
 from shoal.opening import keep, keep_resumed, open_run, permit_training
 from shoal.presets import preset
 from shoal.presets.sizes import sizes_for
-from shoal.records import curves, manifest
+from shoal.records import manifest
+from shoal.records.curves import plot
 from shoal.records.files import written_to
 from shoal.records.folders import check_free, in_new_folder, new_folder, path_of
 from shoal.records.lock import hold
@@ -25,7 +26,7 @@ from shoal.training.crossplay import CrossPlay
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.types import Algorithm
 
-__all__ = ["CrossPlay", "Run", "compare", "crossplay", "load", "new_folder", "open_run", "resume", "train"]
+__all__ = ["CrossPlay", "Run", "crossplay", "curves", "load", "new_folder", "open_run", "resume", "train"]
 
 
 def train(
@@ -138,12 +139,12 @@ def _resume(
     return run.finish(trainer)
 
 
-def compare(
-    runs: Sequence[Run | str | Path], path: str | Path = "compare.png", metrics: Sequence[str] = ("return",)
+def curves(
+    runs: Sequence[Run | str | Path], path: str | Path | None = None, metrics: Sequence[str] = ("return",)
 ) -> Path:
-    """Draw the learning curves of several runs in one figure; returns its path."""
+    """Draw the learning curves of several runs in one figure, by default ``compare.png``; returns its path."""
     path = written_to(path, Path("compare.png"))
-    return curves.plot([run.folder if isinstance(run, Run) else Path(run) for run in runs], path, metrics)
+    return plot([run.folder if isinstance(run, Run) else Path(run) for run in runs], path, metrics)
 
 
 def crossplay(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import shoal
-from shoal import algorithms, cli_check, cli_study, cli_train
+from shoal import algorithms, cli_check, cli_compare, cli_study, cli_train
 from shoal.bounds import LARGEST_INT, Bounds, check
 from shoal.cli_flags import Command, Values, first_line, of_fields
 from shoal.environments.names import FAMILIES
@@ -96,7 +96,7 @@ class Curves:
         if len(self.runs) == 1:
             print(shoal.open_run(self.runs[0], trust=self.trust).curves(self.output, self.metrics))
         else:
-            print(shoal.compare(self.runs, self.output or "compare.png", self.metrics))
+            print(shoal.curves(self.runs, self.output, self.metrics))
         return 0
 
 
@@ -193,13 +193,15 @@ def _simple(prog: str, kind: type, positional: str, args: Sequence[str]) -> tupl
         return command()
 
     flags = of_fields(kind, "flags", {positional})
-    return Command(prog, first_line(kind.__doc__), flags, do, compiles=kind is not List), list(args)
+    compiles = kind not in (List, cli_compare.Compare)
+    return Command(prog, first_line(kind.__doc__), flags, do, compiles=compiles), list(args)
 
 
 _SIMPLE = {
     "evaluate": (Evaluate, "run"),
     "replay": (Video, "run"),
     "curves": (Curves, "runs"),
+    "compare": (cli_compare.Compare, "runs"),
     "crossplay": (Crossplay, "runs"),
     "study": (cli_study.Study, "file"),
     "results": (cli_study.Results, "files"),

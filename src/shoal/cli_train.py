@@ -199,7 +199,11 @@ def _summary(run: "shoal.Run", again: str) -> str:
         lines.append(f"greedy score  {run.judged.replace('-', '−')}")
     lines += [*_unless_empty(run.summary).splitlines(), ""]
     lines += [f"{_program()} evaluate {folder} --episodes 1000", f"{_program()} replay {folder} --episodes 4"]
-    lines += [f"{again} --steps {number(2 * run.settings.steps)}", "", f"{'folder':<12}  {run.folder}"]
+    from shoal.training import ending  # imports JAX
+
+    more = ending.more(run.settings, run.at).items()
+    flags = " ".join(f"--{name.replace('_', '-')} {'None' if x is None else number(x)}" for name, x in more)
+    lines += [f"{again} {flags}", "", f"{'folder':<12}  {run.folder}"]
     return "\n".join(lines)
 
 

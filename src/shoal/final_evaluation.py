@@ -8,28 +8,27 @@ import jax
 
 from shoal import notices
 from shoal.errors import CheckpointError
-from shoal.records import reading
+from shoal.records import evaluation_file
 from shoal.records.checkpoint import Checkpoints
-from shoal.records.files import dumps, from_json, write_text
+from shoal.records.evaluation_file import FILE
+from shoal.records.files import dumps, write_text
 from shoal.records.log import FILE as ROWS
 from shoal.records.log import Log
-from shoal.training import selection
+from shoal.training import ending, selection
 from shoal.training.evaluation import Evaluation, evaluation_of
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
 from shoal.types import Learner
 
-FILE = "evaluation.json"
-
 
 def settle(folder: Path, settings: Settings, run: Mapping[str, Any], guard: Callable[[], None]) -> bool:
-    """Whether a run has finished: its newest checkpoint and policy are intact and of the last update.
+    """Whether a run has finished: its newest checkpoint and policy are intact, and it ended there.
 
     If so, prints a notice, and repairs the log as resuming would.
 
     Args:
         folder: the run's.
-        settings: the run's, possibly with more steps than before.
+        settings: the run's, possibly with more steps than before or other limits.
         run: its configuration (:func:`shoal.records.configuration.identity`).
         guard: raises if the folder is no longer the run's.
 
@@ -37,37 +36,43 @@ def settle(folder: Path, settings: Settings, run: Mapping[str, Any], guard: Call
         CheckpointError: the checkpoint was saved in another configuration.
     """
     checkpoints, policies = (Checkpoints(folder / name, run=run) for name in ("checkpoints", "policy"))
-    last = settings.num_updates
-    if {checkpoints.latest(), policies.latest()} != {last}:
+    last = checkpoints.latest()
+    if last is None or policies.latest() != last or last > settings.num_updates:
         return False
     try:
         meta = checkpoints.load_meta(last)
         policies.load_meta(last)
     except CheckpointError:  # training reports it, and resumes from an earlier one
         return False
+    at = ending.standing(last, meta)
+    if not ending.ended(settings, at):
+        return False
     checkpoints.check_run(last)
-    notices.warn(f"This run has finished its {settings.last_step:,} steps per seed; more steps would continue it.")
-    Log(folder, guard=guard).resume(settings.last_step, checkpoints.file(ROWS, last) or b"", meta.get("rows", 0))
+    notices.warn(ending.sentence(settings, at))
+    step = last * settings.steps_per_update
+    Log(folder, guard=guard).resume(step, checkpoints.file(ROWS, last) or b"", meta.get("rows", 0))
     return True
 
 
-def by_workers(trainer: Trainer, learner: Callable[[], Learner], episodes: int) -> Evaluation | None:
-    """Evaluate the trained policies in the worker processes of training; None if there are none.
+def by_training(trainer: Trainer, learner: Callable[[], Learner], episodes: int) -> Evaluation | None:
+    """Evaluate the trained policies in the worker processes of training, or by the program that evaluated them during
+    training; None if there is neither.
 
     Args:
         trainer: the trainer, not yet closed.
         learner: () -> the trained policies.
         episodes: greedy episodes per seed.
     """
-    play = trainer.program.play
-    if play is None:
-        return None
-    trainer.progress.say(f"Evaluating {episodes} greedy episodes of each seed.")
-    played = play(learner(), jax.random.key(0), episodes, True)
-    return None if played is None else evaluation_of(trainer.env.spec, *played)
+    play, compiled = trainer.program.play, trainer.selection and trainer.selection.evaluator
+    if play is not None:
+        trainer.progress.say(f"Evaluating {episodes} greedy episodes of each seed.")
+        played = play(learner(), jax.random.key(0), episodes, True)
+        if played is not None:
+            return evaluation_of(trainer.env.spec, *played)
+    return compiled(learner(), jax.random.key(0)) if compiled and compiled.episodes == episodes else None
 
 
-def write(folder: Path, last: Evaluation, best: Evaluation | None, episodes: int, step: int) -> str:
+def write(folder: Path, last: Evaluation, best: Evaluation | None, episodes: int, step: int, ended: str = "") -> str:
     """Write ``evaluation.json``: the evaluations on ``episodes`` greedy episodes per seed.
 
     Args:
@@ -76,6 +81,7 @@ def write(folder: Path, last: Evaluation, best: Evaluation | None, episodes: int
         best: of the best policies, if they were kept.
         episodes: episodes per seed.
         step: environment steps per seed.
+        ended: why training ended before its last step; empty if it did not.
 
     Returns:
         Both as text.
@@ -84,6 +90,8 @@ def write(folder: Path, last: Evaluation, best: Evaluation | None, episodes: int
         WriteError: the disk is full.
     """
     entries: dict[str, Any] = {"episodes": episodes, "greedy": True, "step": step, "text": str(last)}
+    if ended:
+        entries["ended"] = ended
     if best is not None:
         meta = Checkpoints(folder / selection.FOLDER).load_meta()
         entries["best"] = best.as_json() | {"step": meta["step"], "selected_with": meta["score"]}
@@ -94,11 +102,8 @@ def write(folder: Path, last: Evaluation, best: Evaluation | None, episodes: int
 
 def read(folder: Path, step: int, episodes: int | None) -> str | None:
     """The text of the evaluation after ``step`` steps on ``episodes`` (None: any number); None if there is none."""
-    try:
-        found = from_json(reading.parse(reading.read_bytes(folder / FILE, 16 * reading.MIB)))
-    except (OSError, ValueError):
-        return None
-    if not isinstance(found, dict) or found.get("step") != step or not isinstance(text := found.get("text"), str):
+    found = evaluation_file.read(folder)
+    if found is None or found.get("step") != step or not isinstance(text := found.get("text"), str):
         return None
     if episodes not in (None, found.get("episodes")) or not all(line.isprintable() for line in text.split("\n")):
         return None

@@ -1,7 +1,6 @@
 """A run: its folder, its configuration, and the methods to evaluate, replay and plot it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import jax
 from shoal import algorithms, final_evaluation, notices
 from shoal.bounds import check
 from shoal.composing.preparation import Decision
-from shoal.configs import flags_of, spec_to_json
+from shoal.configs import flags_of
 from shoal.deploy import Policies
 from shoal.environments import registry
 from shoal.environments.wrappers import wrap
@@ -22,8 +21,9 @@ from shoal.records import curves, links, report, video
 from shoal.records.configuration import identity
 from shoal.records.files import dumps, write_text, written_to
 from shoal.rollouts.stepping import importable
-from shoal.run_file import Described
-from shoal.training import evaluation, feed, memory, pretraining, selection, sharding
+from shoal.run_file import Described, check_same_spec
+from shoal.training import checks, ending, evaluation, feed, pretraining, selection, sharding
+from shoal.training.ending import Standing
 from shoal.training.episodes import draw, record
 from shoal.training.evaluation import Evaluation
 from shoal.training.selection import learner_of
@@ -89,19 +89,9 @@ class Run:
         """
         given = self._given
         env = wrap(given if isinstance(given, AnyEnvironment) else given(), self.settings.wrapping)
-        known = self._spec
-        if known is not None:
-            # Metrics are only reported, and the interface is only for deployed policies: both may have changed.
-            known = replace(known, metrics=env.spec.metrics, interface=env.spec.interface)
-            if "pruned" not in flags_of(self.config).values():
-                known = replace(known, novel=env.spec.novel)  # not used, and possibly unknown to older versions
-        if known is not None and env.spec != known:
-            here, there = spec_to_json(env.spec), spec_to_json(known)
-            name = next(name for name in here if here[name] != there[name])
-            raise InputError(
-                f"{self.environment} is not the environment it was when {self.folder} was trained: its {name} is "
-                f"{here[name]!r} and was {there[name]!r}."
-            )
+        if self._spec is not None:
+            what = f"{self.environment} is not the environment it was when {self.folder} was trained"
+            check_same_spec(env.spec, self._spec, "pruned" in flags_of(self.config).values(), what)
         self._spec = env.spec
         return env
 
@@ -139,7 +129,22 @@ class Run:
 
     def summary(self) -> str:
         """A summary of the results; see :func:`shoal.records.report.summary`."""
-        return report.summary(self.folder)
+        return report.summary(self.folder, ended=self.ended)
+
+    @property
+    def at(self) -> Standing:
+        """How far the run is, by its newest intact checkpoint."""
+        return ending.saved(self.folder)
+
+    @property
+    def last_step(self) -> int:
+        """Environment steps per seed so far."""
+        return self.at.update * self.settings.steps_per_update
+
+    @property
+    def ended(self) -> str:
+        """Why training ended before its last step; empty if it did not."""
+        return ending.reason(self.settings, self.at)
 
     def _acting(self) -> Algorithm:
         return acting(self.algorithm, self.spec, self.config, self.settings)
@@ -163,8 +168,7 @@ class Run:
         layout = sharding.plan(self.settings.seeds, self.settings.num_envs, devices)
         if isinstance(self.env, Environment):
             registry.validate(self.env)
-            episodes, horizon = self.settings.evaluation_episodes(self.env), self.env.spec.horizon
-            memory.check_episodes(self.env.spec, self.settings.seeds, episodes, horizon, "eval_episodes")
+            checks.evaluations(self.env, self.settings)
         else:
             registry.check_spec(self.env.spec)
         scale = Scale(layout.num_envs, self.settings.rollout_length, self.settings.num_updates)
@@ -200,9 +204,7 @@ class Run:
             self.finished = trainer.run()
             trainer.guard()
             if self.finished and episodes:
-                self.evaluation = final_evaluation.by_workers(trainer, self._learner, episodes)
-                if self.evaluation is None and trainer.selection:  # compiled already
-                    self.evaluation = trainer.selection.evaluator(self._learner(), jax.random.key(0))
+                self.evaluation = final_evaluation.by_training(trainer, self._learner, episodes)
                 self.evaluation = self.evaluation or self.evaluate(episodes)
         finally:
             trainer.close()
@@ -220,7 +222,7 @@ class Run:
         if not final_evaluation.settle(self.folder, settings, self._identity(), guard):
             return False
         self.finished = self.untouched = True
-        self.judged = final_evaluation.read(self.folder, settings.last_step, settings.eval_episodes)
+        self.judged = final_evaluation.read(self.folder, self.last_step, settings.eval_episodes)
         if self.judged is None and settings.eval_episodes != 0:
             episodes = settings.evaluation_episodes(self.env)
             self._keep(self.evaluate(episodes), episodes, guard)
@@ -235,7 +237,7 @@ class Run:
                 notices.warn(str(error))
         self.evaluation = found
         guard()
-        self.judged = final_evaluation.write(self.folder, found, best, episodes, self.settings.last_step)
+        self.judged = final_evaluation.write(self.folder, found, best, episodes, self.last_step, self.ended)
 
     def _identity(self) -> dict[str, Any]:
         """The configuration that its checkpoints record."""

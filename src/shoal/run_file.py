@@ -3,7 +3,7 @@
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +158,29 @@ def _space(space: Any) -> Discrete | Box:
     _check_keys("action", space, ["kind", *(field.name for field in fields(kind))])
     hints = typing.get_type_hints(kind)
     return kind(**{key: typed(key, value, hints[key]) for key, value in space.items() if key != "kind"})
+
+
+def check_same_spec(here: EnvSpec, there: EnvSpec, pruned: bool, what: str) -> None:
+    """Compare an environment's spec with the one that ``run.json`` holds.
+
+    Args:
+        here: the environment's.
+        there: of ``run.json``.
+        pruned: whether the algorithm reads ``EnvSpec.novel``.
+        what: what is compared, ending in "was trained", for the message.
+
+    Raises:
+        InputError: they differ.
+    """
+    # Metrics are only reported, and the interface is only for deployed policies: both may have changed.
+    there = replace(there, metrics=here.metrics, interface=here.interface)
+    if not pruned:
+        there = replace(there, novel=here.novel)  # not used, and possibly unknown to older versions
+    if here == there:
+        return
+    one, other = spec_to_json(here), spec_to_json(there)
+    name = next(name for name in one if one[name] != other[name])
+    raise InputError(f"{what}: its {name} is {one[name]!r} and was {other[name]!r}.")
 
 
 def _check_keys(part: str, entries: Mapping[str, Any], known: Iterable[str]) -> None:

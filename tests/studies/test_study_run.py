@@ -44,6 +44,22 @@ def final_page(path: Path) -> str:
     return page(study, cells, {name: replace(record, seconds=zero) for name, record in records.items()})
 
 
+def test_a_run_that_ends_early_has_its_own_step_and_digest(tmp_path: Path) -> None:
+    """It counts as trained although it has not made all its steps."""
+    whole, path = written(tmp_path / "whole", TEXT), tmp_path / "demo.toml"
+    limits = "eval_every = 32\nstop_at = -1e9\ncurve_episodes = 3\ntime_budget = 1e6\n"
+    path.write_text(TEXT.replace("[evaluation]", limits + "[evaluation]"), encoding="utf-8")
+    assert shoal.study(path, out=tmp_path / "runs", progress=False).ok
+    (cell,), (other,) = cells_of(path), cells_of(whole)
+    assert cell.digest != other.digest
+    (file,) = (tmp_path / "records" / "demo").iterdir()
+    record = read(file)
+    assert record.evaluation["step"] == record.curve["step"][-1] == 32 and record.run["settings"]["steps"] == 96
+    file.unlink()
+    (state,) = shoal.study(path, out=tmp_path / "runs", progress=False, dry_run=True).states
+    assert (state.word, state.trained) == ("trained", 1.0)
+
+
 def test_interrupted_twice_it_gives_the_same_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, broken = (written(tmp_path / name, TEXT) for name in ("whole", "broken"))
     assert shoal.study(whole, out=tmp_path / "whole" / "runs", progress=False).ok

@@ -9,10 +9,10 @@ import pytest
 
 import shoal
 import trained
+from shoal.errors import NonFiniteError
 from shoal.records import log
 from shoal.records.checkpoint import Checkpoints
 from shoal.training import trainer
-from shoal.training.trainer import NonFiniteError
 
 FLAGS: dict[str, Any] = trained.QUICK | {"seed": 3, "num_envs": 4, "steps": 30 * 4 * 8, "checkpoint_seconds": 0.0}
 BROKEN = 10

@@ -10,8 +10,7 @@ import pytest
 
 import shoal
 import trained
-from shoal.errors import CheckpointError, InputError
-from shoal.training.trainer import NonFiniteError
+from shoal.errors import CheckpointError, InputError, NonFiniteError
 from trained import Whole, damage
 
 
@@ -110,7 +109,7 @@ def test_a_broken_parameter_is_not_saved(copy: Path) -> None:
     trainer.state = trainer.state._replace(
         learner=trainer.state.learner._replace(critic=jax.tree.unflatten(tree, leaves))
     )
-    trainer.update += 1
+    trainer.at = trainer.at._replace(update=trainer.update + 1)
     with pytest.raises(NonFiniteError, match=f"critic.* of seed 7 .* update {trained.UPDATES} is kept"):
         trainer.save()
     assert trainer.checkpoints.latest() == trainer.policies.latest() == trained.UPDATES

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import shoal
+import toys
 import trained
-from shoal.errors import CheckpointError, InputError
+from shoal.errors import CheckpointError
+from shoal.game import HostEnvironment
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.log import read
 from shoal.training import selection
@@ -31,6 +33,7 @@ FLAGS: dict[str, Any] = {
     "minibatches": 1,
     "learning_rate": 0.05,
     "eval_episodes": 5,
+    "curve_episodes": 5,
     "tensorboard": False,
     "progress": False,
     "devices": 1,
@@ -115,6 +118,27 @@ def test_a_damaged_best_policy_does_not_lose_the_score_of_the_last(
     assert run.judged == str(run.evaluation) and "damaged" in capsys.readouterr().err
 
 
-def test_evaluations_of_no_episodes_are_refused() -> None:
-    with pytest.raises(InputError, match=r"^eval_every evaluates during training, so eval_episodes must not be 0.$"):
-        Settings(eval_every=100.0, eval_episodes=0).check()
+def test_their_episodes_have_a_small_share_of_the_steps() -> None:
+    def episodes(every: float, horizon: int, host: bool = False, **flags: Any) -> int:
+        game = toys.busy(horizon=horizon)
+        env = HostEnvironment(game.spec, lambda: None) if host else game  # type: ignore[arg-type]
+        return Settings(num_envs=4, rollout_length=25, eval_every=every, **flags).episodes_between(env)
+
+    assert episodes(1e4, 25) == 20 == 0.05 * 1e4 / 25 and episodes(9901.0, 25) == 20  # rounded up to whole updates
+    assert episodes(1e4, 25, host=True) == 8 and episodes(1e6, 25, host=True) == 32
+    assert episodes(1e6, 25) == 32 and episodes(1e4, 1000) == 4 and episodes(1e4, 1000, curve_episodes=7) == 7
+
+
+def test_costly_evaluations_are_told_of_once(tmp_path: Path) -> None:
+    unused = Evaluator.__new__(Evaluator)
+    unused.episodes = 32
+    made = Selection(unused, Settings(num_envs=4, rollout_length=25, eval_every=101.0), tmp_path)
+    made.begun, made.seconds = 1000.0, 4.9
+    assert made.costs(1000.1) == ""  # seconds in all
+    made.seconds = 6.0
+    assert made.costs(1114.1) == ""  # 5 % of them
+    assert made.costs(1054.0) == (
+        "Evaluations take 10% of the time of this run: 32 episodes of each seed every 200 steps. A larger eval_every "
+        "or fewer curve_episodes make them cheaper."
+    )
+    assert made.costs(1054.0) == ""

@@ -13,12 +13,12 @@ from shoal import api
 from shoal.algorithms import mappo
 from shoal.configs import override
 from shoal.environments.spec_rules import COLUMNS
-from shoal.errors import InputError
+from shoal.errors import InputError, NonFiniteError
 from shoal.records import log
 from shoal.training import sharding
 from shoal.training.progress import Progress, clock, readable
 from shoal.training.settings import Settings
-from shoal.training.trainer import NonFiniteError, Trainer
+from shoal.training.trainer import Trainer
 from shoal.types import Environment, EpisodeStats
 
 SEEDS, UPDATES = 2, 30

@@ -22,7 +22,13 @@ ADDED: dict[int, dict[str, Any]] = {
         "settings.reward_scale": 1.0,
         "spec.metrics": [],
         "spec.interface": "",
-    }
+    },
+    3: {
+        "settings.eval_every": None,
+        "settings.curve_episodes": None,
+        "settings.stop_at": None,
+        "settings.time_budget": None,
+    },
 }
 """Default values of keys that files of earlier formats lack, by the format that introduced them.
 

@@ -35,7 +35,7 @@ Line = tuple[Real[np.ndarray, " _"], Band]
 """The places of X points, and what was estimated there."""
 
 
-def _without_latex(draw: Callable[_P, Path]) -> Callable[_P, Path]:
+def without_latex(draw: Callable[_P, Path]) -> Callable[_P, Path]:
     """Draw with LaTeX off: a matplotlibrc in the working directory could run it."""
 
     @wraps(draw)
@@ -48,7 +48,7 @@ def _without_latex(draw: Callable[_P, Path]) -> Callable[_P, Path]:
     return call
 
 
-@_without_latex
+@without_latex
 def plot_efficiency(
     curves: Mapping[str, Line], path: Path | str, *, label: str = "Normalised score", title: str = ""
 ) -> Path:
@@ -66,14 +66,14 @@ def plot_efficiency(
     """
     path, panel = _panel(curves, path, 6.4, 3.9)
     unit, word = step_unit(max(float(np.max(steps)) for steps, _ in curves.values()))
-    _lines(panel, {name: (np.asarray(steps) / unit, band) for name, (steps, band) in curves.items()})
+    draw_lines(panel, {name: (np.asarray(steps) / unit, band) for name, (steps, band) in curves.items()})
     panel.margins(x=0.0, y=0.06)
     panel.set_xlabel(f"Environment steps per run{word}", color=INK)
     panel.set_ylabel(label, color=INK)
     return _finish(panel, path, title)
 
 
-@_without_latex
+@without_latex
 def plot_profiles(
     profiles: Mapping[str, Line],
     path: Path | str,
@@ -96,7 +96,7 @@ def plot_profiles(
         WriteError: the figure cannot be written.
     """
     path, panel = _panel(profiles, path, 6.4, 3.9)
-    _lines(panel, profiles, stairs=True)  # the share at τ holds until the next threshold
+    draw_lines(panel, profiles, stairs=True)  # the share at τ holds until the next threshold
     panel.margins(x=0.0)
     panel.set_ylim(-0.02, 1.02)
     panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
@@ -105,7 +105,7 @@ def plot_profiles(
     return _finish(panel, path, title)
 
 
-@_without_latex
+@without_latex
 def plot_estimates(
     estimates: Mapping[str, Mapping[str, Estimate]],
     path: Path | str,
@@ -136,10 +136,10 @@ def plot_estimates(
     figure = new_figure(1.3 + 2.2 * max(2, len(estimates)), 1.2 + 0.32 * len(names))
     panels = figure.subplots(1, len(estimates), sharey=True, squeeze=False)[0]
     for panel, (statistic, row) in zip(panels, estimates.items(), strict=True):
-        _rows(panel, [row[name] for name in names], [PALETTE[i % len(PALETTE)] for i in range(len(names))])
+        draw_rows(panel, [row[name] for name in names], [PALETTE[i % len(PALETTE)] for i in range(len(names))])
         panel.set_title(statistic, fontsize=10.5, color=INK, pad=8)
         panel.locator_params(axis="x", nbins=4)
-    _row_names(panels[0], names)
+    name_rows(panels[0], names)
     figure.supxlabel(label, fontsize=10, color=INK)
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK)
@@ -147,7 +147,7 @@ def plot_estimates(
     return path
 
 
-@_without_latex
+@without_latex
 def plot_improvement(pairs: Mapping[tuple[str, str], Estimate], path: Path | str, *, title: str = "") -> Path:
     """Draw probabilities of improvement, P(X > Y), one row for each pair (X, Y), with a line at ½.
 
@@ -162,8 +162,8 @@ def plot_improvement(pairs: Mapping[tuple[str, str], Estimate], path: Path | str
     """
     path, panel = _panel(pairs, path, 6.0, 1.2 + 0.36 * max(1, len(pairs)))
     panel.axvline(0.5, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
-    _rows(panel, list(pairs.values()), [PALETTE[0]] * len(pairs))
-    _row_names(panel, [f"{x} > {y}" for x, y in pairs])
+    draw_rows(panel, list(pairs.values()), [PALETTE[0]] * len(pairs))
+    name_rows(panel, [f"{x} > {y}" for x, y in pairs])
     panel.set_xlim(-0.02, 1.02)
     panel.set_xticks([0, 0.25, 0.5, 0.75, 1])
     panel.set_xlabel("Probability of improvement, P(X > Y)", color=INK)
@@ -178,7 +178,8 @@ def _panel(drawn: Mapping[Any, Any], path: Path | str, width: float, height: flo
     return path, new_figure(width, height).subplots()
 
 
-def _lines(panel: Any, lines: Mapping[str, Line], stairs: bool = False) -> None:
+def draw_lines(panel: Any, lines: Mapping[str, Line], stairs: bool = False) -> None:
+    """A line with a band for each method; ``stairs`` if a value holds until the next place."""
     dress(panel)
     drawstyle, step = ("steps-post", {"step": "post"}) if stairs else ("default", {})
     for i, (name, (places, band)) in enumerate(lines.items()):
@@ -190,7 +191,7 @@ def _lines(panel: Any, lines: Mapping[str, Line], stairs: bool = False) -> None:
         panel.plot(places, band.point, linewidth=1.8, label=name, drawstyle=drawstyle, **style, **marker)
 
 
-def _rows(panel: Any, estimates: Sequence[Estimate], colours: Sequence[str]) -> None:
+def draw_rows(panel: Any, estimates: Sequence[Estimate], colours: Sequence[str]) -> None:
     """A dot and its interval in each row, from the top."""
     dress(panel, grid="x")
     for y, ((point, low, high), colour) in enumerate(zip(estimates, colours, strict=True)):
@@ -203,7 +204,8 @@ def _rows(panel: Any, estimates: Sequence[Estimate], colours: Sequence[str]) -> 
     panel.tick_params(axis="y", length=0)
 
 
-def _row_names(panel: Any, names: Sequence[str]) -> None:
+def name_rows(panel: Any, names: Sequence[str]) -> None:
+    """Names beside the rows of :func:`draw_rows`."""
     panel.set_yticks(range(len(names)), names, fontsize=9.5)
 
 

@@ -76,7 +76,7 @@ def markdown_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | N
     return "\n".join([join(columns), f"| {rule} |", *map(join, cells)]) + "\n"
 
 
-def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95) -> str:
+def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95, ended: str = "") -> str:
     """Summary of the run in ``folder``: the final value of ``metric`` and of the environment's metrics, steps, speed
     and wall time.
 
@@ -94,6 +94,7 @@ def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95
     lines = [("final " + name.replace("_", " "), _final(folder, name, confidence)) for name in (metric, *metrics)]
     total = f", {number_text(last['step'] * seeds)} in all" if seeds > 1 else ""
     lines.append(("steps", f"{number_text(last['step'])} per seed{total}"))
+    lines += [("ended", ended)] if ended else []
     seconds = last.get("seconds")
     if isinstance(seconds, (int, float)) and seconds > 0:
         lines.append(("speed", f"{number_text(round(last['step'] * seeds / seconds))} environment steps per second"))

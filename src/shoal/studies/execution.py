@@ -58,7 +58,7 @@ def _trained(cell: Cell, progress: bool) -> Run:
             folder=cell.folder,
             progress=progress,
             **cell.flags,
-            eval_episodes=0 if cell.flags.get("eval_every") is None else cell.evaluation.episodes,
+            eval_episodes=0,
         )
     if difference := cell.difference(manifest.read(cell.folder)["config"]):
         raise InputError(f"{cell.folder} holds another run ({difference}); move or delete that folder.")
@@ -89,7 +89,7 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
     if absent := [name for name in cell.curves if name not in columns]:
         notices.warn(f"{cell.title}: {unknown('metric of training named', absent[0], rows[-1])}")
     evaluation = {"episodes": protocol.episodes, "greedy": protocol.greedy, "seed": protocol.seed}
-    evaluation |= {"step": run.settings.last_step} | _episodes(found)
+    evaluation |= {"step": run.last_step} | _episodes(found)
     if best is not None:
         evaluation["best"] = _episodes(best) | {"step": Checkpoints(run.folder / selection.FOLDER).load_meta()["step"]}
     return Record(

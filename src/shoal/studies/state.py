@@ -1,5 +1,6 @@
 """What exists of a study: records, run folders, and how long the rest takes."""
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,15 +9,16 @@ from typing import Any
 
 from shoal import notices
 from shoal.algorithms import canonical
-from shoal.errors import CheckpointError, InputError
+from shoal.configs import override
+from shoal.errors import InputError
 from shoal.notices import Warn
 from shoal.records import manifest
-from shoal.records.checkpoint import Checkpoints
 from shoal.records.report import duration_text
-from shoal.studies.naming import beside
+from shoal.studies.naming import SIZES, beside
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, read
 from shoal.studies.study_file import StudyFile
+from shoal.training import ending
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,10 @@ def state_of(cell: Cell, record: Record | None) -> State:
     if record is not None or not (cell.folder / manifest.FILE).exists():
         return State(cell, record, float(record is not None), False)
     try:
-        config = manifest.read(cell.folder)["config"]["settings"]
-        per_update = config["num_envs"] * config["rollout_length"]
-        updates = -(-int(config["steps"]) // per_update)
-        done = Checkpoints(cell.folder / "checkpoints").latest() or 0
-        return State(cell, None, min(1.0, done / updates), True)
-    except (InputError, CheckpointError, KeyError, TypeError, ZeroDivisionError):  # running it says what is wrong
+        config, (settings, _) = manifest.read(cell.folder)["config"]["settings"], cell.resolved()
+        settings = override(settings, {size: config[size] for size in SIZES})  # they may depend on the environment
+        return State(cell, None, ending.fraction(settings, ending.saved(cell.folder)), True)
+    except (InputError, KeyError, TypeError, ZeroDivisionError):  # running it says what is wrong
         return State(cell, None, 0.0, True)
 
 
@@ -125,7 +125,8 @@ def estimate(state: State, measured: Sequence[Record]) -> float | None:
         return None
     per_step = statistics.median(one.seconds["training"] / (one.evaluation["step"] * one.seeds) for one in chosen)
     other = statistics.median(one.seconds["other"] for one in chosen)
-    return per_step * settings.steps * settings.seeds * (1 - state.trained) + other
+    training = per_step * settings.steps * settings.seeds
+    return min(training, settings.time_budget or math.inf) * (1 - state.trained) + other
 
 
 def _like(record: Record, algorithm: str | None, environment: str | None) -> bool:

@@ -4,7 +4,20 @@ from shoal.training import feed, memory
 from shoal.training.program import Program
 from shoal.training.settings import Settings
 from shoal.training.sharding import Layout
-from shoal.types import Algorithm, EnvSpec
+from shoal.types import Algorithm, Environment, EnvSpec
+
+
+def evaluations(env: Environment, settings: Settings) -> None:
+    """Check that the evaluations of a run fit in memory.
+
+    Raises:
+        InputError: the episodes of one do not.
+    """
+    played = {"eval_episodes": settings.evaluation_episodes(env)}
+    if settings.eval_every is not None:
+        played["curve_episodes"] = settings.episodes_between(env)
+    for name, episodes in played.items():
+        memory.check_episodes(env.spec, settings.seeds, episodes, env.spec.horizon, name)
 
 
 def before(

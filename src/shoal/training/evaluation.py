@@ -178,18 +178,30 @@ class Evaluator:
             InputError: the episodes do not fit in memory.
             GameError: a host environment raised.
         """
-        seeds = len(jax.tree.leaves(learner)[0])
-        keys, act, carry = jax.random.split(key, seeds), self.algorithm.act, self.algorithm.initial_carry
+        self.prepare(learner)
+        keys = jax.random.split(key, len(jax.tree.leaves(learner)[0]))
+        if self._rollout is not None:
+            played = self._rollout.play(self.algorithm.act, learner, keys, self.episodes, self.greedy)
+            return evaluation_of(self.env.spec, *played)
+        assert self._compiled is not None
+        return evaluation_of(self.env.spec, *map(np.asarray, ready(self._compiled(learner, keys))))
+
+    def prepare(self, learner: Learner) -> None:
+        """Compile, or start the worker processes of a host environment, unless that is done already.
+
+        Raises:
+            InputError: the episodes do not fit in memory.
+        """
+        seeds, act, carry = len(jax.tree.leaves(learner)[0]), self.algorithm.act, self.algorithm.initial_carry
         if isinstance(self.env, HostEnvironment):
             if self._rollout is None:
                 parallelism = Parallelism(seeds, min(self.episodes, ENVS), self.num_workers)
                 self._rollout = HostRollout(self.env, carry, parallelism, 1)
-            return evaluation_of(self.env.spec, *self._rollout.play(act, learner, keys, self.episodes, self.greedy))
-        if self._compiled is None:
+        elif self._compiled is None:
             memory.check_episodes(self.env.spec, seeds, self.episodes, self.env.spec.horizon, "episodes")
             one = first_episodes(self.env, act, carry(self.episodes), self.episodes, self.greedy)
+            keys = jax.random.split(jax.random.key(0), seeds)
             self._compiled = wait(jax.jit(jax.vmap(one, axis_name=fused.SEEDS)).lower(learner, keys).compile)
-        return evaluation_of(self.env.spec, *map(np.asarray, ready(self._compiled(learner, keys))))
 
     def close(self) -> None:
         """Stop the worker processes, if any."""

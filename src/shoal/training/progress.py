@@ -1,5 +1,6 @@
 """Progress of a run on standard error: the progress line, notes, and warnings."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -38,17 +39,23 @@ class Progress:
         self.metrics: dict[str, float] = {}
 
     def update(
-        self, step: int, score: float | None, speed: float, metrics: Mapping[str, float] = MappingProxyType({})
+        self,
+        step: int,
+        score: float | None,
+        speed: float,
+        metrics: Mapping[str, float] = MappingProxyType({}),
+        at_most: Seconds = math.inf,
     ) -> None:
         """Show ``step`` (environment steps per seed so far), the latest mean score, ``won`` or else the first of
-        ``metrics``, and ``speed`` (environment steps per second over all seeds)."""
+        ``metrics``, ``speed`` (environment steps per second over all seeds), and the time left: what the other steps
+        take, and ``at_most`` this; 0 if the run has ended."""
         now = time.monotonic()
         self.score = self.score if score is None else score
         self.metrics.update(metrics)
-        if not self.shown or (not self.terminal and now - self.printed < self.quiet and step < self.total):
+        left = min(at_most, (self.total - step) * self.seeds / max(speed, 1e-9))
+        if not self.shown or (not self.terminal and now - self.printed < self.quiet and left > 0):
             return
         self.printed = now
-        left = (self.total - step) * self.seeds / max(speed, 1e-9)
         score_text = "–" if self.score is None else f"{self.score:.2f}"
         name = "won" if "won" in self.metrics else next(iter(self.metrics), "")
         metric = f" · {metric_text(name, self.metrics[name])}" if name else ""

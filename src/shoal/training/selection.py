@@ -10,10 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.records.checkpoint import Checkpoints
+from shoal.training.ending import Standing
 from shoal.training.evaluation import Evaluator
 from shoal.training.metric_sums import or_none
-from shoal.training.settings import Settings
-from shoal.types import Learner, PyTree
+from shoal.training.settings import SHARE, Settings
+from shoal.types import Learner, PyTree, Seconds
+
+NOTICED: Seconds = 5.0
+"""Evaluations that took less in all are not warned of."""
 
 FOLDER = "best"
 """The folder of a run that holds the best policies, beside ``policy`` with the last ones."""
@@ -31,7 +35,7 @@ class Best(NamedTuple):
 
 
 class Selection:
-    """Evaluates every ``Settings.eval_every`` steps and after the last update."""
+    """Evaluates every ``Settings.eval_every`` steps and, called by the trainer, after the last update."""
 
     def __init__(
         self,
@@ -50,34 +54,56 @@ class Selection:
             run: the run's configuration, which saved policies record.
             guard: called before every write; raises if the folder is no longer the run's.
         """
-        assert settings.eval_every is not None
         self.evaluator, self.settings = evaluator, settings
-        self.every = max(1, -(-int(settings.eval_every) // settings.steps_per_update))
+        self.every = settings.updates_between
         self.best: Best | None = None
+        self.seconds, self.prepared, self.told = 0.0, False, False
+        """Of the evaluations of this process but the first, whether that was made, and whether the cost is told."""
+        self.begun: Seconds = 0.0
+        """Seconds of training in earlier processes."""
         self.store = Checkpoints(folder / FOLDER, 2, run, guard)
 
     def until_next(self, update: int) -> int:
         """Number of updates from ``update`` to the next evaluation."""
-        return min(self.every - update % self.every, self.settings.num_updates - update)
+        return self.every - update % self.every
 
     def due(self, update: int) -> bool:
-        """Whether the policies are evaluated after this update."""
-        return update % self.every == 0 or update == self.settings.num_updates
+        """Whether the policies are evaluated after this update, if it is not the last."""
+        return update % self.every == 0
 
     def evaluate(self, policy: PyTree, update: int) -> dict[str, Any]:
         """Evaluate ``policy`` [S, ...] after ``update`` updates and keep it where it is a seed's best.
 
         Returns:
             The log's columns ``greedy/return``, ``greedy/METRIC`` (for each seed; None where unknown) and
-            ``greedy/seconds``, the wall time of this evaluation.
+            ``greedy/seconds``, the wall time of this evaluation. On the device it is without compilation; the first one
+            of a host environment has the start of its workers.
         """
-        began = time.monotonic()
         policy = jax.device_get(policy)
+        self.evaluator.prepare(learner_of(policy))
+        began = time.monotonic()
         found = self.evaluator(learner_of(policy), jax.random.fold_in(jax.random.key(self.settings.seed), update))
         self._select(policy, found.per_seed, update * self.settings.steps_per_update)
         metrics = {f"greedy/{name}": or_none(found.metric(name).per_seed) for name in found.metrics}
-        spent = round(time.monotonic() - began, 3)
-        return {"greedy/return": or_none(found.per_seed)} | metrics | {"greedy/seconds": spent}
+        spent = time.monotonic() - began
+        self.seconds, self.prepared = self.seconds + spent * self.prepared, True
+        return {"greedy/return": or_none(found.per_seed)} | metrics | {"greedy/seconds": round(spent, 3)}
+
+    def costs(self, training: Seconds) -> str:
+        """One sentence if the evaluations so far took much of the time, once; otherwise empty.
+
+        Args:
+            training: seconds of training of all parts of the run.
+        """
+        share = self.seconds / max(training - self.begun + self.seconds, 1e-9)
+        if self.told or self.seconds < NOTICED or share <= SHARE:
+            return ""
+        self.told = True
+        return (
+            f"Evaluations take {share:.0%} of the time of this run: {self.evaluator.episodes} episodes of each seed "
+            f"every {self.every * self.settings.steps_per_update:,} steps. A larger eval_every or fewer curve_episodes "
+            f"make them cheaper."
+        )
 
     def _select(self, policy: PyTree, score: np.ndarray, step: int) -> None:
         if self.best is None:
@@ -97,9 +123,10 @@ class Selection:
             meta = {"score": self.best.score.tolist(), "step": self.best.step.tolist()}
             self.store.save(update, self.best.policy, meta)
 
-    def restore(self, update: int, policy: PyTree) -> None:
-        """Restore what was best at the checkpoint of ``update``; ``policy`` has the shapes."""
-        self.store.drop_after(update)
+    def restore(self, at: Standing, policy: PyTree) -> None:
+        """Restore what was best at a checkpoint; ``policy`` has the shapes."""
+        self.begun = at.seconds
+        self.store.drop_after(at.update)
         if self.store.latest() is not None:
             self.best = restored(self.store, policy)
 

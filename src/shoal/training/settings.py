@@ -11,10 +11,17 @@ from shoal.presets.sizes import STEPS
 from shoal.types import AnyEnvironment
 
 CHANGEABLE = frozenset(
-    {"steps", "devices", "checkpoint_seconds", "keep", "eval_every", "eval_episodes", "tensorboard"}
+    {"steps", "stop_at", "time_budget", "devices", "checkpoint_seconds", "keep", "tensorboard"}
+    | {"eval_every", "eval_episodes", "curve_episodes"}
     | {"workers", "num_workers", "worker_timeout", "address"}
 )
 """Settings that may change when a run is resumed."""
+
+SHARE = 0.05
+"""Evaluations during training are to take at most this share of the time."""
+STEPS_SHARE, HOST_STEPS_SHARE = 0.05, 0.02
+"""By default their steps are at most these shares of the steps of training, on the device and on the host, where fewer
+environments side by side make a step slower (docs/evaluation.md)."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,12 @@ class Settings:
 
     steps: Annotated[float, Bounds(least=1, most=1e15)] = STEPS
     """Environment steps per seed, rounded up to whole updates."""
+    stop_at: Annotated[float, Bounds(least=-1e30, most=1e30)] | None = None
+    """Training ends after the evaluation (--eval-every) by which the greedy return of every seed has reached this value
+    at least once. Schedules span all steps, so they have not come to their end then."""
+    time_budget: Annotated[float, Bounds(above=0, most=1e9)] | None = None
+    """Seconds of training after which it ends, at the end of an update: the log's seconds, over all parts of the run,
+    without compilation, evaluations and checkpoints. Schedules span all steps."""
     seeds: Annotated[int, Bounds(least=1, most=65_536)] = 1
     """Independent runs trained in parallel in one program."""
     seed: Annotated[int, Bounds(least=0, most=LARGEST_INT)] = 0
@@ -55,10 +68,13 @@ class Settings:
     keep: Count = 3
     """Number of checkpoints to keep, the newest ones."""
     eval_episodes: Annotated[int, Bounds(least=0, most=1_000_000)] | None = None
-    """Greedy episodes per seed of an evaluation; 0 for none, None for 256 on the device and 32 on the host."""
+    """Greedy episodes per seed of the final evaluation; 0 for none, None for 256 on the device and 32 on the host."""
     eval_every: Annotated[float, Bounds(least=1, most=1e15)] | None = None
     """Environment steps per seed between evaluations during training, rounded up to whole updates; the best policy of
     each seed is kept beside the last. None: only the last is evaluated."""
+    curve_episodes: Annotated[int, Bounds(least=1, most=1_000_000)] | None = None
+    """Greedy episodes per seed of an evaluation during training (--eval-every); None for as many as have at most 5 %
+    (host: 2 %) of the steps between two evaluations, at least 4 and at most 32."""
     tensorboard: bool = True
     """Also write TensorBoard events."""
 
@@ -69,8 +85,8 @@ class Settings:
             InputError: a field is out of range.
         """
         check(self)
-        if self.eval_every is not None and self.eval_episodes == 0:
-            raise InputError("eval_every evaluates during training, so eval_episodes must not be 0.")
+        if self.stop_at is not None and self.eval_every is None:
+            raise InputError("stop_at is compared with evaluations during training, so it needs eval_every.")
         if self.seed + self.seeds - 1 > LARGEST_INT:
             raise InputError(f"{self.seeds} seeds from {self.seed} on exceed the largest seed, {LARGEST_INT}.")
         if self.num_updates > LARGEST_INT:
@@ -80,10 +96,23 @@ class Settings:
             )
 
     def evaluation_episodes(self, env: AnyEnvironment) -> int:
-        """Episodes per seed of an evaluation in ``env``."""
+        """Episodes per seed of the final evaluation in ``env``."""
         if self.eval_episodes is not None:
             return self.eval_episodes
         return 32 if isinstance(env, HostEnvironment) else 256
+
+    def episodes_between(self, env: AnyEnvironment) -> int:
+        """Episodes per seed of an evaluation during training in ``env``; ``eval_every`` is not None."""
+        if self.curve_episodes is not None:
+            return self.curve_episodes
+        share = HOST_STEPS_SHARE if isinstance(env, HostEnvironment) else STEPS_SHARE
+        return min(32, max(4, int(share * self.updates_between * self.steps_per_update / env.spec.horizon)))
+
+    @property
+    def updates_between(self) -> int:
+        """Updates between two evaluations during training; ``eval_every`` is not None."""
+        assert self.eval_every is not None
+        return max(1, -(-int(self.eval_every) // self.steps_per_update))
 
     @property
     def num_updates(self) -> int:

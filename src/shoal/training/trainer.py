@@ -3,16 +3,17 @@
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 import numpy as np
 
-from shoal.errors import CheckpointError, GameError, InputError, NonFiniteError
+from shoal.errors import CheckpointError, GameError, InputError
 from shoal.game import HostEnvironment
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.log import FILE, Log, read
-from shoal.training import checks, hosted, metric_sums
+from shoal.training import checks, ending, finite, hosted, metric_sums
+from shoal.training.ending import Standing
 from shoal.training.evaluation import Evaluator
 from shoal.training.program import Program, compile_program
 from shoal.training.progress import Progress
@@ -72,10 +73,10 @@ class Trainer:
         self.log = Log(folder, settings.tensorboard, self.progress.warn, guard)
         self.selection: Selection | None = None
         if settings.eval_every is not None:
-            evaluator = Evaluator(env, algorithm, settings.evaluation_episodes(env), True, settings.num_workers)
-            self.selection = Selection(evaluator, settings, folder, run, guard)
+            episodes, workers = settings.episodes_between(env), settings.num_workers
+            self.selection = Selection(Evaluator(env, algorithm, episodes, True, workers), settings, folder, run, guard)
         self.state: TrainState | None = None
-        self.update, self.elapsed = 0, 0.0
+        self.at = Standing(0)
         self._saved = -1
         self._row: dict[str, Any] = {}
         self.stop = Stop(self.progress.warn)
@@ -114,39 +115,39 @@ class Trainer:
             done, end = update * self.settings.steps_per_update, self.settings.steps
             raise InputError(f"This run has done {done} steps already, so it cannot end at {end:g}.")
         self.state = place(state, self.layout)
-        self.update, self.elapsed, self._saved = update, meta["elapsed"], update
+        self.at, self._saved = ending.standing(update, meta), update
         self._row = meta["row"]
         self.checkpoints.drop_after(update)
         kept = self.checkpoints.file(FILE, update) or b""
         self.log.resume(self.step, kept, meta.get("rows", 0))
         if self.selection:
-            self.selection.restore(update, self.state.learner.policy)
+            self.selection.restore(self.at, self.state.learner.policy)
         self._save_policy()  # a crash may have come between the checkpoint and its policy
 
     def run(self) -> bool:
-        """Train to the end; returns False if a signal stopped the run before, in which case it is saved.
+        """Train until the run ends; returns False if a signal stopped it before, in which case it is saved.
 
         Raises:
             NonFiniteError: a metric became NaN or infinite; the last good checkpoint is kept.
             GameError: a host environment raised; the run is saved.
         """
-        settings, size = self.settings, 4
-        if self.state is not None and self.update >= settings.num_updates:
+        settings, per_update = self.settings, None
+        if self.state is not None and self.ended:
             return True  # restored after the last update
         try:
             with self.log, self.stop.listening():
                 with self.stop.at_once():
                     advance = self._begin()
                 saved_at, pause = time.monotonic(), settings.checkpoint_seconds
-                while self.update < settings.num_updates and not self.stop.asked:
-                    n = min(size, settings.num_updates - self.update, self.program.capacity)
+                while not self.ended and not self.stop.asked:
+                    n = min(ending.call_size(settings, self.at, per_update, CALL_SECONDS), self.program.capacity)
                     n = min(n, self.selection.until_next(self.update)) if self.selection else n
                     began = time.monotonic()
                     self.state, results = advance(self.state, np.int32(n))
                     results = jax.tree.map(lambda x, n=n: np.asarray(x, np.float64)[:n], ready(results))
                     spent = time.monotonic() - began
                     self._take(results, n, spent)
-                    size = max(1, min(self.program.capacity, int(n * CALL_SECONDS / max(spent, 1e-6))))
+                    per_update = spent / n
                     if time.monotonic() - saved_at >= pause:
                         began = time.monotonic()
                         self.save()
@@ -161,7 +162,7 @@ class Trainer:
             return False
         finally:
             self.progress.close()
-        return self.update >= settings.num_updates
+        return self.ended
 
     def _begin(self) -> Callable:
         """Initialise the state unless one was restored, and compile; returns the function that advances the state.
@@ -180,9 +181,19 @@ class Trainer:
         return advance
 
     @property
+    def update(self) -> int:
+        """Updates so far."""
+        return self.at.update
+
+    @property
     def step(self) -> int:
         """Environment steps per seed so far."""
         return self.update * self.settings.steps_per_update
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has ended."""
+        return ending.ended(self.settings, self.at)
 
     def save(self) -> None:
         """Save a checkpoint and the policy, unless this update is saved already.
@@ -194,17 +205,13 @@ class Trainer:
         """
         if self._saved == self.update or self.state is None:
             return
-        for path, leaf in jax.tree_util.tree_leaves_with_path(jax.device_get(self.state.learner)):
-            if not np.isfinite(leaf).all():
-                seed = int(np.argwhere(~np.isfinite(leaf))[0][0])
-                self._refuse(jax.tree_util.keystr(path, simple=True, separator="/"), seed, "not finite", self.update)
+        finite.check_learner(self.state.learner, self.update, self.settings.seed, self._saved)
         self.log.mend()
-        meta = {"elapsed": self.elapsed, "row": self._row, "rows": self.log.count}
-        meta["shards"] = dict(self.layout.mesh.shape)
+        meta = self.at.as_json() | {"row": self._row, "rows": self.log.count, "shards": dict(self.layout.mesh.shape)}
+        if self.selection:  # first: what is newer than the checkpoint is dropped, but an evaluation is not repeated
+            self.selection.save(self.update)
         self.checkpoints.save(self.update, self.state, meta, {FILE: self.log.kept()})
         self._save_policy()
-        if self.selection:
-            self.selection.save(self.update)
         self._saved = self.update
 
     def _save_policy(self) -> None:
@@ -214,35 +221,30 @@ class Trainer:
     def _take(self, results: Any, n: int, spent: float) -> None:
         """Add the metrics of n updates to the current row; write the row when it is complete."""
         metrics, stats = results
-        broken = [(*where, name) for name, values in metrics.items() for where in np.argwhere(~np.isfinite(values))]
-        if broken:
-            i, seed, name = min(broken, key=lambda found: found[0])  # the first such update
-            self._refuse(name, int(seed), metrics[name][i, seed], int(self.update + i + 1))
+        finite.check_metrics(metrics, self.update, self.settings.seed, self._saved)
         columns, start, written = {**metrics, **metric_sums.sums_of(stats)}, 0, {}
         while start < n:  # a call may fill several rows, or a part of one
             stop = min(n, start + max(1, self.per_row - self._row.get("count", 0)))
             share = spent * (stop - start) / n
             self._row = metric_sums.add(self._row, columns, start, stop, share)
-            self.update += stop - start
-            self.elapsed += share
+            self.at = self.at._replace(update=self.update + stop - start, seconds=self.at.seconds + share)
             start = stop
-            written = metric_sums.summary(self._row, self.env.spec, self.settings, self.update, self.elapsed)
-            judged = self._evaluate() if start == n else {}
-            if judged or self._row["count"] >= self.per_row or self.update == self.settings.num_updates:
+            written = metric_sums.summary(self._row, self.env.spec, self.settings, self.update, self.at.seconds)
+            last = start == n and ending.spent(self.settings, self.at)
+            judged = self._evaluate(last) if start == n else {}
+            if judged or self._row["count"] >= self.per_row or last:
                 self.log.write(written | judged)
                 self._row = {}
         score, known = metric_sums.shown(written, self.env.spec)
         speed = n * self.settings.steps_per_update * self.settings.seeds / max(spent, 1e-9)
-        self.progress.update(self.step, score, speed, known)
+        self.progress.update(self.step, score, speed, known, ending.seconds_left(self.settings, self.at))
 
-    def _evaluate(self) -> dict[str, Any]:
-        """The columns of the log from an evaluation, if one is due."""
-        if self.selection is None or self.state is None or not self.selection.due(self.update):
+    def _evaluate(self, last: bool) -> dict[str, Any]:
+        """The columns of the log from an evaluation, if one is due: also after the last update."""
+        if self.selection is None or self.state is None or not (last or self.selection.due(self.update)):
             return {}
-        return self.selection.evaluate(self.state.learner.policy, self.update)
-
-    def _refuse(self, name: str, seed: int, value: Any, update: int) -> NoReturn:
-        raise NonFiniteError(
-            f"{name} of seed {self.settings.seed + seed} is {value} after update {update}; the checkpoint after update "
-            f"{self._saved} is kept. A lower learning rate or a gradient clip usually helps."
-        )
+        found = self.selection.evaluate(self.state.learner.policy, self.update)
+        self.at = self.at._replace(best=ending.higher(self.at.best, found["greedy/return"]))
+        if costs := self.selection.costs(self.at.seconds):
+            self.progress.warn(costs)
+        return found

@@ -1,0 +1,20 @@
+"""``evaluation.json``: the final evaluation of a run, read without JAX and without trust."""
+
+from pathlib import Path
+from typing import Any
+
+from shoal.records import reading
+from shoal.records.files import from_json
+
+FILE = "evaluation.json"
+MOST = 16 * reading.MIB
+"""Largest size in bytes."""
+
+
+def read(folder: Path) -> dict[str, Any] | None:
+    """The contents; None if there is no such file or it is damaged."""
+    try:
+        found = from_json(reading.parse(reading.read_bytes(folder / FILE, MOST)))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

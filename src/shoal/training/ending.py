@@ -1,0 +1,152 @@
+"""When a run ends: after its last step, when every seed has reached a score, or when its time is used up.
+
+Checkpoints record how far the run is, not that it has ended: whether it has follows from the settings, which may change
+when it is resumed.
+"""
+
+import contextlib
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeGuard
+
+from shoal.bounds import text
+from shoal.errors import CheckpointError
+from shoal.records.checkpoint import Checkpoints
+from shoal.training.settings import Settings
+from shoal.types import Seconds
+
+FIRST = 4
+"""Updates in the first call, whose duration is not known; one if time is limited."""
+
+
+class Standing(NamedTuple):
+    """How far a run is."""
+
+    update: int
+    """Updates so far."""
+    seconds: Seconds = 0.0
+    """Wall time of training so far, over all parts of the run: rollouts and updates, without compilation, evaluations
+    and checkpoints. It is the log's column ``seconds``."""
+    best: tuple[float, ...] | None = None
+    """The highest mean greedy return of each seed; None before the first evaluation."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The entries of a checkpoint's ``meta``; the checkpoint's number is the update."""
+        return {"elapsed": self.seconds, "best": self.best}
+
+
+def standing(update: int, meta: Mapping[str, Any]) -> Standing:
+    """The standing in a checkpoint's ``meta``, which may be somebody else's; what is damaged or missing is unknown."""
+    seconds, found = meta.get("elapsed"), meta.get("best")
+    best = found if isinstance(found, list) and found and all(map(_is_number, found)) else None
+    return Standing(
+        update, float(seconds) if _is_number(seconds) else 0.0, None if best is None else tuple(map(float, best))
+    )
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def saved(folder: Path) -> Standing:
+    """The standing of the newest intact checkpoint of the run in ``folder``; that of a new run if there is none."""
+    checkpoints = Checkpoints(folder / "checkpoints")
+    for update in reversed(checkpoints.steps()):
+        with contextlib.suppress(CheckpointError):
+            return standing(update, checkpoints.load_meta(update))
+    return Standing(0)
+
+
+def higher(best: tuple[float, ...] | None, scores: Sequence[float | None]) -> tuple[float, ...]:
+    """The higher of ``best`` and an evaluation's ``scores`` for each seed; None is lower than any score."""
+    found = [-math.inf if x is None else x for x in scores]
+    return tuple(found if best is None else map(max, best, found))
+
+
+def spent(settings: Settings, at: Standing) -> bool:
+    """Whether the steps or the time of the run are used up."""
+    return at.update >= settings.num_updates or _out_of_time(settings, at)
+
+
+def ended(settings: Settings, at: Standing) -> bool:
+    """Whether the run ends here."""
+    return spent(settings, at) or _reached(settings, at)
+
+
+def _out_of_time(settings: Settings, at: Standing) -> bool:
+    return settings.time_budget is not None and at.seconds >= settings.time_budget
+
+
+def _reached(settings: Settings, at: Standing) -> bool:
+    wanted = settings.stop_at
+    return wanted is not None and at.best is not None and all(score >= wanted for score in at.best)
+
+
+def reason(settings: Settings, at: Standing) -> str:
+    """Why the run ends before its last step, for example ``at step 3,200 of 6,400: every seed reached 20``; else empty.
+
+    A run with one seed has its own words.
+    """
+    if at.update >= settings.num_updates or not ended(settings, at):
+        return ""
+    if _reached(settings, at):
+        who = "every seed" if settings.seeds > 1 else "the greedy return"
+        why = f"{who} reached {text(settings.stop_at)}"
+    else:
+        why = f"{text(settings.time_budget)} s of training are used up"
+    return f"at step {at.update * settings.steps_per_update:,} of {settings.last_step:,}: {why}"
+
+
+def more(settings: Settings, at: Standing) -> dict[str, float | None]:
+    """Settings with which a run that has ended would continue; None removes a limit."""
+    changes: dict[str, float | None] = {}
+    if at.update >= settings.num_updates:
+        changes["steps"] = 2 * settings.steps
+    if _reached(settings, at):
+        changes["stop_at"] = None
+    if settings.time_budget is not None and _out_of_time(settings, at):
+        changes["time_budget"] = 2 * settings.time_budget
+    return changes
+
+
+def sentence(settings: Settings, at: Standing) -> str:
+    """What is said of a run that has ended when it is resumed."""
+    words = {"steps": "more steps", "stop_at": "a higher stop_at", "time_budget": "a larger time_budget"}
+    further = " and ".join(words[name] for name in more(settings, at))
+    why = reason(settings, at)
+    done = f"ended {why}" if why else f"finished its {settings.last_step:,} steps per seed"
+    return f"This run has {done}; {further} would continue it."
+
+
+def fraction(settings: Settings, at: Standing) -> float:
+    """The fraction of the training that is done, at least, by steps and time; 1 if and only if the run has ended."""
+    if ended(settings, at):
+        return 1.0
+    time = at.seconds / settings.time_budget if settings.time_budget is not None else 0.0
+    return max(at.update / settings.num_updates, time)
+
+
+def seconds_left(settings: Settings, at: Standing) -> Seconds:
+    """Time of training until the run ends at the latest, as far as the settings tell; may be infinite."""
+    if ended(settings, at):
+        return 0.0
+    return math.inf if settings.time_budget is None else settings.time_budget - at.seconds
+
+
+def call_size(settings: Settings, at: Standing, per_update: Seconds | None, target: Seconds) -> int:
+    """The number of updates of the next call: as many as take ``target``, and none that begins after the time is up.
+
+    Args:
+        settings: the run's.
+        at: its standing; the run has not ended.
+        per_update: duration of an update in the last call; None before the first one.
+        target: duration of a call.
+    """
+    left = settings.num_updates - at.update
+    if per_update is None:
+        return min(FIRST if settings.time_budget is None else 1, left)
+    time, per_update = seconds_left(settings, at), max(per_update, 1e-9)
+    most = left if math.isinf(time) else math.ceil(time / per_update)
+    return max(1, min(int(target / per_update), most, left))
