@@ -208,6 +208,12 @@ def test_how_far_a_run_is() -> None:
     assert ending.higher((1.0, 2.0), [None, 3.0]) == (1.0, 3.0) and ending.higher(None, [None]) == (-math.inf,)
 
 
+def test_a_run_without_a_checkpoint_is_at_its_beginning(tmp_path: Path) -> None:
+    assert ending.saved(tmp_path) == Standing(0)
+    (tmp_path / "checkpoints" / "7").mkdir(parents=True)
+    assert ending.saved(tmp_path) == Standing(0)
+
+
 @pytest.mark.parametrize(
     "meta", [{}, {"elapsed": "9", "best": "ab"}, {"elapsed": True, "best": [1, "x"]}, {"elapsed": None, "best": []}]
 )

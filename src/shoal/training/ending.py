@@ -4,7 +4,6 @@ Checkpoints record how far the run is, not that it has ended: whether it has fol
 when it is resumed.
 """
 
-import contextlib
 import math
 import numbers
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from shoal.bounds import text
-from shoal.errors import CheckpointError
+from shoal.records import reading
 from shoal.records.checkpoint import Checkpoints
+from shoal.records.files import from_json
 from shoal.training.settings import Settings
 from shoal.types import Seconds
 
@@ -51,12 +51,13 @@ def _is_number(value: Any) -> TypeGuard[float]:
 
 
 def saved(folder: Path) -> Standing:
-    """The standing of the newest intact checkpoint of the run in ``folder``; that of a new run if there is none."""
-    checkpoints = Checkpoints(folder / "checkpoints")
-    for update in reversed(checkpoints.steps()):
-        with contextlib.suppress(CheckpointError):
-            return standing(update, checkpoints.load_meta(update))
-    return Standing(0)
+    """The standing of the newest checkpoint of the run in ``folder`` whose index is intact; that of a new run if there
+    is none. Arrays are not read: they may be large."""
+    try:
+        index = from_json(reading.parse(Checkpoints(folder / "checkpoints").file("index.json") or b""))
+        return standing(int(index["step"]), dict(index["meta"]))
+    except (OSError, ValueError, TypeError, KeyError):
+        return Standing(0)
 
 
 def higher(best: tuple[float, ...] | None, scores: Sequence[float | None]) -> tuple[float, ...]:
