@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from shoal.game import Game, HostEnvironment, HostTimestep
     from shoal.spec import Box, Discrete, EnvSpec, Scene
     from shoal.studies.running import results, study
+    from shoal.tuning.running import tune
     from shoal.types import Environment, Step
 
 __version__ = "0.1.0"
@@ -39,6 +40,7 @@ __all__ = [
     "resume",
     "study",
     "train",
+    "tune",
 ]
 
 _HOMES = {
@@ -49,6 +51,7 @@ _HOMES = {
     "shoal.game": ("Game", "HostEnvironment", "HostTimestep"),
     "shoal.spec": ("Box", "Discrete", "EnvSpec", "Scene"),
     "shoal.studies.running": ("results", "study"),
+    "shoal.tuning.running": ("tune",),
     "shoal.types": ("Environment", "Step"),
 }
 

@@ -49,7 +49,7 @@ def combinations(study: StudyFile) -> list[Combination]:
         title = f"[[exclude]] {choice.number}"
         if not choice.where:
             raise study.refuse(f"{title} is empty, so it would leave out every run.")
-        _check_values(study, title, choice.where, known)
+        check_values(study, title, choice.where, known)
         if not any(matches(one.values, choice.where) for one in whole):
             raise study.refuse(f"{title} leaves out no run: none has {_said(choice.where)}.")
         left = [one for one in left if not matches(one.values, choice.where)]
@@ -127,7 +127,7 @@ def _combined(study: StudyFile, chosen: dict[str, Any]) -> Combination:
 def _check_overrides(study: StudyFile, known: Mapping[str, list[Any]], left: Sequence[Combination]) -> None:
     for choice in study.overrides:
         title = f"[[overrides]] {choice.number}"
-        _check_values(study, f"{title} where", choice.where, known)
+        check_values(study, f"{title} where", choice.where, known)
         if not any(matches(other.values, choice.where) for other in left):
             raise study.refuse(f"{title} changes no run: none has {_said(choice.where)}.")
 
@@ -141,7 +141,7 @@ def _overridden(study: StudyFile, one: Combination) -> Combination:
     return Combination(one.values, flags, origins)
 
 
-def _check_values(study: StudyFile, title: str, where: Mapping[str, Any], known: Mapping[str, list[Any]]) -> None:
+def check_values(study: StudyFile, title: str, where: Mapping[str, Any], known: Mapping[str, list[Any]]) -> None:
     """Check that axes and their values exist.
 
     Raises:
@@ -171,7 +171,7 @@ def check_table(study: StudyFile, table: Table, runs: Sequence[Mapping[str, Any]
     for part, axes in (("rows", table.rows), ("columns", table.columns)):
         for axis in axes or ():
             _check_axis(study, f"{title} {part}", axis, known)
-    _check_values(study, f"{title} where", table.where, known)
+    check_values(study, f"{title} where", table.where, known)
     rows, columns = axes_of_table(table, known)
     if both := [axis for axis in rows if axis in columns]:
         raise study.refuse(f"{title} has {both[0]} in both rows and columns.")
@@ -190,7 +190,7 @@ def check_table(study: StudyFile, table: Table, runs: Sequence[Mapping[str, Any]
     for axis in table.baseline:
         if axis not in rows:
             raise study.refuse(f"{title} baseline {axis} must be an axis of the rows: {', '.join(rows)}.")
-    _check_values(study, f"{title} baseline", table.baseline, axes_of(shown))
+    check_values(study, f"{title} baseline", table.baseline, axes_of(shown))
 
 
 def axes_of_table(table: Table, known: Mapping[str, list[Any]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -208,7 +208,7 @@ def _check_reference(study: StudyFile, reference: Reference, runs: Sequence[Mapp
     title = f"[[references]] {reference.number}"
     if not reference.where:
         raise study.refuse(f"{title} names no run; name the values of one or several axes.")
-    _check_values(study, title, reference.where, axes_of(runs))
+    check_values(study, title, reference.where, axes_of(runs))
     if not any(matches(values, reference.where) for values in runs):
         raise study.refuse(f"{title} belongs to no run: none has {_said(reference.where)}.")
 
@@ -219,7 +219,7 @@ def selected(study: StudyFile, runs: Sequence[Mapping[str, Any]], only: Mapping[
     Raises:
         InputError: an axis or a value does not exist, or no run has all of them.
     """
-    _check_values(study, "--only", only, axes_of(runs))
+    check_values(study, "--only", only, axes_of(runs))
     chosen = [i for i, values in enumerate(runs) if matches(values, only)]
     if not chosen:
         raise InputError(f"{study.path}: --only leaves no run: none has {_said(only)}.")

@@ -102,17 +102,18 @@ def write(path: Path, record: Record) -> None:
     """
     found = {"format": FORMAT} | {field.name: getattr(record, field.name) for field in fields(record)}
     make_folder(path.parent)
-    write_text(path, _text(to_json(found, "record")) + "\n")
+    write_text(path, json_text(to_json(found, "record")) + "\n")
 
 
-def _text(value: Any, indent: str = "") -> str:
+def json_text(value: Any, indent: str = "") -> str:
     """JSON with sorted keys, and each list without objects on one line."""
     deeper = indent + " "
     if isinstance(value, dict) and value:
-        lines = [f"{deeper}{json.dumps(k, ensure_ascii=False)}: {_text(v, deeper)}" for k, v in sorted(value.items())]
+        names = {key: json.dumps(key, ensure_ascii=False) for key in sorted(value)}
+        lines = [f"{deeper}{name}: {json_text(value[key], deeper)}" for key, name in names.items()]
         return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
     if isinstance(value, list) and any(isinstance(one, list | dict) for one in value):
-        return "[\n" + ",\n".join(f"{deeper}{_text(one, deeper)}" for one in value) + f"\n{indent}]"
+        return "[\n" + ",\n".join(f"{deeper}{json_text(one, deeper)}" for one in value) + f"\n{indent}]"
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -153,55 +154,57 @@ def _checked(found: Any) -> Record:
     if version > FORMAT:
         raise InputError(f"its format {version} is of a newer Shoal, and this one reads up to {FORMAT}.")
     kinds = {"study": str, "commit": (str, type(None)), "changed": bool, "platform": str}
-    _check_keys("record", found, [field.name for field in fields(Record)])
+    check_keys("record", found, [field.name for field in fields(Record)])
     for name in found:
-        _check(name, found[name], kinds.get(name, dict))
+        check_kind(name, found[name], kinds.get(name, dict))
     if not re.fullmatch(r"[0-9a-f]{7,64}", found["commit"] or "0000000"):
         raise InputError(f"commit cannot be {shortened(found['commit'])}.")
     for name, value in found["cell"].items():
-        _check(f"the axis {name[:80]!r}", value, (bool, int, float, str, list))
-    _check_keys("run", found["run"], _RUN)
+        check_kind(f"the axis {name[:80]!r}", value, (bool, int, float, str, list))
+    check_keys("run", found["run"], _RUN)
     for name, kind in _RUN.items():
-        _check(f"run.{name}", found["run"][name], kind)
+        check_kind(f"run.{name}", found["run"][name], kind)
     for name, value in found["versions"].items():
-        _check(f"versions.{name[:80]}", value, (str, type(None)))
-    _check_hardware(found["hardware"])
-    _check_keys("seconds", found["seconds"], ("training", "other"))
+        check_kind(f"versions.{name[:80]}", value, (str, type(None)))
+    check_hardware(found["hardware"])
+    check_keys("seconds", found["seconds"], ("training", "other"))
     for name, value in found["seconds"].items():
-        _check_number(f"seconds.{name}", value)
+        check_number(f"seconds.{name}", value)
     seeds = found["run"]["settings"].get("seeds")
     _check_evaluation(found["evaluation"], seeds)
-    _check_keys("curve", found["curve"], ("step", "score"))
-    _check_array("curve.score", found["curve"]["score"], len(_list("curve.step", found["curve"]["step"])), seeds)
+    check_keys("curve", found["curve"], ("step", "score"))
+    _check_array("curve.score", found["curve"]["score"], len(check_list("curve.step", found["curve"]["step"])), seeds)
     return Record(**found)
 
 
-def _check_hardware(found: Mapping[str, Any]) -> None:
-    _check_keys("hardware", found, ("processor", "cores", "memory_gib", "devices", "product_gflops"))
-    _check("hardware.processor", found["processor"], str)
+def check_hardware(found: Mapping[str, Any]) -> None:
+    """Check the entry ``hardware`` of a record."""
+    check_keys("hardware", found, ("processor", "cores", "memory_gib", "devices", "product_gflops"))
+    check_kind("hardware.processor", found["processor"], str)
     for name in ("cores", "memory_gib", "product_gflops"):
         if found[name] is not None:
-            _check_number(f"hardware.{name}", found[name])
-    for one in _list("hardware.devices", found["devices"]):
-        _check("a device", one, dict)
-        _check_keys("hardware.devices", one, ("platform", "kind", "count"))
-        _check("a device's kind", one["kind"], str)
-        _check_number("a device's count", one["count"])
+            check_number(f"hardware.{name}", found[name])
+    for one in check_list("hardware.devices", found["devices"]):
+        check_kind("a device", one, dict)
+        check_keys("hardware.devices", one, ("platform", "kind", "count"))
+        check_kind("a device's kind", one["kind"], str)
+        check_number("a device's count", one["count"])
 
 
 def _check_evaluation(found: Mapping[str, Any], seeds: Any) -> None:
-    _check_keys("evaluation", found, _EVALUATION)
-    _check("evaluation.greedy", found["greedy"], bool)
+    check_keys("evaluation", found, _EVALUATION)
+    check_kind("evaluation.greedy", found["greedy"], bool)
     for name in ("episodes", "seed", "step"):
-        _check(f"evaluation.{name}", found[name], int)
-    _check("evaluation.metrics", found["metrics"], dict)
+        check_kind(f"evaluation.{name}", found[name], int)
+    check_kind("evaluation.metrics", found["metrics"], dict)
     _check_array("evaluation.scores", found["scores"], seeds, found["episodes"], unknowns=False)
     _check_array("evaluation.lengths", found["lengths"], seeds, found["episodes"], unknowns=False)
     for name, values in found["metrics"].items():
         _check_array(f"evaluation.metrics.{name[:80]}", values, seeds, found["episodes"])
 
 
-def _check_keys(part: str, found: Mapping[str, Any], known: Any) -> None:
+def check_keys(part: str, found: Mapping[str, Any], known: Any) -> None:
+    """Check that an object has exactly the ``known`` keys."""
     for name in found:
         if name not in known:
             raise unknown(f"key in {part!r} named", name[:80], known)
@@ -210,19 +213,21 @@ def _check_keys(part: str, found: Mapping[str, Any], known: Any) -> None:
             raise InputError(f"{part!r} lacks {name!r}.")
 
 
-def _check(name: str, value: Any, kind: Any) -> None:
+def check_kind(name: str, value: Any, kind: Any) -> None:
     """Check a type, and that text is short and printable, since it is printed."""
     wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind in (int, float))
     if wrong or (isinstance(value, str) and not (value.isprintable() and len(value) <= _LONGEST)):
         raise InputError(f"{name} cannot be {shortened(value)}.")
 
 
-def _check_number(name: str, value: Any) -> None:
+def check_number(name: str, value: Any) -> None:
+    """Check that a value is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise InputError(f"{name} cannot be {shortened(value)}; it is a number.")
 
 
-def _list(name: str, value: Any) -> list:
+def check_list(name: str, value: Any) -> list:
+    """Check that a value is a list, and return it."""
     if not isinstance(value, list):
         raise InputError(f"{name} cannot be {shortened(value)}; it is a list.")
     return value
@@ -230,11 +235,11 @@ def _list(name: str, value: Any) -> list:
 
 def _check_array(name: str, values: Any, rows: Any, columns: Any, unknowns: bool = True) -> None:
     """Check that nested lists hold ``rows`` × ``columns`` finite numbers, or None with ``unknowns``."""
-    found = _list(name, values)
-    if len(found) != rows or any(len(_list(name, one)) != columns for one in found):
+    found = check_list(name, values)
+    if len(found) != rows or any(len(check_list(name, one)) != columns for one in found):
         raise InputError(f"{name} must hold {rows} lists of {columns} numbers.")
-    for one in found:  # not _check_number for each: there are thousands
+    for one in found:  # not check_number for each: there are thousands
         for value in one:
             known = type(value) in (int, float) and math.isfinite(value)
             if not known and not (unknowns and value is None):
-                _check_number(name, value)
+                check_number(name, value)

@@ -30,6 +30,7 @@ from shoal.studies.state import (
     time_text,
 )
 from shoal.studies.study_file import StudyFile, found, read
+from shoal.studies.tuning_record import winner
 
 OUT = Path("runs/studies")
 """Default folder of the run folders of all studies."""
@@ -101,9 +102,9 @@ def study(
         KeyboardInterrupt: on Ctrl-C; the run under way is saved, and the same call continues.
     """
     described = read(found(file))
-    cells = plan(described, Path(out))
-    cells = [cells[i] for i in selected(described, [cell.values for cell in cells], _tuples(only or {}))]
     where = records_folder(described, records)
+    cells = plan(described, Path(out), winner(described, where))
+    cells = [cells[i] for i in selected(described, [cell.values for cell in cells], _tuples(only or {}))]
     held = recorded(where, cells)
     check_built(described, [cell for cell in cells if cell.name not in held])
     states = [state_of(cell, held.get(cell.name)) for cell in cells]
@@ -127,7 +128,8 @@ def results(file: str | Path, *, records: str | Path | None = None, output: str 
         WriteError: the page cannot be written.
     """
     described = read(found(file))
-    cells, where = plan(described, OUT), records_folder(described, records)
+    where = records_folder(described, records)
+    cells = plan(described, OUT, winner(described, where))
     text = page(described, cells, recorded(where, cells))
     default = where.parent.parent / "results" / f"{described.name}.md"
     path = written_to(default if output is None else output, default)

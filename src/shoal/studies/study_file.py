@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import shoal
 from shoal.bounds import LARGEST_INT
 from shoal.errors import InputError, unknown
 from shoal.records import reading
 from shoal.studies.entries import Entries, key
+from shoal.studies.tuning_file import Tuning, tuning
 
 LARGEST = 2**20
 """Largest size of a study file in bytes."""
 SEED = 1_000_000
 """Default seed of the final episodes, which differs from all usual seeds of training."""
 _KEYS = ("title", "question", "defaults", "grid", "variants", "overrides", "exclude")
-_KEYS += ("evaluation", "tables", "references")
+_KEYS += ("evaluation", "tables", "references", "tuning")
 _TABLE = ("title", "rows", "columns", "where", "metric", "statistic", "baseline")
 
 
@@ -94,6 +94,7 @@ class StudyFile:
     evaluation: Protocol
     tables: tuple[Table, ...]
     references: tuple[Reference, ...]
+    tuning: Tuning | None = None
 
     def refuse(self, sentence: str) -> InputError:
         """An error whose message names the file."""
@@ -120,7 +121,7 @@ def found(name: str | Path) -> Path:
 
 def shipped() -> dict[str, Path]:
     """The studies in ``studies/`` of the working directory and of the checkout, by name."""
-    checkout = Path(shoal.__file__).resolve().parents[2] / "studies"
+    checkout = Path(__file__).resolve().parents[3] / "studies"
     files = [*checkout.glob("*.toml"), *Path("studies").glob("*.toml")]
     return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
 
@@ -139,6 +140,7 @@ def read(path: Path) -> StudyFile:
     variants = _variants(whole.tables("variants"))
     overrides, exclude = whole.tables("overrides"), whole.tables("exclude")
     evaluation, tables, references = whole.table("evaluation"), whole.tables("tables"), whole.tables("references")
+    searched = tuning(whole.table("tuning")) if "tuning" in whole.left else None
     whole.end(_KEYS)
     return StudyFile(
         path,
@@ -153,6 +155,7 @@ def read(path: Path) -> StudyFile:
         _protocol(evaluation),
         tuple(_table(i, one) for i, one in enumerate(tables, 1)),
         tuple(_reference(i, one) for i, one in enumerate(references, 1)),
+        searched,
     )
 
 
