@@ -34,7 +34,7 @@ def cost(plan: Sequence[Rung]) -> int:
     return sum(rung.trials * (rung.steps - start) for rung, start in zip(plan, before, strict=False))
 
 
-def affordable(budget: float, steps: int, count: int, eta: int) -> int:
+def affordable(budget: float | int, steps: int, count: int, eta: int) -> int:
     """The largest number of trials whose :func:`cost` is at most ``budget``."""
     few, many = 0, max(1, int(budget * eta ** (count - 1) // max(steps, 1)) + 1)
     while many - few > 1:

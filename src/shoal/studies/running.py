@@ -13,7 +13,7 @@ from shoal import notices
 from shoal.errors import GameError, InputError, NonFiniteError
 from shoal.records import manifest
 from shoal.records.files import write_text, written_to
-from shoal.studies import execution
+from shoal.studies import execution, tuning_page
 from shoal.studies.building import check_built
 from shoal.studies.combinations import selected
 from shoal.studies.page import page
@@ -134,6 +134,7 @@ def results(file: str | Path, *, records: str | Path | None = None, output: str 
     default = where.parent.parent / "results" / f"{described.name}.md"
     path = written_to(default if output is None else output, default)
     write_text(path, text)
+    tuning_page.write(described, where, path)
     return path
 
 

@@ -97,6 +97,8 @@ def tuning(part: Entries) -> Tuning:
     trials = part.count("trials", 0, 1, 100_000) if "trials" in part.left else None
     budget, steps = part.number("budget", None), part.number("steps", None)
     search = part.text("search", "random")
+    if search not in SEARCHES:
+        raise InputError(f"{part.file}: [tuning] search: {unknown('search', search, SEARCHES)}")
     environments = part.texts("environments")
     found = Tuning(
         trials,
@@ -117,8 +119,6 @@ def tuning(part: Entries) -> Tuning:
         _tables(part),
     )
     part.end(_KEYS)
-    if search not in SEARCHES:
-        raise InputError(f"{part.file}: [tuning] search: {unknown('search', search, SEARCHES)}")
     if trials is not None and budget is not None:
         part.refuse("budget", "and trials determine each other; give one of them.")
     if trials is None and budget is None:

@@ -72,8 +72,8 @@ def methods(study: StudyFile) -> list[Method]:
         InputError: the study has no ``[tuning]``, or a combination or a range is invalid, budgets would differ, or
             seeds of trials are also seeds of runs. The message names the file and the key.
     """
-    tuning = _tuning(study)
     cells = plan(study, Path())
+    tuning = _tuning(study)
     whole = combinations(study)
     _check_seeds(study, tuning, cells)
     known = axes_of([one.values for one in whole])

@@ -96,13 +96,18 @@ class Setting:
 
     @cached_property
     def traced(self) -> list[str]:
-        """The tuned flags that can be arrays."""
+        """The tuned flags that can be arrays.
+
+        Raises:
+            InputError: the algorithm is not possible without tuned values either.
+        """
         numbers = {
             flag: float(found[0])
             for flag, span in self.method.ranges.items()
             if (found := [x for x in span.values or (span.low,) if isinstance(x, float)])
         }
         made = Instance(self, {})
+        made.make({})
         return traceable(made.make, self.env, (made.settings.num_envs, made.settings.rollout_length), numbers)
 
 
@@ -158,11 +163,12 @@ class Instance:
         Raises:
             InputError: one is invalid. The message names its values.
         """
+        scale = self.scale
         for values in trials:
             try:
                 config = override(self.config, values)
                 check(config)
-                self.made(config, self.scale)
+                self.made(config, scale)
             except InputError as error:
                 said = ", ".join(f"{flag} {label(value)}" for flag, value in values.items())
                 raise InputError(f"A trial with {said} is not possible: {error}") from None
