@@ -9,7 +9,7 @@ question = "Q?"
 [defaults]
 environment = "matrix/two_step"
 algorithm = "mappo"
-steps = 128
+steps = 1024
 seeds = 2
 num_envs = 4
 rollout_length = 4

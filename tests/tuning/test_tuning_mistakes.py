@@ -63,12 +63,12 @@ MISTAKES = {
     "seeds that are reported": (
         "eta = 2",
         "eta = 2\nseed = 1",
-        "[tuning] seed: trials have the seeds 1 to 2, and mappo in matrix/two_step, variant default has 0 to 1; what is "
-        "reported must come from other seeds than what was tuned.",
+        "[tuning] seed: trials have the seeds 1 to 2, and mappo in matrix/two_step, variant default has 0 to 1; what "
+        "is reported must come from other seeds than what was tuned.",
     ),
     "seeds that begin before those that are reported": (
-        "steps = 128",
-        "steps = 128\nseed = 10001",
+        "steps = 1024",
+        "steps = 1024\nseed = 10001",
         "[tuning] seed: trials have the seeds 10000 to 10001, and mappo in matrix/two_step, variant default has 10001 "
         "to 10002; what is reported must come from other seeds than what was tuned.",
     ),
@@ -209,7 +209,7 @@ def test_a_mistake_is_one_sentence(mistake: str, tmp_path: Path) -> None:
 
 
 def test_methods_have_equal_budgets(tmp_path: Path) -> None:
-    text = TUNING.replace('algorithm = "mappo"\nsteps = 128\n', "").replace(
+    text = TUNING.replace('algorithm = "mappo"\nsteps = 1024\n', "").replace(
         "[[variants]]",
         """[grid]
 algorithm = ["mappo", "ippo"]
@@ -227,17 +227,17 @@ steps = 128
     )
     path = written(tmp_path, text)
     assert refusal(path) == (
-        f"{path}: [tuning] gives every method the same budget, but ippo, variant tuned has 128 steps and mappo, variant "
-        f"tuned has 64; set steps in [tuning]."
+        f"{path}: [tuning] gives every method the same budget, but ippo, variant tuned has 128 steps and mappo, "
+        f"variant tuned has 64; set steps in [tuning]."
     )
     with_steps = written(tmp_path, text.replace("eta = 2", "eta = 2\nsteps = 32"))
     assert [method.budget for method in methods(read(with_steps))] == [2 * (4 * 16 + 2 * 16)] * 2
 
 
 def test_a_budget_in_place_of_trials(tmp_path: Path) -> None:
-    (method,) = methods(read(written(tmp_path, TUNING.replace("trials = 4", "budget = 1000"))))
-    # Five trials train 64 steps and two of them 64 more, with two seeds each: 896. Six and three would be 1152.
-    assert [tuple(rung) for rung in method.rungs] == [(64, 5), (128, 2)] and method.budget == 896
+    (method,) = methods(read(written(tmp_path, TUNING.replace("trials = 4", "budget = 8000"))))
+    # Five trials train 512 steps and two of them 512 more, with two seeds each: 7168. Six and three would be 9216.
+    assert [tuple(rung) for rung in method.rungs] == [(512, 5), (1024, 2)] and method.budget == 7168
 
 
 def refused(path: Path) -> str:
@@ -248,31 +248,33 @@ def refused(path: Path) -> str:
 
 
 def test_a_rung_is_at_least_an_update(tmp_path: Path) -> None:
-    path = written(tmp_path, TUNING.replace("rollout_length = 4", "rollout_length = 32"))
+    path = written(tmp_path, TUNING.replace("rollout_length = 4", "rollout_length = 256"))
     assert refused(path) == (
-        f"{path}: mappo, variant tuned: The rungs at 64, 128 steps are too short for updates of 128 steps (num_envs times "
-        f"rollout_length); raise steps or lower rungs in [tuning]."
+        f"{path}: mappo, variant tuned: The rungs at 512, 1024 steps are too short for updates of 1024 steps (num_envs "
+        f"times rollout_length); raise steps or lower rungs in [tuning]."
     )
 
 
 def test_something_is_learned_before_the_first_rung(tmp_path: Path) -> None:
-    text = TUNING.replace("mappo", "qmix").replace("epochs = 1\nminibatches = 1", "learning_starts = 128")
+    text = TUNING.replace("mappo", "qmix").replace("epochs = 1\nminibatches = 1", "learning_starts = 1024")
     path = written(tmp_path, text)
-    assert refused(path).startswith(f"{path}: qmix, variant tuned: Nothing is learned before the first rung, after 64 ")
+    assert refused(path).startswith(
+        f"{path}: qmix, variant tuned: Nothing is learned before the first rung, after 512 "
+    )
 
 
 def test_a_trial_that_contradicts_itself(tmp_path: Path) -> None:
     text = TUNING.replace("learning_rate =", "rollout_length = { values = [4, 5] }\nlearning_rate =")
     path = written(tmp_path, text.replace("epochs = 1\nminibatches = 1", "epochs = 1\nminibatches = 8"))
-    assert ": A trial with rollout_length 5, " in refused(path)
+    assert ": A trial with rollout_length 5 is not possible: " in refused(path)
 
 
 def test_environments_of_worker_processes(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium")
     path = written(tmp_path, TUNING.replace("matrix/two_step", "gymnasium:CartPole-v1"))
     assert refused(path) == (
-        f"{path}: mappo, variant tuned: gymnasium:CartPole-v1 is stepped by worker processes, and trials are trained in "
-        f"one compiled program; write the values to try as axes of [grid] instead."
+        f"{path}: mappo, variant tuned: gymnasium:CartPole-v1 is stepped by worker processes, and trials are trained "
+        f"in one compiled program; write the values to try as axes of [grid] instead."
     )
 
 

@@ -120,7 +120,7 @@ class Instance:
         Raises:
             InputError: a value is invalid, or a rung is shorter than an update.
         """
-        self.setting, self.env = setting, setting.env
+        self.setting, self.env, self.fixed = setting, setting.env, fixed
         method = setting.method
         settings, self.config = (override(x, fixed) for x in (setting.settings, setting.config))
         last, tuning = method.rungs[-1].steps, method.tuning
@@ -163,15 +163,22 @@ class Instance:
         Raises:
             InputError: one is invalid. The message names its values.
         """
-        scale = self.scale
+        try:
+            scale = self.scale
+        except InputError as error:
+            raise (_impossible(self.fixed, error) if self.fixed else error) from None
         for values in trials:
             try:
                 config = override(self.config, values)
                 check(config)
                 self.made(config, scale)
             except InputError as error:
-                said = ", ".join(f"{flag} {label(value)}" for flag, value in values.items())
-                raise InputError(f"A trial with {said} is not possible: {error}") from None
+                raise _impossible(values, error) from None
+
+
+def _impossible(values: Trial, error: InputError) -> InputError:
+    said = ", ".join(f"{flag} {label(value)}" for flag, value in values.items())
+    return InputError(f"A trial with {said} is not possible: {error}")
 
 
 def _made(name: str, spec: Any, settings: Settings, config: Any, scale: Scale) -> Algorithm:
