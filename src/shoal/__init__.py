@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from shoal.spec import Box, Discrete, EnvSpec, Scene
     from shoal.studies.results import results
     from shoal.studies.running import study
+    from shoal.tuning.running import tune
     from shoal.types import Environment, Step
 
 __version__ = "0.1.0"
@@ -43,6 +44,7 @@ __all__ = [
     "resume",
     "study",
     "train",
+    "tune",
 ]
 
 _HOMES = {
@@ -55,6 +57,7 @@ _HOMES = {
     "shoal.spec": ("Box", "Discrete", "EnvSpec", "Scene"),
     "shoal.studies.results": ("results",),
     "shoal.studies.running": ("study",),
+    "shoal.tuning.running": ("tune",),
     "shoal.types": ("Environment", "Step"),
 }
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import jax
 
-from shoal import algorithms
+from shoal import algorithms, preset_files
 from shoal.configs import check_names, options_from_json, override, spec_to_json
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.loading import load
 from shoal.opening import keep, keep_resumed, open_run, permit_training
-from shoal.presets import preset
+from shoal.presets import preset as preset_of
 from shoal.presets.sizes import sizes_for
 from shoal.records import manifest
 from shoal.records.curves import plot
@@ -36,6 +36,7 @@ def train(
     env: dict[str, Any] | None = None,
     folder: str | Path | None = None,
     progress: bool = True,
+    preset: str | Path | None = None,
     **flags: Any,
 ) -> Run:
     """Train ``algorithm`` in ``environment`` and return the finished run.
@@ -50,6 +51,8 @@ def train(
         env: options of the environment's factory, for example ``{"num_agents": 5}``.
         folder: the run's folder; by default a new folder under ``runs/``.
         progress: show the progress line.
+        preset: a preset file (:mod:`shoal.preset_files`), for example one that :func:`shoal.tune` wrote; its values
+            come before those of the preset that belongs to Shoal.
         flags: fields of :class:`~shoal.training.settings.Settings` (``steps=3e6, seeds=4``) or of the algorithm's
             ``Config`` (``learning_rate=1e-3``, ``hidden=(128, 128)``). Other fields come from the preset, then from
             defaults; without a preset, ``num_envs`` and ``rollout_length`` are derived from the length of an episode
@@ -65,8 +68,9 @@ def train(
     algorithm = algorithms.canonical(given)
     module = algorithms.get(algorithm)
     settings, config = Settings(), module.Config()
+    flags = (preset_files.read(preset, algorithm) if preset is not None else {}) | flags
     check_names(flags, settings, config)
-    tuned = preset(algorithm, name)
+    tuned = preset_of(algorithm, name)
     settings, config = (override(override(x, tuned), flags) for x in (settings, config))
 
     def start(where: Path) -> Run:

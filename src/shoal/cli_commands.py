@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import shoal
-from shoal import algorithms, cli_check, cli_compare, cli_study, cli_train
+from shoal import algorithms, cli_check, cli_compare, cli_study, cli_train, cli_tune
 from shoal.bounds import LARGEST_INT, Bounds, check
 from shoal.cli_flags import Command, Values, first_line, of_fields
 from shoal.environments.names import FAMILIES
@@ -205,6 +205,7 @@ _SIMPLE = {
     "crossplay": (Crossplay, "runs"),
     "study": (cli_study.Study, "file"),
     "results": (cli_study.Results, "files"),
+    "tune": (cli_tune.Tune, "file"),
     "list": (List, "what"),
 }
 

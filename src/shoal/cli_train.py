@@ -30,8 +30,9 @@ _TRUST = Flag(
     "With --resume: import the environment and algorithm that the folder names even if they are neither Shoal's nor an "
     "extra's and the folder is not of your own training (docs/security.md).",
 )
+_PRESET = Flag("preset", Path | None, None, "Take values from this preset file (docs/tuning.md); flags override them.")
 _PROGRESS = Flag("progress", bool, True, "Show the progress line and notes; warnings are always shown.")
-_OWN = (_FOLDER, _RESUME, _TRUST, _PROGRESS)
+_OWN = (_FOLDER, _RESUME, _TRUST, _PRESET, _PROGRESS)
 
 _FIRST = ("steps", "seeds", "num_envs", "rollout_length", "learning_rate", "gamma", "hidden", "recurrent", "sharing")
 _FIRST += ("critic_input", "entropy_coef", "batch_size", "buffer_size", "time_limit", "folder", "resume")
@@ -94,13 +95,16 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
                 raise InputError("--trust is for --resume; what you name yourself needs no trust.")
 
             def start(where: Path) -> int:
-                return _watched(where, partial(shoal.train, *words, env=env, folder=where), own["progress"], flags)
+                train = partial(shoal.train, *words, env=env, folder=where, preset=own["preset"])
+                return _watched(where, train, own["progress"], flags)
 
             return (
                 start(own["folder"])
                 if own["folder"]
                 else in_new_folder(algorithms.canonical(words[0]), words[1], start)
             )
+        if own["preset"] is not None:
+            raise InputError("A resumed run keeps its values, so --preset and --resume exclude each other.")
         if own["folder"] is not None:
             raise InputError("A resumed run stays in its folder, so --folder and --resume exclude each other.")
         return _watched(run.folder, partial(shoal.resume, run.folder, trust=own["trust"]), own["progress"], flags)

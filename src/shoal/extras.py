@@ -13,6 +13,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "lbf": ("jumanji>=1.1", "lbforaging>=2.0"),
     "rware": ("jumanji>=1.1", "rware>=2.0"),
     "jaxmarl": ("jaxmarl>=0.2",),
+    "optuna": ("optuna>=4.0",),
     "smac": ("gymnasium>=1.0", "pygame>=2.6", "scikit-learn>=1.5", "rtree>=1.4"),
 }
 """The requirements of each extra in ``pyproject.toml``."""

@@ -210,8 +210,7 @@ def loud_agent(*, num_quiet: int = 4, loudness: float = 60.0) -> Environment:
     Raises:
         InputError: num_quiet is below 1, or loudness is not a number from 0 to 10⁶.
     """
-    num_agents = 1 + check_count("num_quiet", num_quiet)
-    loudness = check_number("loudness", loudness, 0.0, LARGEST)
+    num_agents, loudness = 1 + check_count("num_quiet", num_quiet), check_number("loudness", loudness, 0.0, LARGEST)
     spec = EnvSpec(
         name="matrix/loud_agent",
         agents=("loud", *(f"quiet_{i}" for i in range(num_quiet))),

@@ -50,7 +50,7 @@ def combinations(study: StudyFile) -> list[Combination]:
         title = f"[[exclude]] {choice.number}"
         if not choice.where:
             raise study.refuse(f"{title} is empty, so it would leave out every run.")
-        _check_values(study, title, choice.where, known)
+        check_values(study, title, choice.where, known)
         if not any(matches(one.values, choice.where) for one in whole):
             raise study.refuse(f"{title} leaves out no run: none has {_said(choice.where)}.")
         left = [one for one in left if not matches(one.values, choice.where)]
@@ -130,7 +130,7 @@ def _combined(study: StudyFile, chosen: dict[str, Any]) -> Combination:
 def _check_overrides(study: StudyFile, known: Mapping[str, list[Any]], left: Sequence[Combination]) -> None:
     for choice in study.overrides:
         title = f"[[overrides]] {choice.number}"
-        _check_values(study, f"{title} where", choice.where, known)
+        check_values(study, f"{title} where", choice.where, known)
         if not any(matches(other.values, choice.where) for other in left):
             raise study.refuse(f"{title} changes no run: none has {_said(choice.where)}.")
 
@@ -144,7 +144,7 @@ def _overridden(study: StudyFile, one: Combination) -> Combination:
     return Combination(one.values, flags, origins)
 
 
-def _check_values(study: StudyFile, title: str, where: Mapping[str, Any], known: Mapping[str, list[Any]]) -> None:
+def check_values(study: StudyFile, title: str, where: Mapping[str, Any], known: Mapping[str, list[Any]]) -> None:
     """Check that axes and their values exist; the message suggests the most similar axis, or lists the values."""
     for axis, wanted in where.items():
         _check_axis(study, title, axis, known)
@@ -171,7 +171,7 @@ def check_table(study: StudyFile, table: Table, runs: Sequence[Mapping[str, Any]
     for part, axes in zip((*named, "over"), (table.rows, table.columns, table.over), strict=True):
         for axis in axes or ():
             _check_axis(study, f"{title} {part}", axis, known)
-    _check_values(study, f"{title} where", table.where, known)
+    check_values(study, f"{title} where", table.where, known)
     rows, columns = axes_of_table(table, known)
     places = {named[0]: rows, named[1]: columns, "over": table.over}
     for one, other in itertools.combinations(places, 2):
@@ -193,7 +193,7 @@ def check_table(study: StudyFile, table: Table, runs: Sequence[Mapping[str, Any]
     for axis in table.baseline:
         if axis not in rows:
             raise study.refuse(f"{title} baseline {axis} must be an axis of the rows: {', '.join(rows)}.")
-    _check_values(study, f"{title} baseline", table.baseline, axes_of(shown))
+    check_values(study, f"{title} baseline", table.baseline, axes_of(shown))
 
 
 def _check_scale(study: StudyFile, table: Table, title: str, shown: Sequence[Mapping[str, Any]]) -> None:
@@ -232,7 +232,7 @@ def _check_named(study: StudyFile, title: str, where: Mapping[str, Any], runs: S
     """Check that ``where`` names existing values and at least one run."""
     if not where:
         raise study.refuse(f"{title} names no run; name the values of one or several axes.")
-    _check_values(study, title, where, axes_of(runs))
+    check_values(study, title, where, axes_of(runs))
     if not any(matches(values, where) for values in runs):
         raise study.refuse(f"{title} belongs to no run: none has {_said(where)}.")
 
@@ -243,7 +243,7 @@ def selected(study: StudyFile, runs: Sequence[Mapping[str, Any]], only: Mapping[
     Raises:
         InputError: an axis or a value does not exist, or no run has all of them.
     """
-    _check_values(study, "--only", only, axes_of(runs))
+    check_values(study, "--only", only, axes_of(runs))
     chosen = [i for i, values in enumerate(runs) if matches(values, only)]
     if not chosen:
         raise InputError(f"{study.path}: --only leaves no run: none has {_said(only)}.")

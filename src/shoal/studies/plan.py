@@ -1,7 +1,7 @@
 """The plan of a study: every run with its whole configuration, checked before anything starts."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ _NOT_HERE = {
     "progress": "is a flag of shoal study",
 }
 """Flags of ``shoal train`` that a study has elsewhere."""
+TUNED = "tuned"
+"""The flag of runs that take the values that ``shoal tune`` found."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class Cell:
         return None
 
 
-def plan(study: StudyFile, out: Path) -> list[Cell]:
+def plan(study: StudyFile, out: Path, winner: Callable[[Combination], Mapping[str, Any]] | None = None) -> list[Cell]:
     """The runs of a study in a stable order, each with its whole configuration. No environment is built.
 
     A module of the user's own is imported where an algorithm or an environment names one.
@@ -114,6 +116,7 @@ def plan(study: StudyFile, out: Path) -> list[Cell]:
     Args:
         study: the study.
         out: folder in which the study has a folder with its runs' folders.
+        winner: gives the flags that tuning found for a combination with the flag ``tuned``.
 
     Raises:
         InputError: a combination is invalid: an algorithm, an environment, a flag or an option is unknown or has a
@@ -127,15 +130,45 @@ def plan(study: StudyFile, out: Path) -> list[Cell]:
     cells, seen = [], {}
     checked: set[tuple] = set()
     for one in combinations(study):
-        cell = _cell(study, one, out, checked)
-        if (other := seen.setdefault(cell.digest, cell)) is not cell:
+        tuned = is_tuned(study, one)
+        found = winner(one) if tuned and winner else {}
+        cell = cell_of(study, one, out, checked, found)
+        # The winner may be the default: a tuned run is then the same as one that is not, and shares its record.
+        if (other := seen.setdefault((cell.digest, tuned), cell)) is not cell:
             raise study.refuse(f"{other.title} and {cell.title} are the same run; leave one of them out.")
         cells.append(cell)
     return cells
 
 
-def _cell(study: StudyFile, one: Combination, out: Path, checked: set[tuple]) -> Cell:
-    """The cell of a combination; ``checked`` holds flags that were found valid, since most recur in many runs."""
+def is_tuned(study: StudyFile, one: Combination) -> bool:
+    """Whether a run takes the values that tuning finds.
+
+    Raises:
+        InputError: ``tuned`` is neither true nor false, or the study has no tuning.
+    """
+    found = one.flags.get(TUNED, False)
+    if not isinstance(found, bool):
+        raise study.refuse(f"{one.origins[TUNED]} cannot be {found!r}; it is true or false.")
+    if found and study.tuning is None:
+        raise study.refuse(f"{one.origins[TUNED]} needs the table [tuning], which says what is tuned (docs/tuning.md).")
+    return found
+
+
+def cell_of(
+    study: StudyFile, one: Combination, out: Path, checked: set[tuple], found: Mapping[str, Any] | None = None
+) -> Cell:
+    """The cell of a combination.
+
+    Args:
+        study: the study.
+        one: the combination.
+        out: folder in which the study has a folder with its runs' folders.
+        checked: flags that were found valid, which this function adds to: most recur in many runs.
+        found: flags from tuning, which replace the file's.
+
+    Raises:
+        InputError: see :func:`plan`.
+    """
     algorithm, environment = one.values["algorithm"], one.values["environment"]
     try:
         algorithms.check_name(algorithm)
@@ -152,8 +185,9 @@ def _cell(study: StudyFile, one: Combination, out: Path, checked: set[tuple]) ->
         if flag.startswith("env."):
             option = flag.removeprefix("env.")
             env[option] = _option(study, one, option, value, known)
-        elif flag not in _FIRST:
-            flags[flag] = _flag(study, one, flag, value, module, checked)
+        elif flag not in (*_FIRST, TUNED):
+            flags[flag] = checked_flag(study, one, flag, value, module, checked)
+    flags |= found or {}
     missing = [p.name for p in known.values() if p.default is p.empty and p.kind in _NAMED and p.name not in env]
     if missing:
         raise study.refuse(f"{environment} needs the option env.{missing[0]}.")
@@ -181,7 +215,7 @@ def _option(study: StudyFile, one: Combination, option: str, value: Any, known: 
     return options_from_json({option: list(value) if isinstance(value, tuple) else value}, known)[option]
 
 
-def _flag(study: StudyFile, one: Combination, flag: str, value: Any, module: Any, checked: set[tuple]) -> Any:
+def checked_flag(study: StudyFile, one: Combination, flag: str, value: Any, module: Any, checked: set[tuple]) -> Any:
     """The checked value of a flag; ``"None"`` is None where the flag may be None, since TOML has no such value."""
     configs = (Settings(), module.Config())
     given = None if value == "None" and _takes_none(flag, configs) else value

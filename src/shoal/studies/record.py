@@ -96,17 +96,18 @@ def write(path: Path, record: Record) -> None:
     """
     found = {"format": FORMAT} | {each.name: getattr(record, each.name) for each in fields(record)}
     make_folder(path.parent)
-    write_text(path, _text(to_json(found, "record")) + "\n")
+    write_text(path, json_text(to_json(found, "record")) + "\n")
 
 
-def _text(value: Any, indent: str = "") -> str:
+def json_text(value: Any, indent: str = "") -> str:
     """JSON with sorted keys, and each list without objects on one line."""
     deeper = indent + " "
     if isinstance(value, dict) and value:
-        lines = [f"{deeper}{json.dumps(k, ensure_ascii=False)}: {_text(v, deeper)}" for k, v in sorted(value.items())]
+        names = {key: json.dumps(key, ensure_ascii=False) for key in sorted(value)}
+        lines = [f"{deeper}{name}: {json_text(value[key], deeper)}" for key, name in names.items()]
         return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
     if isinstance(value, list) and any(isinstance(one, list | dict) for one in value):
-        return "[\n" + ",\n".join(f"{deeper}{_text(one, deeper)}" for one in value) + f"\n{indent}]"
+        return "[\n" + ",\n".join(f"{deeper}{json_text(one, deeper)}" for one in value) + f"\n{indent}]"
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 

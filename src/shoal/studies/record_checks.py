@@ -41,22 +41,22 @@ def checked(found: Any, newest: int, names: Collection[str]) -> dict[str, Any]:
     kinds = {"study": str, "commit": (str, type(None)), "changed": bool, "platform": str}
     if version == 1:
         found.setdefault("evaluations", {})
-    _check_keys("record", found, names)
+    check_keys("record", found, names)
     for name in found:
-        _check(name, found[name], kinds.get(name, dict))
+        check_kind(name, found[name], kinds.get(name, dict))
     if not re.fullmatch(r"[0-9a-f]{7,64}", found["commit"] or "0000000"):
         raise InputError(f"commit cannot be {shortened(found['commit'])}.")
     for name, value in found["cell"].items():
-        _check(f"the axis {name[:80]!r}", value, (bool, int, float, str, list))
-    _check_keys("run", found["run"], _RUN)
+        check_kind(f"the axis {name[:80]!r}", value, (bool, int, float, str, list))
+    check_keys("run", found["run"], _RUN)
     for name, kind in _RUN.items():
-        _check(f"run.{name}", found["run"][name], kind)
+        check_kind(f"run.{name}", found["run"][name], kind)
     for name, value in found["versions"].items():
-        _check(f"versions.{name[:80]}", value, (str, type(None)))
-    _check_hardware(found["hardware"])
-    _check_keys("seconds", found["seconds"], ("training", "other"))
+        check_kind(f"versions.{name[:80]}", value, (str, type(None)))
+    check_hardware(found["hardware"])
+    check_keys("seconds", found["seconds"], ("training", "other"))
     for name, value in found["seconds"].items():
-        _check_number(f"seconds.{name}", value)
+        check_number(f"seconds.{name}", value)
     seeds = found["run"]["settings"].get("seeds")
     _check_evaluation(found["evaluation"], seeds)
     _check_curves("curve", found["curve"], seeds)
@@ -66,54 +66,55 @@ def checked(found: Any, newest: int, names: Collection[str]) -> dict[str, Any]:
 
 
 def _check_curves(part: str, found: Mapping[str, Any], seeds: Any) -> None:
-    _check_keys(part, found, ("step", "score"), more=True)
-    steps = _list(f"{part}.step", found["step"])
+    check_keys(part, found, ("step", "score"), more=True)
+    steps = check_list(f"{part}.step", found["step"])
     for step in steps:
-        _check(f"{part}.step", step, int)
+        check_kind(f"{part}.step", step, int)
     for name, values in found.items():
         if name != "step":
             _check_array(f"{part}.{name[:80]}", values, len(steps), seeds)
 
 
-def _check_hardware(found: Mapping[str, Any]) -> None:
-    _check_keys("hardware", found, ("processor", "cores", "memory_gib", "devices", "product_gflops"))
-    _check("hardware.processor", found["processor"], str)
+def check_hardware(found: Mapping[str, Any]) -> None:
+    """Check the entry ``hardware`` of a record."""
+    check_keys("hardware", found, ("processor", "cores", "memory_gib", "devices", "product_gflops"))
+    check_kind("hardware.processor", found["processor"], str)
     for name in ("cores", "memory_gib", "product_gflops"):
         if found[name] is not None:
-            _check_number(f"hardware.{name}", found[name])
-    for one in _list("hardware.devices", found["devices"]):
-        _check("a device", one, dict)
-        _check_keys("hardware.devices", one, ("platform", "kind", "count"))
-        _check("a device's kind", one["kind"], str)
-        _check_number("a device's count", one["count"])
+            check_number(f"hardware.{name}", found[name])
+    for one in check_list("hardware.devices", found["devices"]):
+        check_kind("a device", one, dict)
+        check_keys("hardware.devices", one, ("platform", "kind", "count"))
+        check_kind("a device's kind", one["kind"], str)
+        check_number("a device's count", one["count"])
 
 
 def _check_evaluation(found: Mapping[str, Any], seeds: Any) -> None:
-    _check_keys("evaluation", found, (*_EVALUATION, "best") if "best" in found else _EVALUATION)
-    _check("evaluation.greedy", found["greedy"], bool)
+    check_keys("evaluation", found, (*_EVALUATION, "best") if "best" in found else _EVALUATION)
+    check_kind("evaluation.greedy", found["greedy"], bool)
     for name in ("episodes", "seed", "step"):
-        _check(f"evaluation.{name}", found[name], int)
+        check_kind(f"evaluation.{name}", found[name], int)
     _check_episodes("evaluation", found, seeds, found["episodes"])
     if "best" in found:
-        _check("evaluation.best", found["best"], dict)
-        _check_keys("evaluation.best", found["best"], ("lengths", "metrics", "scores", "step"))
+        check_kind("evaluation.best", found["best"], dict)
+        check_keys("evaluation.best", found["best"], ("lengths", "metrics", "scores", "step"))
         _check_episodes("evaluation.best", found["best"], seeds, found["episodes"])
-        if len(_list("evaluation.best.step", found["best"]["step"])) != seeds:
+        if len(check_list("evaluation.best.step", found["best"]["step"])) != seeds:
             raise InputError(f"evaluation.best.step must hold {seeds} numbers.")
         for step in found["best"]["step"]:
-            _check("evaluation.best.step", step, int)
+            check_kind("evaluation.best.step", step, int)
 
 
 def _check_episodes(part: str, found: Mapping[str, Any], seeds: Any, episodes: Any) -> None:
     """Check ``scores``, ``lengths`` and ``metrics`` [seeds, episodes]."""
-    _check(f"{part}.metrics", found["metrics"], dict)
+    check_kind(f"{part}.metrics", found["metrics"], dict)
     _check_array(f"{part}.scores", found["scores"], seeds, episodes, unknowns=False)
     _check_array(f"{part}.lengths", found["lengths"], seeds, episodes, unknowns=False)
     for name, values in found["metrics"].items():
         _check_array(f"{part}.metrics.{name[:80]}", values, seeds, episodes)
 
 
-def _check_keys(part: str, found: Mapping[str, Any], known: Any, more: bool = False) -> None:
+def check_keys(part: str, found: Mapping[str, Any], known: Any, more: bool = False) -> None:
     """Check that all known keys are there, and no others unless there may be ``more``."""
     for name in found:
         if name not in known and not more:
@@ -123,19 +124,21 @@ def _check_keys(part: str, found: Mapping[str, Any], known: Any, more: bool = Fa
             raise InputError(f"{part!r} lacks {name!r}.")
 
 
-def _check(name: str, value: Any, kind: Any) -> None:
+def check_kind(name: str, value: Any, kind: Any) -> None:
     """Check a type, and that text is short and printable, since it is printed."""
     wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind in (int, float))
     if wrong or (isinstance(value, str) and not (value.isprintable() and len(value) <= _LONGEST)):
         raise InputError(f"{name} cannot be {shortened(value)}.")
 
 
-def _check_number(name: str, value: Any) -> None:
+def check_number(name: str, value: Any) -> None:
+    """Check that a value is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise InputError(f"{name} cannot be {shortened(value)}; it is a number.")
 
 
-def _list(name: str, value: Any) -> list:
+def check_list(name: str, value: Any) -> list:
+    """Check that a value is a list, and return it."""
     if not isinstance(value, list):
         raise InputError(f"{name} cannot be {shortened(value)}; it is a list.")
     return value
@@ -143,11 +146,11 @@ def _list(name: str, value: Any) -> list:
 
 def _check_array(name: str, values: Any, rows: Any, columns: Any, unknowns: bool = True) -> None:
     """Check that nested lists hold ``rows`` × ``columns`` finite numbers, or None with ``unknowns``."""
-    found = _list(name, values)
-    if len(found) != rows or any(len(_list(name, one)) != columns for one in found):
+    found = check_list(name, values)
+    if len(found) != rows or any(len(check_list(name, one)) != columns for one in found):
         raise InputError(f"{name} must hold {rows} lists of {columns} numbers.")
-    for one in found:  # not _check_number for each: there are thousands
+    for one in found:  # not check_number for each: there are thousands
         for value in one:
             known = type(value) in (int, float) and math.isfinite(value)
             if not known and not (unknowns and value is None):
-                _check_number(name, value)
+                check_number(name, value)

@@ -4,12 +4,14 @@ from pathlib import Path
 
 from shoal.records.files import make_folder, write_text, written_to
 from shoal.statistics import marl_eval as marl_eval_format
+from shoal.studies import tuning_page
 from shoal.studies.exchange import to_marl_eval
 from shoal.studies.page import page
 from shoal.studies.page_figures import draw_figures
 from shoal.studies.plan import plan
 from shoal.studies.state import recorded, records_folder
 from shoal.studies.study_file import found, read
+from shoal.studies.tuning_record import winner
 
 
 def results(
@@ -34,7 +36,8 @@ def results(
         WriteError: the page cannot be written.
     """
     described = read(found(file))
-    cells, where = plan(described, Path()), records_folder(described, records)
+    where = records_folder(described, records)
+    cells = plan(described, Path(), winner(described, where))
     default = where.parent.parent / "results" / f"{described.name}.md"
     path, held = written_to(default if output is None else output, default), recorded(where, cells)
     if marl_eval is not None:
@@ -43,4 +46,5 @@ def results(
         make_folder(Path(marl_eval).parent)
         marl_eval_format.write(marl_eval, to_marl_eval(cells, held))
     write_text(path, page(described, cells, held, draw_figures(described, cells, held, path.parent)))
+    tuning_page.write(described, where, path)
     return path

@@ -30,6 +30,7 @@ from shoal.studies.state import (
     time_text,
 )
 from shoal.studies.study_file import StudyFile, found, read
+from shoal.studies.tuning_record import winner
 
 OUT = Path("runs/studies")
 """Default folder of the run folders of all studies."""
@@ -112,9 +113,9 @@ def study(
     """
     cluster = cluster_of(workers, address=address, cpus_per_run=cpus_per_run, gpus_per_run=gpus_per_run)
     described = read(found(file))
-    cells = plan(described, Path(out))
-    cells = [cells[i] for i in selected(described, [cell.values for cell in cells], _tuples(only or {}))]
     where = records_folder(described, records)
+    cells = plan(described, Path(out), winner(described, where))
+    cells = [cells[i] for i in selected(described, [cell.values for cell in cells], _tuples(only or {}))]
     held = recorded(where, cells)
     missing = [cell for cell in cells if cell.name not in held]
     if cluster:

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import shoal
 from shoal.bounds import LARGEST_INT
 from shoal.errors import InputError, unknown
 from shoal.records import reading
 from shoal.studies import presented
 from shoal.studies.entries import Entries, key
 from shoal.studies.presented import Figure, Level, Reference, Table
+from shoal.studies.tuning_file import Tuning, tuning
 
 LARGEST = 2**20
 """Largest size of a study file in bytes."""
 SEED = 1_000_000
 """Default seed of the final episodes, which differs from all usual seeds of training."""
 _KEYS = ("title", "question", "defaults", "grid", "variants", "overrides", "exclude")
-_KEYS += ("evaluation", "record", "tables", "figures", "scales", "references")
+_KEYS += ("evaluation", "record", "tables", "figures", "scales", "references", "tuning")
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class StudyFile:
     figures: tuple[Figure, ...]
     scales: tuple[Level, ...]
     references: tuple[Reference, ...]
+    tuning: Tuning | None = None
 
     def refuse(self, sentence: str) -> InputError:
         """An error whose message names the file."""
@@ -89,7 +90,7 @@ def found(name: str | Path) -> Path:
 
 def shipped() -> dict[str, Path]:
     """The studies in ``studies/`` of the working directory and of the checkout, by name."""
-    checkout = Path(shoal.__file__).resolve().parents[2] / "studies"
+    checkout = Path(__file__).resolve().parents[3] / "studies"
     files = [*checkout.glob("*.toml"), *Path("studies").glob("*.toml")]
     return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
 
@@ -110,6 +111,7 @@ def read(path: Path) -> StudyFile:
     evaluation, kept = whole.table("evaluation"), whole.table("record")
     tables, figures = whole.tables("tables"), whole.tables("figures")
     scales, references = whole.tables("scales"), whole.tables("references")
+    searched = tuning(whole.table("tuning")) if "tuning" in whole.left else None
     whole.end(_KEYS)
     return StudyFile(
         path,
@@ -127,6 +129,7 @@ def read(path: Path) -> StudyFile:
         tuple(presented.figure(i, one) for i, one in enumerate(figures, 1)),
         tuple(presented.level(i, one) for i, one in enumerate(scales, 1)),
         tuple(presented.reference(i, one) for i, one in enumerate(references, 1)),
+        searched,
     )
 
 

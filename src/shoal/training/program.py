@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array
 
 from shoal.equations.reduce import DEVICES, total
 from shoal.rollouts import fused
@@ -22,12 +22,13 @@ from shoal.types import Algorithm, Environment, EpisodeStats, PyTree, Trajectory
 class Program(NamedTuple):
     """The functions that the trainer calls."""
 
-    init: Callable[[Key[Array, " S"]], TrainState]
+    init: Callable[..., TrainState]
+    """(keys [S]) -> the state. Further arguments [S, ...] are those of the algorithm's ``init`` after the key."""
     start: Callable[[TrainState], Callable[[TrainState, np.int32], tuple[TrainState, Any]]]
     """Compile for this state: returns (state, n) -> (state after n updates, rows), where row i < n of a leaf
     [capacity, S, ...] holds the metrics of update i."""
-    template: Callable[[], TrainState]
-    """Shapes of the state, without computing it."""
+    template: Callable[..., TrainState]
+    """Shapes of the state, without computing it; its arguments are those of ``init`` after the keys."""
     capacity: int
     """The largest n."""
     replay_bytes: int
@@ -49,11 +50,11 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
     feed = feeds.make(algorithm.replay, trajectory_shape(algorithm, rollout, layout.num_envs), layout.num_envs, shards)
     update_seeds = updates.make(algorithm, feed, layout)
 
-    def init_one(key: Array) -> TrainState:
+    def init_one(key: Array, *given: PyTree) -> TrainState:
         key_learner, key_rollout, key = jax.random.split(key, 3)
         key_rollout = jax.random.fold_in(key_rollout, jax.lax.axis_index(DEVICES))
         carry = algorithm.initial_carry(layout.num_envs)
-        state = TrainState(algorithm.init(key_learner), rollout.init(key_rollout, carry), feed.init(), key)
+        state = TrainState(algorithm.init(key_learner, *given), rollout.init(key_rollout, carry), feed.init(), key)
         return updates.strong(state)
 
     def collect(state: TrainState) -> tuple[TrainState, Trajectory, EpisodeStats, Array]:
@@ -89,10 +90,10 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
     named = jax.tree.map(layout.named, state_spec), layout.named(layout.rows)
     initialise = jax.jit(init, out_shardings=named[0])
 
-    def template() -> TrainState:
+    def template(*given: PyTree) -> TrainState:
         seeds = layout.mesh.shape["seed_shards"] * layout.seeds
         keys = jax.device_put(jax.random.split(jax.random.key(0), seeds), layout.named(layout.learner))
-        return jax.eval_shape(initialise, keys)  # not traced again when it is called
+        return jax.eval_shape(initialise, keys, *given)  # not traced again when it is called
 
     jitted = jax.jit(many, donate_argnums=0, out_shardings=named)
 

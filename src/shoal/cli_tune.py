@@ -1,0 +1,53 @@
+"""The command that searches hyper-parameters."""
+
+import dataclasses
+from pathlib import Path
+
+import shoal
+from shoal.cli_study import chosen
+from shoal.environments.spelling import path_words
+
+
+@dataclasses.dataclass
+class Tune:
+    """Search the hyper-parameters that a study file gives ranges for, with many trials in one compiled program."""
+
+    file: str
+    """A study file *.toml with a table [tuning], or the name of one in studies/."""
+    dry_run: bool = False
+    """Only check the study, and print trials, rungs, the budget, and what is traced and what structural."""
+    only: tuple[str, ...] = ()
+    """Tune only the methods with these values of axes, for example algorithm=qmix; several values of one axis are
+    alternatives."""
+    out: Path = Path("runs/studies")
+    """Folder in which the study has a folder with the states of its searches."""
+    records: Path | None = None
+    """Folder in which the study has a folder with its records; None for records/ beside the study file."""
+    progress: bool = True
+    """Show the progress of the search; warnings are always shown."""
+
+    def __call__(self) -> int:
+        """Search, and print the winners' flags and what failed."""
+        try:
+            report = shoal.tune(
+                self.file,
+                only=chosen(self.only),
+                out=self.out,
+                records=self.records,
+                dry_run=self.dry_run,
+                progress=self.progress,
+            )
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(f"{str(stop) or 'Stopped.'} Continue with\n{self.again()}") from None
+        print(report.plan if self.dry_run else report)
+        if report.ok and not self.dry_run and not self.only:
+            print(f"results: {shoal.results(self.file, records=self.records)}")
+        return 0 if report.ok else 1
+
+    def again(self) -> str:
+        """The command that continues the search."""
+        words = ["shoal tune", path_words(self.file)]
+        words += [f"--only {' '.join(map(path_words, self.only))}"] if self.only else []
+        words += [f"--out {path_words(self.out)}"] if self.out != Tune.out else []
+        words += [f"--records {path_words(self.records)}"] if self.records else []
+        return " ".join(words)
