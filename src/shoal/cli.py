@@ -21,14 +21,10 @@ from shoal.cli_commands import COMMANDS, help_text, version_text
 from shoal.cli_flags import REQUIRED, Anything, Command, Flag, Values
 from shoal.cli_output import abandon_output, fill_closed_streams, leave, lenient_errors
 from shoal.cli_words import complaint, empty, stranger
-from shoal.errors import GameError, InputError, NonFiniteError, unknown
+from shoal.errors import FULL, GameError, InputError, NonFiniteError, unknown
 
 BROKEN, REFUSED, INTERRUPTED = 1, 2, 130
 """Exit codes; the last is the shells' code for Ctrl-C, 128 + SIGINT."""
-_FULL = (
-    "There is not enough memory; lower seeds, num_envs, rollout_length, the networks' widths, or what is drawn at once "
-    "(batch_size, block)."
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,11 +77,11 @@ def _guarded(args: list[str]) -> int:
         abandon_output()
         return _say(f"The operating system refuses to go on: {error.strerror}.", BROKEN)
     except MemoryError:
-        return _say(_FULL, BROKEN)
+        return _say(FULL, BROKEN)
     except RuntimeError as error:  # jax.errors.JaxRuntimeError is one
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        return _say(_FULL, BROKEN)
+        return _say(FULL, BROKEN)
     except KeyboardInterrupt as stop:
         notices.warn(str(stop) or "Stopped.")
         return INTERRUPTED

@@ -5,6 +5,13 @@ from collections.abc import Iterable
 from typing import Any
 
 
+FULL = (
+    "There is not enough memory; lower seeds, num_envs, rollout_length, the networks' widths, or what is drawn at once "
+    "(batch_size, block)."
+)
+"""What is said when the operating system or XLA refuses memory."""
+
+
 class InputError(ValueError):
     """Invalid input. The message is one sentence for the user; the command line exits with code 2."""
 

@@ -5,9 +5,8 @@
     min_θ  E[ (y − Q_tot(s, u; θ))² ],  y = r + γ d max_u' Q_tot(s', u'; θ^-)                                 (eq. 6, 7)
 
 IQL, VDN, QPLEX and QTRAN are this file's update with another :class:`Mixer`. The target's next action is selected by θ
-and evaluated by θ^- (double Q); d is the discount of the outcome of the action at t.
-
-Hypernetworks compute the mixing weights from the state, and absolute values make them nonnegative.
+and evaluated by θ^- (double Q); d is the discount of the outcome of the action at t. Hypernetworks compute the mixing
+weights from the state, and absolute values make them nonnegative.
 
 Deviations from the authors' code: the target reads the discount of the outcome itself, so a time limit bootstraps;
 Adam for RMSprop, one clip of gradients for utilities and one for the mixer; utilities do not read the last action.

@@ -198,10 +198,9 @@ def all_ones(*, num_agents: int = 2, horizon: int = 1) -> Environment:
 def loud_agent(*, num_quiet: int = 4, loudness: float = 60.0) -> Environment:
     """A single game in which one agent's actions hide what the others earn: credit has to be told apart.
 
-    With a coin c = ±1 that only the global state shows, the team earns Σ_j u_j over the quiet agents plus
-    ``loudness`` · c (2 u_0 − 1) for the loud one, u ∈ {0, 1}. The loud agent does not see the coin, so its part is
-    noise that no policy can avoid: a Q(s, u) predicts it, V(s) does not (Foerster et al. 2018, section 1, on credit).
-    The metric ``quiet`` is the share of quiet agents that play 1; ½ is chance.
+    With a coin c = ±1 that only the state shows, the team earns Σ_j u_j over the quiet agents plus ``loudness`` · c
+    (2 u_0 − 1) for the loud one, u ∈ {0, 1}: noise that Q(s, u) predicts and V(s) does not (Foerster et al. 2018,
+    section 1). The metric ``quiet`` is the share of quiet agents that play 1; ½ is chance.
 
     Args:
         num_quiet: number of quiet agents, at least 1.
@@ -245,8 +244,7 @@ def loud_agent(*, num_quiet: int = 4, loudness: float = 60.0) -> Environment:
         coin = 2.0 * jax.random.bernoulli(key).astype(float) - 1.0
         return coin, make_step(coin, jnp.zeros(num_agents, jnp.int32), first=True)
 
-    def step(key: PRNGKeyArray, coin: Array, action: Int[Array, " N"]) -> tuple[Array, Step]:
-        del key
+    def step(_: PRNGKeyArray, coin: Array, action: Int[Array, " N"]) -> tuple[Array, Step]:
         return coin, make_step(coin, action, first=False)
 
     return Environment(spec, reset, step)

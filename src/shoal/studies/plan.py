@@ -102,8 +102,7 @@ class Cell:
             here |= {name: now[name] for name in both}
             there |= {name: before[name] for name in both}
         for name in here | there:
-            now, was = (to_json(x.get(name, "not set")) for x in (here, there))
-            if now != was:
+            if (now := to_json(here.get(name, "not set"))) != (was := to_json(there.get(name, "not set"))):
                 return f"{name} is {label(was)} there and {label(now)} in the study"
         return None
 
@@ -239,14 +238,12 @@ def checked_flag(study: StudyFile, one: Combination, flag: str, value: Any, modu
 
 def _with(flag: str, named: Iterable[Any]) -> list[str]:
     """The algorithms among ``named`` that have a flag."""
-    names = [name for name in named if isinstance(name, str) and algorithms.canonical(name) in algorithms.NAMES]
+    names = (name for name in named if isinstance(name, str) and algorithms.canonical(name) in algorithms.NAMES)
     return [name for name in names if flag in flags_of(algorithms.get(name).Config())]
 
 
 def _takes_none(flag: str, configs: tuple) -> bool:
     try:
-        for config in configs:
-            override(config, {flag: None})
+        return bool([override(config, {flag: None}) for config in configs])
     except InputError:
         return False
-    return True

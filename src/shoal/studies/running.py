@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from shoal import notices
-from shoal.errors import GameError, InputError, NonFiniteError
+from shoal.errors import FULL, GameError, InputError, NonFiniteError
 from shoal.records import manifest
 from shoal.studies import execution, ray_runs
 from shoal.studies.building import check_built
@@ -34,7 +34,6 @@ from shoal.studies.tuning_record import winner
 
 OUT = Path("runs/studies")
 """Default folder of the run folders of all studies."""
-FULL = "there is not enough memory; lower seeds, num_envs, rollout_length, the networks' widths, or batch_size"
 
 
 @dataclass
@@ -198,7 +197,7 @@ def _time(seconds: list[float | None]) -> str:
 def reason_of(error: Exception) -> str:
     """Why a run failed, as one line; of an error that is not foreseen, the traceback is printed as well."""
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
-        return f"{FULL}."
+        return FULL
     if isinstance(error, GameError) and error.trace:
         notices.warn(error.trace)
     if isinstance(error, InputError | NonFiniteError | GameError):
