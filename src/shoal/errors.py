@@ -4,7 +4,6 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-
 FULL = (
     "There is not enough memory; lower seeds, num_envs, rollout_length, the networks' widths, or what is drawn at once "
     "(batch_size, block)."
