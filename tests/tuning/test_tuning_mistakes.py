@@ -60,6 +60,11 @@ MISTAKES = {
         "eta = 2\nsearch = 'optun'",
         "[tuning] search: There is no search 'optun'; did you mean 'optuna'?",
     ),
+    "one round of Optuna": (
+        "eta = 2",
+        "eta = 2\nsearch = 'optuna'",
+        "[tuning] rounds must be at least 2 where search is optuna, which proposes the first round at random.",
+    ),
     "seeds that are reported": (
         "eta = 2",
         "eta = 2\nseed = 1",
@@ -279,7 +284,7 @@ def test_environments_of_worker_processes(tmp_path: Path) -> None:
 
 
 def test_optuna_is_an_extra(tmp_path: Path) -> None:
-    path = written(tmp_path, TUNING.replace("eta = 2", "eta = 2\nsearch = 'optuna'"))
+    path = written(tmp_path, TUNING.replace("eta = 2", "eta = 2\nsearch = 'optuna'\nrounds = 2"))
     try:
         import optuna  # noqa: F401
     except ImportError:

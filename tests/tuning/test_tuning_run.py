@@ -153,9 +153,12 @@ def test_a_search_goes_on_where_it_was_interrupted(
 def test_a_trial_that_diverges_leaves_and_stops_no_other(tmp_path: Path) -> None:
     text = TUNING.replace('"mappo"', '"failing:make"').replace("rungs = 2", "rungs = 2\ndefault = false")
     text = text.replace("{ low = 1e-4, high = 1e-1, log = true }", "{ values = [0.01, 1.0] }").replace("draw", "")
-    record = tuned(written(tmp_path, text.replace("rungs = 2", "rungs = 2\ndraw = 2")))
+    # On two devices, for which five entries are filled up to six.
+    text = text.replace("devices = 1\n", "").replace("trials = 4", "trials = 5")
+    text = text.replace("eta = 2\nseeds = 2", "eta = 2")
+    record = tuned(written(tmp_path, text.replace("rungs = 2", "rungs = 2\nseeds = 1\ndraw = 2")))
     diverged = [trial["values"]["learning_rate"] > 0.5 for trial in record.trials]
-    assert 0 < sum(diverged) < 4, "or choose another seed of the draws"
+    assert 0 < sum(diverged) < 5, "or choose another seed of the draws"
     for trial, broken in zip(record.trials, diverged, strict=True):
         assert (trial["scores"][0] == [None]) == broken
         assert not broken or len(trial["scores"]) == 1

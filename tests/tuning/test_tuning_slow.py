@@ -40,7 +40,11 @@ def test_a_trial_is_the_run_with_its_values(name: str, tmp_path: Path, monkeypat
     text = TUNING.replace('"mappo"', f'"{name}"').replace("epochs = 1\nminibatches = 1\n", lines)
     ranges = "".join(f"{flag} = {{ values = [{value}, {value * 0.99}] }}\n" for flag, value in values.items())
     text = text[: text.index("learning_rate = { low")] + ranges
-    text = text.replace("steps = 1024", "steps = 256").replace("trials = 4", "trials = 3\ndefault = false")
+    text = (
+        text.replace("devices = 1\n", "")
+        .replace("steps = 1024", "steps = 256")
+        .replace("trials = 4", "trials = 3\ndefault = false")
+    )
     seen: list[Any] = []
     evaluate = Population._evaluate
 
@@ -55,7 +59,7 @@ def test_a_trial_is_the_run_with_its_values(name: str, tmp_path: Path, monkeypat
     assert {span["kind"] for span in record.ranges.values()} == {"traced"} and record.programs == 1
     trials, learner = seen[-1]
     (chosen,) = trials.values()
-    sizes = {"num_envs": 4, "rollout_length": 4, "hidden": (4,), "devices": 1, "steps": 256}
+    sizes = {"num_envs": 4, "rollout_length": 4, "hidden": (4,), "steps": 256}
     shoal.train(
         name, "matrix/two_step", folder=tmp_path / "run", progress=False, eval_episodes=0, seed=10_000, seeds=2,
         tensorboard=False, **flags, **sizes, **chosen,

@@ -130,6 +130,8 @@ def tuning(part: Entries) -> Tuning:
     if trials is not None and trials < needed:
         part.refuse("trials", f"must be at least {needed}, so that one is left of {found.rungs} rungs with eta "
                     f"{found.eta}, not {trials}.")  # fmt: skip
+    if search == "optuna" and found.rounds < 2:
+        part.refuse("rounds", "must be at least 2 where search is optuna, which proposes the first round at random.")
     if found.seed + found.seeds - 1 > LARGEST_INT:
         part.refuse("seed", f"and {found.seeds} seeds exceed the largest seed, {LARGEST_INT}.")
     return found

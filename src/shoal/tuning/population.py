@@ -68,7 +68,8 @@ class Population:
         """
         target, last = self.instance.updates[number], number == len(self.instance.updates) - 1
         program, layout, values = self._program(trials)
-        state = self._state(trials, program, layout, values)
+        with stop.at_once():  # what is stored is enough
+            state = self._state(trials, program, layout, values)
         if self.update < target and not self._train(program, state, trials, target, progress, stop, keep=not last):
             return None
         return self._evaluate(self._now, trials, number)
@@ -131,7 +132,8 @@ class Population:
     ) -> bool:
         """Train to ``target`` updates; returns False if a signal stopped it before."""
         entries, size, began = len(self.sound), 4, time.monotonic()
-        advance = program.start(state)
+        with stop.at_once():
+            advance = program.start(state)
         progress.say(
             f"Compiled for {len(trials)} trials × {self.tuning.seeds} seeds in {time.monotonic() - began:.1f} s."
         )
