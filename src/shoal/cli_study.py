@@ -78,7 +78,7 @@ class Results:
     """Write the pages of results of studies, from their records alone."""
 
     files: tuple[str, ...] = ()
-    """Study files *.toml, or names of some in studies/; by default all in studies/."""
+    """Study files *.toml, or names of some in studies/; by default all in studies/ that have records."""
     records: Path | None = None
     """Folder in which each study has a folder with its records; None for records/ beside the study file."""
     marl_eval: Path | None = None
@@ -88,14 +88,18 @@ class Results:
         """Write them and print their paths."""
         from shoal.studies.study_file import shipped
 
-        files = self.files or tuple(map(str, shipped().values()))
+        files = self.files or tuple(str(path) for path in shipped().values() if _records(path, self.records).is_dir())
         if not files:
-            raise InputError("There is no folder 'studies' here; name a study file *.toml.")
+            raise InputError("There is no study with records in 'studies' here; name a study file *.toml.")
         if self.marl_eval is not None and len(files) > 1:
             raise InputError("--marl-eval writes the records of one study; name it.")
         for file in files:
             print(shoal.results(file, records=self.records, marl_eval=self.marl_eval))
         return 0
+
+
+def _records(file: Path, records: Path | None) -> Path:
+    return (file.parent / "records" if records is None else records) / file.stem
 
 
 def chosen(only: tuple[str, ...]) -> dict[str, tuple]:
