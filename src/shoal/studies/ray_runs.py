@@ -82,7 +82,7 @@ class _Runs:
 
     def __init__(self, ray: Any, cpus: int, gpus: float, total: int, progress: bool):
         self.ray, self.cpus, self.gpus, self.total, self.progress = ray, cpus, gpus, total, progress
-        # A process for each run, as in a serial study only one compiles and holds memory at a time.
+        # max_calls: a new process for each run, so that memory and compiled programs of the one before are freed.
         options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": 0, "max_calls": 1}
         variable = {"env_vars": variables(cpus, gpus)}
         self.remote = ray.remote(**options, scheduling_strategy="SPREAD", runtime_env=variable)(run)
