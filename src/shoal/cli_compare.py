@@ -2,10 +2,13 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import shoal
+from shoal.bounds import Bounds
 from shoal.errors import InputError
+
+Level = Annotated[float, Bounds(least=-1e15, most=1e15)]
 
 
 @dataclasses.dataclass
@@ -19,7 +22,7 @@ class Compare:
     """The score, or a metric of the environment, for example won."""
     statistic: Literal["iqm", "mean", "median"] = "iqm"
     """Statistic of the curves and of the area under them."""
-    normalise: tuple[float, float] | None = None
+    normalise: tuple[Level, Level] | None = None
     """Worst and best score, which become 0 and 1; also shows the optimality gap."""
     output: Path | None = None
     """Also draw curves, performance profiles and probabilities of improvement: a .png, .pdf or .svg."""

@@ -30,7 +30,7 @@ class Settings:
 
     steps: Annotated[float, Bounds(least=1, most=1e15)] = STEPS
     """Environment steps per seed, rounded up to whole updates."""
-    stop_at: Annotated[float, Bounds(least=-1e30, most=1e30)] | None = None
+    stop_at: Annotated[float, Bounds(least=-1e15, most=1e15)] | None = None
     """Training ends after the evaluation (--eval-every) by which the greedy return of every seed has reached this value
     at least once. Schedules span all steps, so they have not come to their end then."""
     time_budget: Annotated[float, Bounds(above=0, most=1e9)] | None = None
