@@ -22,6 +22,22 @@ from shoal.types import EpisodeStats, Learner
 UPDATES = 400
 """Of the run that is interrupted in many ways."""
 
+SMALL: dict[str, Any] = {
+    "num_envs": 4,
+    "rollout_length": 6,
+    "seeds": 2,
+    "rows": 1000,
+    "hidden": (4,),
+    "epochs": 1,
+    "minibatches": 1,
+    "learning_rate": 0.05,
+    "curve_episodes": 5,
+    "tensorboard": False,
+    "progress": False,
+    "devices": 1,
+}
+"""Of runs with evaluations during training; an update has 24 steps."""
+
 RECURRENT: dict[str, Any] = {
     "seeds": 3,
     "seed": 5,

@@ -63,10 +63,7 @@ class Study:
 
     def again(self) -> str:
         """The command that continues the study."""
-        words = ["shoal study", path_words(self.file)]
-        words += [f"--only {' '.join(map(path_words, self.only))}"] if self.only else []
-        words += [f"--out {path_words(self.out)}"] if self.out != Study.out else []
-        words += [f"--records {path_words(self.records)}"] if self.records else []
+        words = repeated("study", self, Study.out)
         for name in _CLUSTER:
             if value := getattr(self, name):
                 words.append(f"--{name.replace('_', '-')} {path_words(str(value))}")
@@ -96,6 +93,21 @@ class Results:
         for file in files:
             print(shoal.results(file, records=self.records, marl_eval=self.marl_eval))
         return 0
+
+
+def repeated(command: str, given: Any, out: Path) -> list[str]:
+    """The words of a command on a study file, with the flags that every such command has and that are not defaults.
+
+    Args:
+        command: its name.
+        given: its values of ``file``, ``only``, ``out`` and ``records``.
+        out: the default of ``out``.
+    """
+    words = [f"shoal {command}", path_words(given.file)]
+    words += [f"--only {' '.join(map(path_words, given.only))}"] if given.only else []
+    words += [f"--out {path_words(given.out)}"] if given.out != out else []
+    words += [f"--records {path_words(given.records)}"] if given.records else []
+    return words
 
 
 def _records(file: Path, records: Path | None) -> Path:

@@ -4,8 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import shoal
-from shoal.cli_study import chosen
-from shoal.environments.spelling import path_words
+from shoal.cli_study import chosen, repeated
 
 
 @dataclasses.dataclass
@@ -46,8 +45,4 @@ class Tune:
 
     def again(self) -> str:
         """The command that continues the search."""
-        words = ["shoal tune", path_words(self.file)]
-        words += [f"--only {' '.join(map(path_words, self.only))}"] if self.only else []
-        words += [f"--out {path_words(self.out)}"] if self.out != Tune.out else []
-        words += [f"--records {path_words(self.records)}"] if self.records else []
-        return " ".join(words)
+        return " ".join(repeated("tune", self, Tune.out))

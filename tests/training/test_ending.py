@@ -20,22 +20,10 @@ from shoal.training.ending import Standing
 from shoal.training.settings import Settings
 
 PER_UPDATE, UPDATES, EVERY = 24, 24, 3
-FLAGS: dict[str, Any] = {
-    "num_envs": 4,
-    "rollout_length": 6,
+FLAGS: dict[str, Any] = trained.SMALL | {
     "steps": UPDATES * PER_UPDATE,
-    "seeds": 2,
-    "rows": 1000,
-    "hidden": (4,),
-    "epochs": 1,
-    "minibatches": 1,
-    "learning_rate": 0.05,
     "eval_every": EVERY * PER_UPDATE,
-    "curve_episodes": 5,
     "eval_episodes": 3,
-    "tensorboard": False,
-    "progress": False,
-    "devices": 1,
 }
 SETTINGS = Settings(num_envs=4, rollout_length=6, steps=1.0 * UPDATES * PER_UPDATE, seeds=2)
 

@@ -22,22 +22,7 @@ from shoal.training.settings import Settings
 
 PER_UPDATE = 4 * 6
 UPDATES, EVERY = 16, 4
-FLAGS: dict[str, Any] = {
-    "num_envs": 4,
-    "rollout_length": 6,
-    "steps": UPDATES * PER_UPDATE,
-    "seeds": 2,
-    "rows": 1000,
-    "hidden": (4,),
-    "epochs": 1,
-    "minibatches": 1,
-    "learning_rate": 0.05,
-    "eval_episodes": 5,
-    "curve_episodes": 5,
-    "tensorboard": False,
-    "progress": False,
-    "devices": 1,
-}
+FLAGS: dict[str, Any] = trained.SMALL | {"steps": UPDATES * PER_UPDATE, "eval_episodes": 5}
 EVALUATED: dict[str, Any] = FLAGS | {"eval_every": EVERY * PER_UPDATE}
 
 

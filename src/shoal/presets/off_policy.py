@@ -40,6 +40,16 @@ _HUNT: Flags = {
     "target_rate": 0.01,
     "steps": 1.05e6,
 }
+# The winner of `shoal tune tuned_qmix` (24 trials, 9.4M steps); results: studies/results/tuned_qmix.md.
+_FORAGING: Flags = _ANYWHERE | {
+    "learning_rate": 5.26551e-4,
+    "target_rate": 0.0617244,
+    "epsilon_fraction": 0.655394,
+    "gamma": 0.9,
+    "gradient_steps": 16,
+    "buffer_size": 50_000,
+    "steps": 3e5,
+}
 _Q: list[tuple[str, Flags]] = [
     ("mpe/simple_spread", _MPE | {"gamma": 0.9}),
     ("mpe/simple_speaker_listener", _MPE | {"sharing": "independent"}),
@@ -51,7 +61,7 @@ _Q: list[tuple[str, Flags]] = [
 OFF_POLICY: dict[str, list[tuple[str, Flags]]] = {
     "iql": _Q,
     "vdn": _Q,
-    "qmix": _Q,
+    "qmix": [("lbf/8x8-2p-2f", _FORAGING), *_Q],
     "qplex": _Q,
     "qtran": _Q,
     "maddpg": _MADDPG,

@@ -121,18 +121,27 @@ def rounded(values: Any) -> Any:
     return int(number) if number.is_integer() and abs(number) < 10**DIGITS else number
 
 
+def parsed(path: Path) -> Any:
+    """What the JSON of a record's file holds.
+
+    Raises:
+        InputError: there is no such file, or it is damaged.
+    """
+    try:
+        return from_json(reading.parse(reading.read_bytes(path, LARGEST)))
+    except FileNotFoundError:
+        raise InputError(f"There is no record {path}.") from None
+    except reading.ReadingError as error:
+        raise InputError(f"The record {path} {error}.") from None
+
+
 def read(path: Path) -> Record:
     """Read and validate a record.
 
     Raises:
         InputError: there is none, it is damaged, of another program, or of a newer Shoal.
     """
-    try:
-        found = from_json(reading.parse(reading.read_bytes(path, LARGEST)))
-    except FileNotFoundError:
-        raise InputError(f"There is no record {path}.") from None
-    except reading.ReadingError as error:
-        raise InputError(f"The record {path} {error}.") from None
+    found = parsed(path)
     try:
         return Record(**checked(found, FORMAT, [each.name for each in fields(Record)]))
     except InputError as error:

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InputError, shortened
-from shoal.records import reading
-from shoal.records.files import from_json, make_folder, to_json, write_text
+from shoal.records.files import make_folder, to_json, write_text
 from shoal.studies.combinations import Combination
 from shoal.studies.halving import ranked
 from shoal.studies.naming import beside
-from shoal.studies.record import LARGEST, json_text
+from shoal.studies.record import json_text, parsed
 from shoal.studies.record_checks import check_hardware, check_keys, check_kind, check_list, check_number
 from shoal.studies.study_file import StudyFile
 from shoal.studies.tuning_methods import Method, method_of, methods
@@ -120,12 +119,7 @@ def read(path: Path) -> TuningRecord:
     Raises:
         InputError: there is none, it is damaged, of another program, or of a newer Shoal.
     """
-    try:
-        found = from_json(reading.parse(reading.read_bytes(path, LARGEST)))
-    except FileNotFoundError:
-        raise InputError(f"There is no record {path}.") from None
-    except reading.ReadingError as error:
-        raise InputError(f"The record {path} {error}.") from None
+    found = parsed(path)
     try:
         return _checked(found)
     except InputError as error:
