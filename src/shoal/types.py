@@ -18,6 +18,7 @@ from shoal.spec import Box, Discrete, EnvSpec, Scene
 __all__ = [
     "Algorithm",
     "AnyEnvironment",
+    "Batched",
     "Box",
     "Discrete",
     "EnvSpec",
@@ -160,6 +161,22 @@ class Algorithm(NamedTuple):
     """If agents may receive different rewards but do not learn from their own: the reward learned from, as text."""
 
 
+class Batched(NamedTuple):
+    """The functions of a device environment for E environments at once.
+
+    For environments that run faster so than under ``vmap``, for example because they compute with E on the last axis.
+    All leaves of states and steps have E as their first axis.
+    """
+
+    reset: Callable[[PRNGKeyArray, int], tuple[PyTree, Step]]
+    """(key, E) -> (states, first steps)."""
+    step: Callable[[PRNGKeyArray, PyTree, Array], tuple[PyTree, Step]]
+    """(key, states, actions [E, N, …]) -> (states, outcomes); never resets."""
+    restart: Callable[[PRNGKeyArray, Bool[Array, " E"], PyTree], tuple[PyTree, Step]]
+    """(key, which, states) -> (the states, with a new episode where ``which`` is True; first steps, which count only
+    there)."""
+
+
 @dataclass(frozen=True)
 class Environment:
     """A device environment: pure functions of one environment; rollouts add the E axis.
@@ -174,6 +191,9 @@ class Environment:
     render: Callable[[PyTree], "Scene | np.ndarray"] | None = None
     """state -> a :class:`Scene` or an RGB picture ``uint8[height, width, 3]``; with None, a timeline of actions and
     rewards is drawn instead."""
+    batched: Batched | None = None
+    """The same environment E at a time; None: rollouts use ``vmap``. :func:`shoal.environments.batching.single` derives
+    ``reset`` and ``step`` from it, so that the two cannot differ."""
 
 
 AnyEnvironment = Environment | HostEnvironment

@@ -53,6 +53,7 @@ FAMILIES: dict[str, str] = {
     "mamujoco/": f"{_ADAPTERS}.mamujoco:make",
     "pettingzoo:": f"{_ADAPTERS}.pettingzoo:make",
     "rware/": f"{_ADAPTERS}.rware:make",
+    "skirmish/": "shoal.environments.skirmish.tasks:make",
     "smac/": f"{_ADAPTERS}.smac:make",
 }
 """Prefix of a family's names -> the function that builds its environments from the rest of the name and options."""

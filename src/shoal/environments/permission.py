@@ -25,6 +25,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "mamujoco/": ("gymnasium_robotics", "gymnasium", "mujoco", "pettingzoo"),
     "pettingzoo:": ("pettingzoo", "mpe2", "gymnasium", "pygame"),
     "rware/": ("jumanji", "rware", "gymnasium"),
+    "skirmish/": (),
     "smac/": ("smac", "smacv2", "smaclite", "pysc2", "gymnasium", "pygame"),
 }
 """Packages that each family imports: those of Shoal's extras, and those of the documented installation."""

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from shoal.types import Box, Environment, EpisodeStats, PyTree, Step, Trajectory
+from shoal.equations.select import select
+from shoal.types import Batched, Box, Environment, EpisodeStats, PyTree, Step, Trajectory
 
 Act = Callable[[PyTree, PyTree, Step, PRNGKeyArray, bool], tuple[PyTree, Array, dict[str, Array]]]
 SEEDS = "seeds"
@@ -51,11 +52,6 @@ class Rollout(NamedTuple):
     """Like ``collect``, but returns every step with its returns and lengths instead of sums over episodes."""
 
 
-def select(condition: Bool[Array, " E"], yes: PyTree, no: PyTree) -> PyTree:
-    """Per environment, the leaves of ``yes`` where ``condition`` is True and of ``no`` elsewhere."""
-    return jax.tree.map(lambda a, b: jnp.where(condition.reshape(-1, *(1,) * (a.ndim - 1)), a, b), yes, no)
-
-
 def anywhere(condition: Bool[Array, " E"]) -> Bool[Array, ""]:
     """Whether ``condition`` is True in any environment of any seed: a scalar, so that ``lax.cond`` stays a branch."""
     found = jnp.any(condition).astype(jnp.int32)
@@ -71,14 +67,11 @@ def make(env: Environment, num_envs: int, rollout_length: int, greedy: bool = Fa
     Continuous actions are clipped to the action space for the environment, and stored unclipped.
     """
     box = env.spec.action if isinstance(env.spec.action, Box) else None
-    advance = jax.vmap(env.step)
-
-    def reset(keys: Array) -> tuple[PyTree, Step]:
-        state, step = jax.vmap(env.reset)(keys)
-        return state, step._replace(metrics=())
+    batched = env.batched or vmapped(env)
 
     def init(key: PRNGKeyArray, carry: PyTree) -> RolloutState:
-        state, step = reset(jax.random.split(key, num_envs))
+        state, step = batched.reset(key, num_envs)
+        step = step._replace(metrics=())
         zeros = jnp.zeros_like(step.reward)
         return RolloutState(state, step, carry, zeros, zeros[:, 0])
 
@@ -87,14 +80,15 @@ def make(env: Environment, num_envs: int, rollout_length: int, greedy: bool = Fa
             key_act, key_step, key_reset = jax.random.split(key, 3)
             carry, action, extras = act(policy, state.carry, state.step, key_act, greedy)
             sent = jnp.clip(action, box.low, box.high) if box else action
-            env_state, outcome = advance(jax.random.split(key_step, num_envs), state.env, sent)
+            env_state, outcome = batched.step(key_step, state.env, sent)
             metrics, outcome = outcome.metrics, outcome._replace(metrics=())
             ended = outcome.last
-            env_state, step = jax.lax.cond(
-                anywhere(ended),
-                lambda: select(ended, reset(jax.random.split(key_reset, num_envs)), (env_state, outcome)),
-                lambda: (env_state, outcome),
-            )
+
+            def restart() -> tuple[PyTree, Step]:
+                restarted, first = batched.restart(key_reset, ended, env_state)
+                return restarted, select(ended, first._replace(metrics=()), outcome)
+
+            env_state, step = jax.lax.cond(anywhere(ended), restart, lambda: (env_state, outcome))
             returns, lengths = state.returns + outcome.reward, state.lengths + 1
             new = RolloutState(
                 env_state, step, carry, jnp.where(ended[:, None], 0.0, returns), jnp.where(ended, 0.0, lengths)
@@ -110,6 +104,22 @@ def make(env: Environment, num_envs: int, rollout_length: int, greedy: bool = Fa
         return after, Trajectory(made.step, made.action, made.extras, made.outcome, state.carry), _counted(made)
 
     return Rollout(init, collect, play)
+
+
+def vmapped(env: Environment) -> Batched:
+    """The functions of an environment for E environments at once, by ``vmap``."""
+
+    def reset(key: PRNGKeyArray, count: int) -> tuple[PyTree, Step]:
+        return jax.vmap(env.reset)(jax.random.split(key, count))
+
+    def step(key: PRNGKeyArray, state: PyTree, action: Array) -> tuple[PyTree, Step]:
+        return jax.vmap(env.step)(jax.random.split(key, action.shape[0]), state, action)
+
+    def restart(key: PRNGKeyArray, which: Bool[Array, " E"], state: PyTree) -> tuple[PyTree, Step]:
+        fresh, first = reset(key, which.shape[0])
+        return select(which, fresh, state), first
+
+    return Batched(reset, step, restart)
 
 
 def _counted(made: Timesteps) -> EpisodeStats:

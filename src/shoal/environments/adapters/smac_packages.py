@@ -70,8 +70,9 @@ def choose(task: str, package: str | None) -> str:
             return candidate
     ways = ", or ".join(INSTALL[candidate] for candidate in reversed(wanted))
     other = _folder("smac") is not None and not installed("smac")
+    device = f" skirmish/{task} is the same map on Shoal's own engine." if task in LIMITS else ""
     note = " (The installed smac is a hyper-parameter optimiser of the same name.)" if other else ""
-    raise InputError(f"smac/{task} needs {ways}.{note}")
+    raise InputError(f"smac/{task} needs {ways}.{note}{device}")
 
 
 def installed(package: str) -> bool:

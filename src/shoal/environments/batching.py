@@ -1,0 +1,51 @@
+"""Environments that are written for E environments at once (:class:`shoal.types.Batched`)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jaxtyping import Array, Bool, PRNGKeyArray
+
+from shoal.environments.changes import Change
+from shoal.equations.select import select
+from shoal.types import Batched, Environment, EnvSpec, PyTree, Step
+
+
+def single(spec: EnvSpec, batched: Batched, render: Callable[[PyTree], Any] | None = None) -> Environment:
+    """An environment from its batched form, whose ``reset`` and ``step`` are those of a batch of one."""
+
+    def reset(key: PRNGKeyArray) -> tuple[PyTree, Step]:
+        return jax.tree.map(lambda x: x[0], batched.reset(key, 1))
+
+    def step(key: PRNGKeyArray, state: PyTree, action: Array) -> tuple[PyTree, Step]:
+        return jax.tree.map(lambda x: x[0], batched.step(key, jax.tree.map(lambda x: x[None], state), action[None]))
+
+    return Environment(spec, reset, step, render, batched)
+
+
+def changed(batched: Batched, change: Change, joined: Callable[[PyTree, PyTree], Any]) -> Batched:
+    """The batched form of a wrapped environment.
+
+    Args:
+        batched: the form of the environment that is wrapped.
+        change: its wrapper, whose functions are of one environment.
+        joined: (state of the wrapped environment, the wrapper's memory) -> state with the wrapper.
+    """
+    begin, follow = jax.vmap(change.begin), jax.vmap(change.follow)
+
+    def reset(key: PRNGKeyArray, count: int) -> tuple[PyTree, Step]:
+        inner, step = batched.reset(key, count)
+        memory, step = begin(step)
+        return joined(inner, memory), step
+
+    def step(key: PRNGKeyArray, state: PyTree, action: Array) -> tuple[PyTree, Step]:
+        inner, outcome = batched.step(key, state.inner, action)
+        memory, outcome = follow(state.memory, outcome)
+        return joined(inner, memory), outcome
+
+    def restart(key: PRNGKeyArray, which: Bool[Array, " E"], state: PyTree) -> tuple[PyTree, Step]:
+        inner, first = batched.restart(key, which, state.inner)
+        memory, first = begin(first)
+        return joined(inner, select(which, memory, state.memory)), first
+
+    return Batched(reset, step, restart)

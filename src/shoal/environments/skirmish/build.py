@@ -1,0 +1,172 @@
+"""Assembly of an :class:`Environment` from a battle and the way its episodes start."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, PRNGKeyArray
+
+from shoal.environments.batching import single
+from shoal.environments.skirmish import engine, observe, rewards
+from shoal.environments.skirmish.army import State
+from shoal.environments.skirmish.battle import Battle
+from shoal.environments.skirmish.units import ENERGY, Unit
+from shoal.equations.select import select
+from shoal.types import Batched, Discrete, Environment, EnvSpec, Step
+
+Start = Callable[[PRNGKeyArray, int], State]
+"""(key, E) -> states at the start of episodes, leaves [E, ...]."""
+LONG_AGO = 1e4
+"""Ticks since the last damage at the start: shields are full and nobody is provoked."""
+
+
+def environment(name: str, battle: Battle, start: Start, fixed: bool, render: Callable[[State], object]) -> Environment:
+    """Assemble a battle.
+
+    Args:
+        name: of the environment.
+        battle: the armies and rules.
+        start: how episodes start.
+        fixed: whether all episodes start with the same observations.
+        render: state of one environment -> a picture.
+    """
+    spec = _spec(name, battle)
+    widths = [observe.obs_width(battle, side) for side in battle.agent_sides]
+
+    def make_step(s: State, earned: Array, over: Bool[Array, " E"], won: Array, first: bool) -> Step:
+        stats = battle.stats(s.kind)
+        able, seen = [], []
+        for side, width in zip(battle.agent_sides, widths, strict=True):
+            mine = observe.legal(battle, stats, side, s)
+            rows = observe.observations(battle, stats, side, s, mine)
+            able.append(jnp.pad(mine, ((0, 0), (0, spec.action.width - mine.shape[1]), (0, 0))))
+            seen.append(jnp.pad(rows, ((0, 0), (0, spec.obs_dim - width), (0, 0))))
+        timed_out = s.t >= battle.limit
+        ends = over | timed_out if battle.limit_terminates else over
+        fallen = [(s.health[side] <= 0.0).sum(0) for side in battle.sides]
+        metrics = jnp.stack([*won, *fallen], axis=-1).astype(jnp.float32)
+        count = s.t.shape[0]
+        return Step(
+            obs=_first(jnp.concatenate(seen)),
+            state=_first(observe.state(battle, stats, s)),
+            legal=_first(jnp.concatenate(able)),
+            alive=_first(s.health[: spec.num_agents] > 0.0),
+            reward=earned,
+            discount=jnp.broadcast_to(jnp.where(ends, 0.0, 1.0)[:, None], (count, spec.num_agents)),
+            first=jnp.full(count, first),
+            last=over | timed_out,
+            metrics=metrics,
+        )
+
+    def reset(key: PRNGKeyArray, count: int) -> tuple[State, Step]:
+        state = start(key, count)
+        no, nobody = jnp.zeros(count, bool), jnp.zeros((len(battle.agent_sides), count))
+        return state, make_step(_last(state), jnp.zeros((count, spec.num_agents)), no, nobody, first=True)
+
+    def step(key: PRNGKeyArray, state: State, action: Int[Array, "E N"]) -> tuple[State, Step]:
+        before = _last(state)
+        action = action.astype(jnp.int32).T
+        orders = [action[battle.sides[side]] for side in battle.agent_sides]
+        after = engine.advance(battle, key, before, orders)._replace(action=action, t=before.t + 1)
+        stats = battle.stats(before.kind)
+        end = rewards.end_of(battle, stats, after)
+        won = [end.won(side) for side in battle.agent_sides]
+        earned = [
+            jnp.broadcast_to(
+                rewards.reward(battle, stats, side, before, after, won[side])[:, None],
+                (action.shape[1], battle.counts(side)[0]),
+            )
+            for side in battle.agent_sides
+        ]
+        made = make_step(after, jnp.concatenate(earned, axis=1), end.over, jnp.stack(won), first=False)
+        return _first_of(after), made
+
+    def restart(key: PRNGKeyArray, which: Bool[Array, " E"], state: State) -> tuple[State, Step]:
+        count = which.shape[0]
+        if not fixed:
+            fresh, first = reset(key, count)
+            return select(which, fresh, state), first
+        # Observations at the start are constants of the program.
+        first = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape[1:])), reset(key, 1)[1])
+        return select(which, start(key, count), state), first
+
+    return single(spec, Batched(reset, step, restart), render)
+
+
+def _spec(name: str, battle: Battle) -> EnvSpec:
+    sides = battle.agent_sides
+    counts = [battle.counts(side)[0] for side in sides]
+    words = ("ally", "enemy")
+    kinds: list[tuple[int, Unit | None]] = []
+    for side, count in zip(sides, counts, strict=True):
+        kinds += [(side, None if battle.units is None else battle.of_side(side)[i]) for i in range(count)]
+    roles = list(dict.fromkeys(kinds))
+    actions = tuple(battle.num_actions(side) for side, count in zip(sides, counts, strict=True) for _ in range(count))
+    return EnvSpec(
+        name=name,
+        agents=tuple(f"{words[side]}_{i}" for side, count in zip(sides, counts, strict=True) for i in range(count)),
+        obs_dims=tuple(
+            observe.obs_width(battle, side) for side, count in zip(sides, counts, strict=True) for _ in range(count)
+        ),
+        state_dim=observe.state_width(battle),
+        action=Discrete(max(actions)),
+        action_dims=actions,
+        roles=tuple(roles.index(kind) for kind in kinds),
+        horizon=battle.limit,
+        shared_reward=not battle.commanded,
+        score="mean",
+        metrics=("allies_won", "enemies_won", "dead_allies", "dead_enemies")
+        if battle.commanded
+        else ("won", "dead_allies", "dead_enemies"),
+        novel=tuple(sorted({index for side in sides for index in observe.novel(battle, side)})),
+    )
+
+
+def begun(battle: Battle, x: Array, y: Array, kind: Array, goal: Array) -> State:
+    """States at the start of episodes: all units alive, unhurt and ready.
+
+    Args:
+        battle: the battle.
+        x: Float[E, U].
+        y: Float[E, U].
+        kind: Int[E, U].
+        goal: Float[E, 2].
+    """
+    stats = battle.stats(kind.T)
+    count, units = x.shape
+    agents = sum(battle.counts(side)[0] for side in battle.agent_sides)
+    zeros = jnp.zeros((count, units))
+
+    def of_each(values: Array | np.ndarray) -> Array:
+        return jnp.broadcast_to(jnp.asarray(values, jnp.float32).T, (count, units))
+
+    return State(
+        x=x.astype(jnp.float32),
+        y=y.astype(jnp.float32),
+        health=of_each(stats.hit_points),
+        shield=of_each(stats.shield),
+        energy=of_each(stats.heals * ENERGY),
+        cooldown=zeros,
+        calm=jnp.full((count, units), LONG_AGO),
+        target=jnp.full((count, units), -1, jnp.int32),
+        shot=jnp.full((count, units), -1, jnp.int32),
+        action=jnp.full((count, agents), -1, jnp.int32),
+        goal=goal.astype(jnp.float32),
+        kind=kind.astype(jnp.int32),
+        t=jnp.zeros(count, jnp.int32),
+    )
+
+
+def _last(state: State) -> State:
+    """Environments on the last axis."""
+    return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), state)
+
+
+def _first_of(state: State) -> State:
+    return jax.tree.map(_first, state)
+
+
+def _first(x: Array) -> Array:
+    """Environments on the first axis."""
+    return jnp.moveaxis(x, -1, 0)

@@ -1,0 +1,135 @@
+"""One step of a battle: eight ticks of targets, attacks, healing, deaths and movement."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from shoal.environments.skirmish import fighting, motion
+from shoal.environments.skirmish.army import State, Stats
+from shoal.environments.skirmish.battle import EAST, NORTH, SOUTH, WEST, Battle, half
+from shoal.environments.skirmish.fighting import Aim
+from shoal.environments.skirmish.motion import Course
+from shoal.environments.skirmish.targets import FAR, acquired, commanded, distances, first_least
+
+TICKS = 8
+"""Ticks in a step: SMAC's ``step_mul``."""
+MOVE = 2.0
+"""Distance of a move's goal: SMAC's ``move_amount``."""
+FOLLOW = 2.0
+"""Distance at which an idle healer of the enemy stays behind the nearest unit that it can heal."""
+LEAST_DELAY, DELAYS = -1, 4
+"""A shot is followed by a random delay of -1, 0, 1 or 2 ticks beside its cooldown."""
+
+
+def advance(battle: Battle, key: PRNGKeyArray, s: State, actions: Sequence[Int[Array, "P E"]]) -> State:
+    """One step from state leaves [U, E]; ``actions`` are those of the sides that agents play."""
+    stats = battle.stats(s.kind)
+    delay = jnp.zeros_like(s.x)
+    if battle.delay_noise:  # no weapon fires twice within a step
+        delay = jnp.floor(jax.random.uniform(key, s.x.shape) * DELAYS) + LEAST_DELAY
+    sides = dict(zip(battle.agent_sides, actions, strict=True))
+    ways = {side: _way(battle, side, s, action) for side, action in sides.items()}
+
+    def tick(s: State, _: None) -> tuple[State, None]:
+        aims, courses, targets = [], [], []
+        for side in (0, 1):
+            if side in sides:
+                target = commanded(battle, stats, side, s, sides[side])
+            else:
+                target = acquired(battle, stats, side, s)
+            aimed = fighting.aim(battle, stats, side, s, target)
+            away = ways[side] if side in sides else _march(battle, stats, side, s)
+            aims.append(aimed)
+            targets.append(target)
+            courses.append(_course(aimed, away))
+        s = s._replace(target=jnp.concatenate(targets))
+        s = _attacks(battle, stats, s, targets, aims, delay)
+        course = Course(*(jnp.concatenate(parts) for parts in zip(*courses, strict=True)))
+        return motion.moved(battle, stats, s, course), None
+
+    s = s._replace(shot=jnp.full_like(s.shot, -1))
+    return jax.lax.scan(tick, s, None, TICKS)[0]
+
+
+def _way(battle: Battle, side: int, s: State, action: Int[Array, "P E"]) -> Course:
+    """Where a side's move actions lead; length 0 for other actions."""
+    mine = battle.sides[side]
+    east = (action == EAST).astype(jnp.float32) - (action == WEST)
+    north = (action == NORTH).astype(jnp.float32) - (action == SOUTH)
+    moves = (east != 0.0) | (north != 0.0)
+    return Course(s.x[mine] + MOVE * east, s.y[mine] + MOVE * north, jnp.where(moves, MOVE, 0.0))
+
+
+def _march(battle: Battle, stats: Stats, side: int, s: State) -> Course:
+    """The way of units that attack-move and have no target: to their goal; healers follow those they can heal."""
+    mine = battle.sides[side]
+    x, y = s.x[mine], s.y[mine]
+    if not battle.marches:
+        return Course(x, y, jnp.zeros_like(x))
+    goal_x, goal_y = (jnp.broadcast_to(v[None], x.shape) for v in s.goal)
+    if battle.has_healers(side):
+        own = half(stats, mine)
+        lives = (s.health[mine] > 0.0) & (own.biological > 0.0)
+        nearest = first_least(jnp.where(lives[None], distances(x, y, x, y), FAR))
+        chosen = nearest[:, None] == np.arange(x.shape[0], dtype=np.int32)[:, None]
+        friend_x, friend_y = (jnp.where(chosen, v[None], 0.0).sum(1) for v in (x, y))
+        follows = (own.heals > 0.0) & (nearest >= 0)
+        goal_x, goal_y = jnp.where(follows, friend_x, goal_x), jnp.where(follows, friend_y, goal_y)
+        spare = jnp.where(follows, FOLLOW, 0.0)
+        return Course(goal_x, goal_y, jnp.sqrt((goal_x - x) ** 2 + (goal_y - y) ** 2) - spare)
+    return Course(goal_x, goal_y, jnp.sqrt((goal_x - x) ** 2 + (goal_y - y) ** 2))
+
+
+def _course(aimed: Aim, away: Course) -> Course:
+    """Units with a target approach it until their weapon reaches; the others go their way."""
+    near = aimed.gap + motion.MARGIN * (aimed.gap > 0.0)
+    return Course(
+        jnp.where(aimed.has, aimed.x, away.x),
+        jnp.where(aimed.has, aimed.y, away.y),
+        jnp.where(aimed.has, near, away.length),
+    )
+
+
+def _attacks(
+    battle: Battle,
+    stats: Stats,
+    s: State,
+    targets: Sequence[Int[Array, "P E"]],
+    aims: Sequence[Aim],
+    delay: Float[Array, "U E"],
+) -> State:
+    """Attacks of both sides at once, then healing, regeneration and deaths."""
+    volleys = [fighting.volley(battle, stats, side, s, targets[side], aims[side]) for side in (0, 1)]
+    fires, bursts = (jnp.concatenate(parts) for parts in zip(*((v.fires, v.bursts) for v in volleys), strict=True))
+    target = jnp.concatenate(targets)
+    s = s._replace(shot=jnp.where(fires, target, s.shot))
+    before = s.health > 0.0
+    damage, hits = (jnp.concatenate([getattr(v, name) for v in volleys[::-1]]) for name in ("damage", "hits"))
+    # A cooldown that ends within a tick is carried over, so that the mean time between shots is exact.
+    cooldown = jnp.maximum(jnp.where(fires, s.cooldown + stats.cooldown + delay, s.cooldown) - 1.0, 0.0)
+    cooldown = jnp.where(stats.heals > 0.0, s.cooldown, cooldown)
+    s = fighting.wounded(stats, s._replace(cooldown=cooldown), damage, hits)
+    for side in (0, 1):
+        if battle.has_healers(side):
+            s = fighting.healed(battle, stats, side, s, targets[side], aims[side])
+            treats = (s.cooldown[battle.sides[side]] > 0.0) & (half(stats, battle.sides[side]).heals > 0.0)
+            shown = jnp.where(treats, targets[side], s.shot[battle.sides[side]])
+            s = s._replace(shot=s.shot.at[battle.sides[side]].set(shown))
+    s = fighting.regenerated(battle, stats, s)
+    return _deaths(stats, s, before, bursts)
+
+
+def _deaths(stats: Stats, s: State, before: Bool[Array, "U E"], bursts: Bool[Array, "U E"]) -> State:
+    """Remove the killed and the exploded; those that explode when killed do so in the next tick."""
+    health = jnp.where(bursts, 0.0, s.health)
+    dead = health <= 0.0
+    pending = dead & before & ~bursts & (stats.explodes > 0.0)
+    return s._replace(
+        health=health,
+        shield=jnp.where(dead, 0.0, s.shield),
+        energy=jnp.where(dead, 0.0, s.energy),
+        cooldown=jnp.where(dead, jnp.where(pending, -1.0, 0.0), s.cooldown),
+    )

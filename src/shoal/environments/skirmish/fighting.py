@@ -1,0 +1,185 @@
+"""Weapons, healing, regeneration and deaths within one tick. All attacks of a tick are simultaneous."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from shoal.environments.skirmish.army import State, Stats
+from shoal.environments.skirmish.battle import Battle, half
+from shoal.environments.skirmish.targets import distances, marks
+from shoal.environments.skirmish.units import (
+    ENERGY_REGENERATION,
+    HEALING,
+    HIT_POINTS_PER_ENERGY,
+    LEAST_DAMAGE,
+    LEAST_ENERGY,
+    MAX_ENERGY,
+    SHIELD_DELAY,
+    SHIELD_REGENERATION,
+    TICKS_PER_SECOND,
+)
+
+
+class Aim(NamedTuple):
+    """Where the targets of one side's units are."""
+
+    has: Bool[Array, "P E"]
+    """Whether there is a target."""
+    x: Float[Array, "P E"]
+    y: Float[Array, "P E"]
+    gap: Float[Array, "P E"]
+    """Distance that is missing for the weapon, or for healing, to reach it; at most 0 within reach."""
+
+
+def aim(battle: Battle, stats: Stats, side: int, s: State, target: Int[Array, "P E"]) -> Aim:
+    """Look up the targets of one side's units."""
+    mine, theirs = battle.sides[side], battle.sides[1 - side]
+    own, other = half(stats, mine), half(stats, theirs)
+    chosen = marks(target, battle.counts(side)[1])
+    at = [jnp.where(chosen, v[None], 0.0).sum(1) for v in (s.x[theirs], s.y[theirs])]
+    radius = jnp.where(chosen, other.radius[None], 0.0).sum(1)
+    if battle.has_healers(side):
+        friend = marks(target, battle.counts(side)[0])
+        heals = own.heals > 0.0
+        found = [jnp.where(friend, v[None], 0.0).sum(1) for v in (s.x[mine], s.y[mine])]
+        at = [jnp.where(heals, f, v) for f, v in zip(found, at, strict=True)]
+        radius = jnp.where(heals, jnp.where(friend, own.radius[None], 0.0).sum(1), radius)
+    apart = jnp.sqrt((s.x[mine] - at[0]) ** 2 + (s.y[mine] - at[1]) ** 2)
+    return Aim(target >= 0, at[0], at[1], apart - own.radius - radius - own.reach)
+
+
+class Volley(NamedTuple):
+    """What one side's attacks of a tick do to the other side."""
+
+    fires: Bool[Array, "P E"]
+    bursts: Bool[Array, "P E"]
+    """Units that explode."""
+    damage: Float[Array, "Q E"]
+    """Before armour, over all hits."""
+    hits: Float[Array, "Q E"]
+
+
+def volley(battle: Battle, stats: Stats, side: int, s: State, target: Int[Array, "P E"], aimed: Aim) -> Volley:
+    """The attacks of one side's units whose weapons are ready and reach their targets, and explosions of the killed."""
+    mine, theirs = battle.sides[side], battle.sides[1 - side]
+    own, other = half(stats, mine), half(stats, theirs)
+    alive = s.health[mine] > 0.0
+    ready = alive & aimed.has & (aimed.gap <= 0.0) & (own.heals == 0.0)
+    fires = ready & (s.cooldown[mine] < 1.0)
+    strength = _strength(own, other)
+    damage, hits = _sums(fires[:, None] & marks(target, other_count(battle, side)), own, strength, own.shoots)
+    if (rows := battle.rows(side, "beams")).size:
+        some = Stats(*(v if v.shape[0] == 1 else v[rows] for v in own))
+        struck = _struck(some, other, s, mine, theirs, rows, Aim(*(v[rows] for v in aimed)))
+        more = _sums(fires[rows][:, None] & struck, some, strength[rows], some.beams)
+        damage, hits = damage + more[0], hits + more[1]
+    bursts = jnp.zeros_like(fires)
+    if (rows := battle.rows(side, "explodes")).size:
+        killed = (s.cooldown[mine] < 0.0) & (s.health[mine] <= 0.0)
+        bursts = (fires | killed) & (own.explodes > 0.0)
+        some = Stats(*(v if v.shape[0] == 1 else v[rows] for v in own))
+        apart = distances(s.x[mine][rows], s.y[mine][rows], s.x[theirs], s.y[theirs])
+        caught = (apart <= some.blast[:, None]) & (other.flies[None] == 0.0)
+        more = _sums(bursts[rows][:, None] & caught, some, strength[rows], some.explodes)
+        damage, hits = damage + more[0], hits + more[1]
+    return Volley(fires, bursts, damage, hits)
+
+
+def other_count(battle: Battle, side: int) -> int:
+    """The number of opponents of a side."""
+    return battle.counts(side)[1]
+
+
+def _strength(own: Stats, other: Stats) -> Float[Array, "P Q E"] | np.ndarray:
+    """Damage of one hit of each unit on each other, before armour."""
+    bonus = own.light_bonus[:, None] * other.light[None] + own.armoured_bonus[:, None] * other.armoured[None]
+    strength = own.damage[:, None] + bonus
+    return strength if strength.shape[0] > 1 else strength + np.zeros_like(own.heals)[:, None]
+
+
+def _sums(struck: Array, own: Stats, strength: Array | np.ndarray, kind: Array | np.ndarray) -> tuple[Array, Array]:
+    """Damage and hits on each opponent by the attackers of one kind."""
+    count = (own.hits * kind)[:, None]
+    return jnp.where(struck, strength * count, 0.0).sum(0), jnp.where(struck, count, 0.0).sum(0)
+
+
+def _struck(
+    own: Stats, other: Stats, s: State, mine: slice, theirs: slice, rows: np.ndarray, aimed: Aim
+) -> Bool[Array, "K Q E"]:
+    """The units on the ground that touch each beam: a rectangle across the line of fire, centred on the target."""
+    ahead_x, ahead_y = aimed.x - s.x[mine][rows], aimed.y - s.y[mine][rows]
+    length = jnp.maximum(jnp.sqrt(ahead_x**2 + ahead_y**2), 1e-6)
+    ahead_x, ahead_y = (ahead_x / length)[:, None], (ahead_y / length)[:, None]
+    off_x, off_y = s.x[theirs][None] - aimed.x[:, None], s.y[theirs][None] - aimed.y[:, None]
+    along, across = off_x * ahead_x + off_y * ahead_y, off_x * ahead_y - off_y * ahead_x
+    reach = other.radius[None]
+    inside = (jnp.abs(along) <= own.beam_width[:, None] / 2.0 + reach) & (
+        jnp.abs(across) <= own.beam_length[:, None] / 2.0 + reach
+    )
+    return inside & (other.flies[None] == 0.0)
+
+
+def wounded(stats: Stats, s: State, damage: Float[Array, "U E"], hits: Float[Array, "U E"]) -> State:
+    """Apply damage: shields first, the rest minus armour for every hit that passes them, at least 0.5 of each.
+
+    Of several simultaneous attacks the number of hits that pass is that of hits of their mean strength; for attacks of
+    equal strength, and for units without shields, that is exact.
+    """
+    hurt = damage > 0.0
+    shield = jnp.maximum(s.shield - damage, 0.0)
+    through = jnp.maximum(damage - s.shield, 0.0)
+    passing = jnp.where(s.shield > 0.0, jnp.ceil(through * hits / jnp.maximum(damage, 1e-6) - 1e-4), hits)
+    lost = jnp.maximum(through - stats.armour * passing, LEAST_DAMAGE * passing)
+    lost = jnp.where(through > 0.0, lost, 0.0)
+    health = jnp.maximum(s.health - lost, 0.0)
+    # Float32 sums of fractions may leave a trace where the exact remainder is 0.
+    health = jnp.where(health < 1e-3, 0.0, health)
+    return s._replace(shield=shield, health=health, calm=jnp.where(hurt, 0.0, s.calm + 1.0))
+
+
+def healed(battle: Battle, stats: Stats, side: int, s: State, target: Int[Array, "P E"], aimed: Aim) -> State:
+    """Healers restore 9 hit points a second, three for one energy; to begin takes 5 energy."""
+    mine = battle.sides[side]
+    rows = battle.rows(side, "heals")
+    own = half(stats, mine)
+    some = Stats(*(v if v.shape[0] == 1 else v[rows] for v in own))
+    amount = HEALING / TICKS_PER_SECOND
+    cost = amount / HIT_POINTS_PER_ENERGY
+    energy, working = s.energy[mine][rows], s.cooldown[mine][rows] > 0.0
+    enough = (energy >= LEAST_ENERGY) | (working & (energy >= cost))
+    able = (some.heals > 0.0) & (s.health[mine][rows] > 0.0) & aimed.has[rows] & (aimed.gap[rows] <= 0.0) & enough
+    needy = (s.health[mine] > 0.0) & (s.health[mine] < own.hit_points) & (own.biological > 0.0)
+    treats = able[:, None] & marks(target[rows], own_count(battle, side)) & needy[None]
+    heals = treats.any(1)
+    given = jnp.where(treats, amount, 0.0).sum(0)
+    health = jnp.where(needy, jnp.minimum(s.health[mine] + given, own.hit_points), s.health[mine])
+    is_healer = some.heals > 0.0
+    at = np.arange(battle.num_units)[mine][rows]
+    return s._replace(
+        health=s.health.at[mine].set(health),
+        energy=s.energy.at[at].add(jnp.where(heals, -cost, 0.0)),
+        cooldown=s.cooldown.at[at].set(jnp.where(is_healer, heals.astype(jnp.float32), s.cooldown[at])),
+    )
+
+
+def own_count(battle: Battle, side: int) -> int:
+    """The number of units of a side."""
+    return battle.counts(side)[0]
+
+
+def regenerated(battle: Battle, stats: Stats, s: State) -> State:
+    """Shields after ten seconds without damage, hit points of zerg, energy of healers; of the living."""
+    alive = s.health > 0.0
+    if any(unit.shield for unit in battle.types):
+        rested = alive & (s.calm >= SHIELD_DELAY * TICKS_PER_SECOND)
+        more = jnp.minimum(s.shield + SHIELD_REGENERATION / TICKS_PER_SECOND, stats.shield)
+        s = s._replace(shield=jnp.where(rested, more, s.shield))
+    if any(unit.regeneration for unit in battle.types):
+        more = jnp.minimum(s.health + stats.regeneration, stats.hit_points)
+        s = s._replace(health=jnp.where(alive, more, s.health))
+    if any(unit.heals for unit in battle.types):
+        more = jnp.minimum(s.energy + ENERGY_REGENERATION / TICKS_PER_SECOND, MAX_ENERGY)
+        s = s._replace(energy=jnp.where(alive & (stats.heals > 0.0), more, s.energy))
+    return s

@@ -1,0 +1,217 @@
+"""SMAC's 23 maps, COMA's 5m, and maps of one's own.
+
+Armies, positions, step limits and orders are those of the map archives and of ``smac_maps.py`` in oxwhirl/smac.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shoal.environments.options import check_count, check_number
+from shoal.environments.skirmish.terrain import SIDE, TERRAINS, climbable, walkable
+from shoal.environments.skirmish.units import UNITS, Unit
+from shoal.errors import InputError, unknown
+
+Point = tuple[float, float]
+GAP = 0.05
+"""Between the units of a group at the start, in cells."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Units of one type that start around a point."""
+
+    unit: str
+    count: int
+    at: Point
+
+
+@dataclass(frozen=True)
+class Map:
+    """A battle: two armies, where they start, and what the enemy is ordered to do."""
+
+    name: str
+    allies: tuple[Group, ...]
+    enemies: tuple[Group, ...]
+    limit: int
+    """Steps in an episode."""
+    terrain: str = "band"
+    goal: Point | tuple[Point, Point] | None = (9.0, 16.0)
+    """What the enemies attack-move to; with two points, to a point drawn uniformly between them. None: they hold."""
+    hunts: bool = False
+    """The enemies attack the nearest ally wherever it is, instead of walking to ``goal``."""
+
+    @property
+    def ally_units(self) -> tuple[Unit, ...]:
+        """The type of each ally, in the order of the agents."""
+        return tuple(UNITS[group.unit] for group in self.allies for _ in range(group.count))
+
+    @property
+    def enemy_units(self) -> tuple[Unit, ...]:
+        """The type of each enemy."""
+        return tuple(UNITS[group.unit] for group in self.enemies for _ in range(group.count))
+
+
+LEFT, RIGHT = (9.0, 16.0), (23.0, 16.0)
+
+
+def _army(text: str, at: Point) -> tuple[Group, ...]:
+    """``3 stalker 5 zealot`` at one point."""
+    words = text.split()
+    return tuple(Group(unit, int(count), at) for count, unit in zip(words[::2], words[1::2], strict=True))
+
+
+def _facing(name: str, allies: str, enemies: str, limit: int, terrain: str = "band") -> Map:
+    """A map whose enemies start on the right and attack-move to the allies' start on the left."""
+    return Map(name, _army(allies, LEFT), _army(enemies, RIGHT), limit, terrain)
+
+
+# Types stand in the order of SMAC's agents, which are sorted by the game's unit type.
+_MMM = "2 marauder 7 marine 1 medivac"
+MAPS: dict[str, Map] = {
+    each.name: each
+    for each in (
+        _facing("3m", "3 marine", "3 marine", 60),
+        _facing("5m", "5 marine", "5 marine", 70),
+        _facing("8m", "8 marine", "8 marine", 120),
+        _facing("25m", "25 marine", "25 marine", 150),
+        _facing("5m_vs_6m", "5 marine", "6 marine", 70),
+        _facing("8m_vs_9m", "8 marine", "9 marine", 120),
+        _facing("10m_vs_11m", "10 marine", "11 marine", 150),
+        _facing("27m_vs_30m", "27 marine", "30 marine", 180),
+        _facing("MMM", _MMM, _MMM, 150),
+        _facing("MMM2", _MMM, "3 marauder 8 marine 1 medivac", 180),
+        _facing("2s3z", "2 stalker 3 zealot", "2 stalker 3 zealot", 120),
+        _facing("3s5z", "3 stalker 5 zealot", "3 stalker 5 zealot", 150),
+        _facing("3s5z_vs_3s6z", "3 stalker 5 zealot", "3 stalker 6 zealot", 170),
+        _facing("3s_vs_3z", "3 stalker", "3 zealot", 150, "open"),
+        _facing("3s_vs_4z", "3 stalker", "4 zealot", 200, "open"),
+        _facing("3s_vs_5z", "3 stalker", "5 zealot", 250, "open"),
+        _facing("1c3s5z", "1 colossus 3 stalker 5 zealot", "1 colossus 3 stalker 5 zealot", 180),
+        Map(
+            "2m_vs_1z",
+            (Group("marine", 1, (13.0, 12.0)), Group("marine", 1, (19.0, 12.0))),
+            _army("1 zealot", (16.0, 19.0)),
+            150,
+            "octagon",
+            goal=((13.0, 12.0), (19.0, 12.0)),
+        ),
+        Map(
+            "6h_vs_8z",
+            _army("6 hydralisk", (14.60, 9.49)),
+            _army("8 zealot", (14.41, 16.76)),
+            150,
+            "arena_a",
+            goal=(14.60, 9.49),
+        ),
+        Map(
+            "2s_vs_1sc",
+            (Group("stalker", 1, (11.12, 10.34)), Group("stalker", 1, (16.98, 10.37))),
+            _army("1 spine_crawler", (13.92, 20.04)),
+            300,
+            "arena_b",
+            goal=None,
+        ),
+        Map(
+            "corridor",
+            _army("6 zealot", (19.04, 19.12)),
+            _army("24 zergling", (27.91, 28.24)),
+            400,
+            "corridor",
+            goal=(4.47, 4.33),
+        ),
+        Map(
+            "so_many_baneling",
+            _army("7 zealot", (11.47, 12.02)),
+            _army("32 baneling", (27.91, 28.24)),
+            100,
+            "diagonal",
+            goal=(4.47, 4.33),
+        ),
+        Map(
+            "bane_vs_bane",
+            (Group("baneling", 4, (16.0, 8.0)), Group("zergling", 20, (16.0, 11.0))),
+            (Group("baneling", 4, (16.0, 24.0)), Group("zergling", 20, (16.0, 21.0))),
+            200,
+            "octagon",
+            goal=(16.0, 8.0),
+        ),
+        Map(
+            "2c_vs_64zg",
+            _army("2 colossus", (16.0, 16.0)),
+            _army("64 zergling", (16.0, 9.0)),
+            400,
+            "ravine",
+            goal=None,
+            hunts=True,
+        ),
+    )
+}
+"""By name."""
+
+
+def check_map(chosen: Map) -> None:
+    """Check a map.
+
+    Raises:
+        InputError: a unit, terrain or number is unknown or out of range, an army is empty, or a group does not fit.
+    """
+    if not chosen.name or not isinstance(chosen.name, str):
+        raise InputError("A map needs a name.")
+    if chosen.terrain not in TERRAINS:
+        raise unknown("terrain", str(chosen.terrain), TERRAINS)
+    check_count("limit", chosen.limit, most=10_000)
+    for side in ("allies", "enemies"):
+        groups = getattr(chosen, side)
+        if not groups:
+            raise InputError(f"The map {chosen.name} has no {side}.")
+        for group in groups:
+            if group.unit not in UNITS:
+                raise unknown("unit", str(group.unit), UNITS)
+            check_count(f"the count of {group.unit}", group.count, most=100)
+            for coordinate in group.at:
+                check_number("a group's position", coordinate, 0.0, SIDE - 1e-3)
+        starts(chosen, side)
+
+
+def starts(chosen: Map, side: str) -> np.ndarray:
+    """float64 [units, 2]: where the units of one side start, in the order of the agents.
+
+    All groups around one point share a square lattice: units stand on its walkable points, in the order of the groups
+    from the nearest to the point outwards. Within a type they are then ordered by x and y, as SMAC orders agents.
+
+    Raises:
+        InputError: there is no room for a group.
+    """
+    groups: tuple[Group, ...] = getattr(chosen, side)
+    placed: dict[int, np.ndarray] = {}
+    for point in dict.fromkeys(group.at for group in groups):
+        here = [i for i, group in enumerate(groups) if group.at == point]
+        units = [UNITS[groups[i].unit] for i in here]
+        spots = _spots(chosen.terrain, point, units, sum(groups[i].count for i in here), side == "enemies")
+        for i in here:
+            own, spots = spots[: groups[i].count], spots[groups[i].count :]
+            placed[i] = own[np.lexsort((own[:, 1], own[:, 0]))]
+    return np.concatenate([placed[i] for i in range(len(groups))])
+
+
+def _spots(terrain: str, point: Point, units: list[Unit], count: int, mirrored: bool) -> np.ndarray:
+    """The ``count`` lattice points nearest to a point on which such units can stand."""
+    wide = max(unit.body for unit in units) * 2.0 + GAP
+    side = int(np.ceil(np.sqrt(count)))
+    shift = 0.0 if side % 2 else 0.5
+    line = (np.arange(-SIDE, SIDE + 1) + shift) * wide
+    across, along = np.meshgrid(line, line, indexing="ij")
+    offsets = np.stack([across.ravel(), along.ravel()], 1)
+    # A square grows around the point; within one ring, the nearest first. Both sides are mirror images.
+    ring = np.abs(offsets).max(1).round(6)
+    distance = np.hypot(*offsets.T).round(6)
+    offsets = offsets[np.lexsort((offsets[:, 0], offsets[:, 1], distance, ring))]
+    spots = np.array(point) + offsets * (-1.0 if mirrored else 1.0, 1.0)
+    ground = climbable(terrain) if all(unit.climbs for unit in units) else walkable(terrain)
+    inside = ((spots >= 0.0) & (spots < SIDE)).all(1)
+    column, row = np.where(inside, spots.T, 0.0).astype(int)
+    spots = spots[inside & ground[column, row]]
+    if len(spots) < count:
+        raise InputError(f"There is no room for {count} units around {point} on {terrain}.")
+    return spots[:count]

@@ -1,0 +1,100 @@
+"""``skirmish/…``: SMAC's maps on an engine of Shoal's own, on the device and without StarCraft."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from shoal.environments.options import check_choice, check_flag, check_steps
+from shoal.environments.skirmish import drawing
+from shoal.environments.skirmish.army import State
+from shoal.environments.skirmish.battle import Battle
+from shoal.environments.skirmish.build import Start, begun, environment
+from shoal.environments.skirmish.maps import MAPS, Map, check_map, starts
+from shoal.errors import unknown
+from shoal.types import Environment
+
+
+def make(
+    task: str | Map,
+    *,
+    reward: Literal["positive", "smac"] = "positive",
+    at_limit: Literal["truncate", "terminate"] = "truncate",
+    horizon: int | None = None,
+    last_actions: bool = False,
+    timestep: bool = False,
+    delay_noise: bool = True,
+    both: bool = False,
+) -> Environment:
+    """A battle of the team's units against enemies under SMAC's orders (Samvelyan et al. 2019).
+
+    Tasks are SMAC's 23 maps, for example ``skirmish/3s5z`` or ``skirmish/corridor``, and ``skirmish/5m``. Armies,
+    positions, terrain, observations, states, actions, rewards and step limits are SMAC's; the engine is Shoal's own, so
+    that scores are not comparable with those of SMAC (docs/skirmish.md).
+
+    Actions are no-op (legal for dead agents only), stop, moves to the north, south, east and west, and attacking each
+    enemy, or for medivacs healing each ally. A step is half a second of the game. All agents receive the team's reward,
+    at most 20 in an episode without regeneration. Victory and defeat are terminations. Dead agents observe zeros, while
+    the team's reward goes on. The metrics of an episode are ``won``, ``dead_allies`` and ``dead_enemies``; if both
+    armies are agents, ``allies_won`` and ``enemies_won`` instead of ``won``. What an illegal action does is undefined.
+
+    Args:
+        task: the name without ``skirmish/``, or a :class:`shoal.environments.skirmish.maps.Map`.
+        reward: ``positive``: at least 0 for the damage of a step; ``smac``: its absolute value, so that enemies who
+            regenerate also pay, as in SMAC's code.
+        at_limit: at the step limit an episode is truncated, so that values bootstrap, or terminated as in SMAC.
+        horizon: steps after which an episode ends; None: SMAC's limit of the map.
+        last_actions: observations of allies hold their last actions (SMAC's ``obs_last_action``).
+        timestep: observations and state hold the step over the limit (SMAC's ``obs_timestep_number``).
+        delay_noise: each shot is followed by a random delay of -1 to 2 ticks, the game's only noise.
+        both: the enemies are agents too, with the same view of their own side, and rewards of their own.
+
+    Raises:
+        InputError: the map is unknown or invalid, or an option is invalid.
+    """
+    if isinstance(task, str) and task not in MAPS:
+        raise unknown("map", task, MAPS)
+    chosen = MAPS[task] if isinstance(task, str) else task
+    check_map(chosen)
+    units = chosen.ally_units + chosen.enemy_units
+    mixed = len(set(chosen.ally_units)) > 1 or len(set(chosen.enemy_units)) > 1
+    battle = Battle(
+        types=tuple(dict.fromkeys(units)),
+        units=units,
+        num_allies=len(chosen.ally_units),
+        num_enemies=len(chosen.enemy_units),
+        terrain=chosen.terrain,
+        limit=chosen.limit if horizon is None else check_steps("horizon", horizon),
+        marches=chosen.goal is not None,
+        hunts=chosen.hunts,
+        commanded=check_flag("both", both),
+        delay_noise=check_flag("delay_noise", delay_noise),
+        smac_reward=check_choice("reward", reward, ("positive", "smac")) == "smac",
+        limit_terminates=check_choice("at_limit", at_limit, ("truncate", "terminate")) == "terminate",
+        last_actions=check_flag("last_actions", last_actions),
+        timestep=check_flag("timestep", timestep),
+        show_types=mixed,
+    )
+    return environment(
+        f"skirmish/{chosen.name}", battle, _start(battle, chosen), True, lambda state: drawing.picture(battle, state)
+    )
+
+
+def _start(battle: Battle, chosen: Map) -> Start:
+    """How episodes on a map start."""
+    places = np.concatenate([starts(chosen, "allies"), starts(chosen, "enemies")])
+    kinds = np.array([battle.types.index(unit) for unit in chosen.ally_units + chosen.enemy_units])
+    ends = np.zeros(2) if chosen.goal is None else np.array(chosen.goal)
+
+    def start(key: PRNGKeyArray, count: int) -> State:
+        goal = jnp.broadcast_to(jnp.asarray(ends[0] if ends.ndim == 2 else ends), (count, 2))
+        if ends.ndim == 2:
+            goal += (ends[1] - ends[0]) * jax.random.uniform(key, (count, 1))
+        x, y, kind = (
+            jnp.broadcast_to(jnp.asarray(values), (count, len(kinds))) for values in (places[:, 0], places[:, 1], kinds)
+        )
+        return begun(battle, x, y, kind, goal)
+
+    return start

@@ -1,0 +1,259 @@
+"""The types of units, in the units of StarCraft II's *normal* game second: 16 ticks, two steps of SMAC.
+
+Hit points, shields, speeds, radii and regeneration are those of the unit catalogue in SMAC's map archives
+(oxwhirl/smac, ``smac/env/starcraft2/maps/SMAC_Maps``); weapons those of the game's data (BurnySc2/sc2-techtree).
+docs/skirmish.md lists what is the same as in StarCraft II, what is approximated and what is unknown.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+TICKS_PER_SECOND = 16
+"""Game loops of a normal second."""
+SHIELD_DELAY = 10.0
+"""Seconds without damage after which shields regenerate."""
+SHIELD_REGENERATION = 2.0
+"""Shield points per second."""
+ENERGY, MAX_ENERGY, ENERGY_REGENERATION = 50.0, 200.0, 0.5625
+"""A healer's energy at the start, its largest, and what it gains per second."""
+HEALING, HIT_POINTS_PER_ENERGY, LEAST_ENERGY = 9.0, 3.0, 5.0
+"""Hit points healed per second, hit points for one energy, and the energy that is needed to begin."""
+LEAST_DAMAGE = 0.5
+"""Of one hit, after armour."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One type of units. Lengths are cells of the map, times are normal seconds."""
+
+    name: str
+    letter: str
+    """In pictures."""
+    race: Literal["terran", "protoss", "zerg"]
+    hit_points: float
+    shield: float = 0.0
+    armour: float = 0.0
+    """Subtracted from each hit on hit points, not on shields."""
+    light: bool = False
+    armoured: bool = False
+    biological: bool = False
+    speed: float = 0.0
+    """Cells per second; units reach it at once (the medivac's acceleration of 2.3 is not modelled)."""
+    radius: float = 0.375
+    """Ranges are measured from edge to edge."""
+    separation: float | None = None
+    """Radius for collisions; None: ``radius``."""
+    sight: float = 9.0
+    """The game's sight, which only SMACv2's rules use."""
+    damage: float = 0.0
+    """Of one hit."""
+    hits: int = 1
+    """Hits of one attack."""
+    light_bonus: float = 0.0
+    armoured_bonus: float = 0.0
+    """Added to each hit on such a unit."""
+    reach: float = 0.0
+    """Range of the weapon, or of healing, from edge to edge."""
+    cooldown: float = 0.0
+    """Seconds between attacks."""
+    shown_cooldown: float = 1.0
+    """SMAC's ``max_cooldown`` of the type, in ticks, which scales the cooldown in the state."""
+    hits_air: bool = False
+    attack: Literal["shot", "beam", "explosion", "heal"] = "shot"
+    beam: tuple[float, float] = (0.0, 0.0)
+    """Length across the line of fire, and width along it, of a beam centred on its target."""
+    blast: float = 0.0
+    """Radius of an explosion around the unit; units whose centre lies within are hit. It also explodes when killed."""
+    flies: bool = False
+    climbs: bool = False
+    """Steps over cliffs; collides with climbing and flying units only."""
+    regeneration: float = 0.0
+    """Hit points per second."""
+
+    @property
+    def body(self) -> float:
+        """Radius for collisions."""
+        return self.radius if self.separation is None else self.separation
+
+    @property
+    def heals(self) -> bool:
+        """Whether it heals instead of attacking."""
+        return self.attack == "heal"
+
+
+_ZERG_REGENERATION = 0.2734
+
+UNITS: dict[str, Unit] = {
+    unit.name: unit
+    for unit in (
+        Unit(
+            "marine",
+            "m",
+            "terran",
+            45,
+            light=True,
+            biological=True,
+            speed=2.25,
+            sight=9,
+            damage=6,
+            reach=5,
+            cooldown=0.861,
+            shown_cooldown=15,
+            hits_air=True,
+        ),
+        Unit(
+            "marauder",
+            "M",
+            "terran",
+            125,
+            armour=1,
+            armoured=True,
+            biological=True,
+            speed=2.25,
+            radius=0.5625,
+            sight=10,
+            damage=10,
+            armoured_bonus=10,
+            reach=6,
+            cooldown=1.5,
+            shown_cooldown=25,
+        ),
+        Unit(
+            "medivac",
+            "v",
+            "terran",
+            150,
+            armour=1,
+            armoured=True,
+            speed=2.75,
+            radius=0.75,
+            sight=11,
+            reach=4,
+            attack="heal",
+            flies=True,
+        ),
+        Unit(
+            "stalker",
+            "s",
+            "protoss",
+            80,
+            shield=80,
+            armour=1,
+            armoured=True,
+            speed=2.953,
+            radius=0.625,
+            sight=10,
+            damage=13,
+            armoured_bonus=5,
+            reach=6,
+            cooldown=1.87,
+            shown_cooldown=35,
+            hits_air=True,
+        ),
+        Unit(
+            "zealot",
+            "z",
+            "protoss",
+            100,
+            shield=50,
+            armour=1,
+            light=True,
+            biological=True,
+            speed=2.25,
+            radius=0.5,
+            separation=0.375,
+            sight=9,
+            damage=8,
+            hits=2,
+            reach=0.1,
+            cooldown=1.2,
+            shown_cooldown=22,
+        ),
+        Unit(
+            "colossus",
+            "c",
+            "protoss",
+            200,
+            shield=150,
+            armour=1,
+            armoured=True,
+            speed=2.25,
+            radius=1.0,
+            separation=0.75,
+            sight=10,
+            damage=10,
+            hits=2,
+            light_bonus=5,
+            reach=7,
+            cooldown=1.5,
+            shown_cooldown=24,
+            attack="beam",
+            beam=(2.8, 0.3),
+            climbs=True,
+        ),
+        Unit(
+            "zergling",
+            "g",
+            "zerg",
+            35,
+            light=True,
+            biological=True,
+            speed=2.953,
+            sight=8,
+            damage=5,
+            reach=0.1,
+            cooldown=0.696,
+            shown_cooldown=11,
+            regeneration=_ZERG_REGENERATION,
+        ),
+        Unit(
+            "baneling",
+            "b",
+            "zerg",
+            30,
+            biological=True,
+            speed=2.5,
+            sight=8,
+            damage=16,
+            light_bonus=19,
+            reach=0.25,
+            shown_cooldown=1,
+            attack="explosion",
+            blast=2.2,
+            regeneration=_ZERG_REGENERATION,
+        ),
+        Unit(
+            "hydralisk",
+            "h",
+            "zerg",
+            80,
+            light=True,
+            biological=True,
+            speed=2.25,
+            radius=0.625,
+            sight=9,
+            damage=12,
+            reach=5,
+            cooldown=0.825,
+            shown_cooldown=10,
+            hits_air=True,
+            regeneration=_ZERG_REGENERATION,
+        ),
+        Unit(
+            "spine_crawler",
+            "p",
+            "zerg",
+            300,
+            armour=2,
+            armoured=True,
+            biological=True,
+            radius=1.125,
+            sight=11,
+            damage=25,
+            armoured_bonus=5,
+            reach=7,
+            cooldown=1.85,
+        ),
+    )
+}
+"""By name."""
