@@ -153,6 +153,7 @@ class List:
         """Print the lines."""
         if self.what == "algorithms":
             lines = {name: _first_line_of(f"shoal.algorithms.{name}") for name in algorithms.NAMES}
+            lines |= {name: _first_line_of(module) for name, module in algorithms.SCRIPTED.items()}
             lines |= {name: f"{same}, in an environment of one agent." for name, same in algorithms.ALONE.items()}
         elif self.what == "environments":
             from shoal.environments import registry  # imports JAX

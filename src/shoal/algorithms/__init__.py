@@ -39,6 +39,10 @@ ALONE = {"a2c": "ia2c", "ddpg": "iddpg", "dqn": "iql", "ppo": "ippo", "td3": "ma
 """Usual names of single-agent algorithms, and the algorithm here that is the same for a team of one."""
 
 
+SCRIPTED = {"scripted": "shoal.environments.skirmish.scripts"}
+"""Teams that do not learn, as yardsticks, and the modules that have them; they are algorithms for all commands."""
+
+
 def canonical(name: str) -> str:
     """The name in :data:`NAMES`, or the names joined by ``+``, that ``name`` stands for."""
     return "+".join(ALONE.get(part, part) for part in name.split("+"))
@@ -64,8 +68,8 @@ def check_name(name: str) -> None:
         InputError: naming the nearest.
     """
     for part in name.split("+"):
-        if ":" not in part and canonical(part) not in NAMES:
-            raise unknown("algorithm", part, (*NAMES, *ALONE))
+        if ":" not in part and canonical(part) not in (*NAMES, *SCRIPTED):
+            raise unknown("algorithm", part, (*NAMES, *ALONE, *SCRIPTED))
 
 
 def own(name: str) -> list[str]:
@@ -91,7 +95,7 @@ def get(name: str) -> Any:
     if ":" in name:
         return _own_module(name)
     check_name(name)
-    return importlib.import_module(f"shoal.algorithms.{canonical(name)}")
+    return importlib.import_module(SCRIPTED.get(name, f"shoal.algorithms.{canonical(name)}"))
 
 
 def _own_module(name: str) -> Any:

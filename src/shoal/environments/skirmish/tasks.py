@@ -1,5 +1,6 @@
 """``skirmish/…``: SMAC's maps on an engine of Shoal's own, on the device and without StarCraft."""
 
+from dataclasses import replace
 from typing import Literal
 
 import jax
@@ -14,7 +15,7 @@ from shoal.environments.skirmish.battle import Battle
 from shoal.environments.skirmish.build import Start, begun, environment
 from shoal.environments.skirmish.maps import MAPS, Map, check_map, starts
 from shoal.errors import unknown
-from shoal.types import Environment
+from shoal.types import Environment, EnvSpec
 
 
 def make(
@@ -58,28 +59,42 @@ def make(
         raise unknown("map", task, MAPS)
     chosen = MAPS[task] if isinstance(task, str) else task
     check_map(chosen)
-    units = chosen.ally_units + chosen.enemy_units
-    mixed = len(set(chosen.ally_units)) > 1 or len(set(chosen.enemy_units)) > 1
-    battle = Battle(
-        types=tuple(dict.fromkeys(units)),
-        units=units,
-        num_allies=len(chosen.ally_units),
-        num_enemies=len(chosen.enemy_units),
-        terrain=chosen.terrain,
+    battle = replace(
+        battle_on(chosen),
         limit=chosen.limit if horizon is None else check_steps("horizon", horizon),
-        marches=chosen.goal is not None,
-        hunts=chosen.hunts,
         commanded=check_flag("both", both),
         delay_noise=check_flag("delay_noise", delay_noise),
         smac_reward=check_choice("reward", reward, ("positive", "smac")) == "smac",
         limit_terminates=check_choice("at_limit", at_limit, ("truncate", "terminate")) == "terminate",
         last_actions=check_flag("last_actions", last_actions),
         timestep=check_flag("timestep", timestep),
-        show_types=mixed,
     )
     return environment(
         f"skirmish/{chosen.name}", battle, _start(battle, chosen), True, lambda state: drawing.picture(battle, state)
     )
+
+
+def battle_on(chosen: Map) -> Battle:
+    """The battle on a map with the default options."""
+    units = chosen.ally_units + chosen.enemy_units
+    return Battle(
+        types=tuple(dict.fromkeys(units)),
+        units=units,
+        num_allies=len(chosen.ally_units),
+        num_enemies=len(chosen.enemy_units),
+        terrain=chosen.terrain,
+        limit=chosen.limit,
+        marches=chosen.goal is not None,
+        hunts=chosen.hunts,
+        show_types=len(set(chosen.ally_units)) > 1 or len(set(chosen.enemy_units)) > 1,
+    )
+
+
+def battle_of(spec: EnvSpec) -> Battle | None:
+    """The battle of an environment's spec with the default options; None if its name or its agents are of no map."""
+    chosen = MAPS.get(spec.name.removeprefix("skirmish/"))
+    battle = None if chosen is None else battle_on(chosen)
+    return battle if battle is not None and battle.num_allies == spec.num_agents else None
 
 
 def _start(battle: Battle, chosen: Map) -> Start:

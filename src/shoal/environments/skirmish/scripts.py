@@ -1,0 +1,215 @@
+"""Scripted teams for ``skirmish/…``: yardsticks without learning, evaluated by the same commands as policies.
+
+    shoal train scripted skirmish/3s5z --script kite
+
+They act on the global state and the legal actions alone, as any centralised policy could.
+
+- ``random``: a uniformly random legal action.
+- ``stop``: nothing.
+- ``attack-nearest``: attack the nearest enemy until it is dead, or walk towards the nearest. Healers heal the nearest
+  hurt unit, or follow. This is about SMAC's own heuristic.
+- ``focus-fire``: the same, but of the enemies in range the one with the least health and shield, chosen at every step.
+- ``kite``: as ``focus-fire`` while the weapon is ready; otherwise away from enemies that are near.
+- ``hold``: attack what the weapon reaches, the weakest first, without walking; in corridor, first walk to the neck.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from shoal.environments.skirmish import observe
+from shoal.environments.skirmish.army import Stats
+from shoal.environments.skirmish.battle import MOVES, STOP, Battle, half
+from shoal.environments.skirmish.engine import MOVE
+from shoal.environments.skirmish.observe import CENTRE
+from shoal.environments.skirmish.tasks import battle_of
+from shoal.environments.skirmish.terrain import SIDE
+from shoal.errors import InputError
+from shoal.types import Algorithm, EnvSpec, Experience, Learner, Metrics, Scale, Step, Trajectory
+
+Script = Literal["random", "stop", "attack-nearest", "focus-fire", "kite", "hold"]
+FAR = 1e6
+KITED = 3.0
+"""Distance, from edge to edge, below which ``kite`` walks away from enemies."""
+NEAR = 1.5
+"""Distance within which a unit has arrived there."""
+NECK = {"corridor": (11.0, 11.0)}
+"""Where ``hold`` waits, by terrain."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Which script plays."""
+
+    script: Script = "attack-nearest"
+    """random, stop, attack-nearest, focus-fire, kite or hold."""
+
+
+class Field(NamedTuple):
+    """What the global state tells of both sides; leaves [E, allies] and [E, enemies]."""
+
+    x: Float[Array, "E A"]
+    y: Float[Array, "E A"]
+    health: Float[Array, "E A"]
+    """Hit points and shield."""
+    hurt: Bool[Array, "E A"]
+    waits: Bool[Array, "E A"]
+    """Whether the weapon is not ready."""
+    stats: Stats
+    """Leaves [E or 1, A]."""
+
+
+def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
+    """A scripted team as an algorithm that learns nothing.
+
+    Raises:
+        InputError: the environment is not ``skirmish/…`` with one army of agents, or a map of one's own.
+    """
+    del scale
+    battle = battle_of(spec)
+    if battle is None:
+        raise InputError(f"scripted plays the maps of skirmish/… with one army of agents, not {spec.name}.")
+
+    def init(key: PRNGKeyArray) -> Learner:
+        del key
+        return Learner({"script": jnp.zeros(1)}, (), (), (), jnp.zeros((), jnp.int32))
+
+    def act(
+        learner: Learner, carry: Any, step: Step, key: PRNGKeyArray, greedy: bool
+    ) -> tuple[Any, Int[Array, "E N"], dict[str, Array]]:
+        del learner, greedy
+        return carry, chosen(battle, config.script, step, key), {}
+
+    def update(learner: Learner, data: Trajectory | Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
+        del data, key
+        return learner._replace(updates=learner.updates + 1), {}
+
+    return Algorithm(init, lambda count: (), act, update, acts_on="state")
+
+
+def chosen(battle: Battle, script: Script, step: Step, key: PRNGKeyArray) -> Int[Array, "E N"]:
+    """The actions of a script."""
+    noise = jax.random.uniform(key, step.legal.shape)
+    if script == "random":
+        return _best(step, noise)
+    if script == "stop":
+        return _best(step, noise * 1e-3 + (jnp.arange(step.legal.shape[-1]) == STOP))
+    own, other = fields(battle, step.state)
+    apart = jnp.hypot(other.x[:, None] - own.x[..., None], other.y[:, None] - own.y[..., None])  # [E, A, B]
+    lives = (other.health > 0.0)[:, None]
+    gap = jnp.where(lives, apart - own.stats.radius[..., None] - other.stats.radius[:, None], FAR)
+    if script == "attack-nearest":
+        worth = jnp.where(_attacked(battle, step.state), 0.0, -apart)
+    else:
+        worth = -jnp.broadcast_to(other.health[:, None], apart.shape)
+    able = (own.stats.hits_air[..., None] > 0.0) | (other.stats.flies[:, None] == 0.0)
+    attack = jnp.where(able & lives, worth, -FAR)
+    nearest = jnp.where(lives, apart, FAR).argmin(-1)
+    moves = _towards(own, _at(nearest, other.x), _at(nearest, other.y))
+    if script == "hold":
+        attack = jnp.where(gap <= own.stats.reach[..., None], attack, -FAR)
+        at = NECK.get(battle.terrain)
+        waits = jnp.zeros(own.x.shape, bool) if at is None else jnp.hypot(at[0] - own.x, at[1] - own.y) > NEAR
+        gather = own if at is None else own._replace(x=jnp.full_like(own.x, at[0]), y=jnp.full_like(own.y, at[1]))
+        moves = jnp.where(waits[..., None], _towards(own, gather.x, gather.y), -FAR)
+    if script == "kite":
+        outranged = jnp.where(other.stats.heals > 0.0, 0.0, other.stats.reach)[:, None] < own.stats.reach[..., None]
+        flees = (own.waits & ((gap < KITED) & outranged).any(-1))[..., None]
+        attack, moves = jnp.where(flees, -FAR, attack), jnp.where(flees, _away(own, other), moves)
+    if battle.has_healers(0):
+        moves, attack = _healing(own, moves, attack)
+    # Attacks go before moves, and moves before stopping; -FAR marks what the script does not do.
+    attack = jnp.where(attack > -FAR, attack + FAR / 2.0, -FAR)
+    waiting = jnp.broadcast_to(jnp.array([-FAR, -0.9 * FAR]), (*own.x.shape, 2))
+    scores = jnp.concatenate([waiting, moves, attack], axis=-1)
+    spare = step.legal.shape[-1] - scores.shape[-1]
+    scores = jnp.pad(scores, ((0, 0), (0, 0), (0, spare)), constant_values=-FAR)
+    return _best(step, scores + noise * 1e-3)
+
+
+def _best(step: Step, scores: Float[Array, "E N A"]) -> Int[Array, "E N"]:
+    return jnp.where(step.legal, scores, -4.0 * FAR).argmax(-1).astype(jnp.int32)
+
+
+def fields(battle: Battle, state: Float[Array, "E S"]) -> tuple[Field, Field]:
+    """Read both sides from the global state (:func:`shoal.environments.skirmish.observe.state`)."""
+    found, at = [], 0
+    for side in (0, 1):
+        own = battle.counts(side)[0]
+        width = (4 if side == 0 else 3) + battle.has_shields(side) + battle.type_bits
+        rows = state[:, at : at + own * width].reshape(-1, own, width)
+        at += own * width
+        place = 2 if side == 0 else 1
+        if battle.units is None:
+            stats = battle.stats(rows[..., width - battle.type_bits :].argmax(-1))
+        else:
+            fixed = half(battle.stats(jnp.zeros((1, 1), jnp.int32)), battle.sides[side])
+            stats = Stats(*(jnp.asarray(v).T for v in fixed))
+        health = rows[..., 0] * stats.hit_points
+        shield = rows[..., place + 2] * stats.shield if battle.has_shields(side) else 0.0
+        found.append(
+            Field(
+                x=rows[..., place] * SIDE + CENTRE,
+                y=rows[..., place + 1] * SIDE + CENTRE,
+                health=health + shield,
+                hurt=(health > 0.0) & (rows[..., 0] < 1.0),
+                waits=(rows[..., 1] > 0.0) if side == 0 else jnp.zeros(health.shape, bool),
+                stats=stats,
+            )
+        )
+    return found[0], found[1]
+
+
+def _attacked(battle: Battle, state: Float[Array, "E S"]) -> Bool[Array, "E A B"]:
+    """The enemy that each agent attacked last, from the last actions in the state."""
+    allies, enemies = battle.counts(0)
+    width = allies * battle.num_actions(0)
+    at = observe.state_width(battle) - width
+    acted = state[:, at : at + width].reshape(-1, allies, battle.num_actions(0))
+    return acted[..., MOVES : MOVES + enemies] > 0.0
+
+
+def _at(index: Int[Array, "E A"], values: Float[Array, "E B"]) -> Float[Array, "E A"]:
+    return jnp.take_along_axis(values, index, axis=1)
+
+
+def _ways() -> np.ndarray:
+    """Offsets of north, south, east and west."""
+    return np.array([[0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [-1.0, 0.0]]) * MOVE / 2.0
+
+
+def _towards(own: Field, x: Float[Array, "E A"], y: Float[Array, "E A"]) -> Float[Array, "E A 4"]:
+    """Worth of each move: less distance to a point is better."""
+    to = [(x - own.x)[..., None] - _ways()[:, 0], (y - own.y)[..., None] - _ways()[:, 1]]
+    return -jnp.hypot(*to)
+
+
+def _away(own: Field, other: Field) -> Float[Array, "E A 4"]:
+    """Worth of each move: a larger distance to the nearest enemy is better."""
+    x, y = own.x[..., None] + _ways()[:, 0], own.y[..., None] + _ways()[:, 1]
+    apart = jnp.hypot(other.x[:, None, None] - x[..., None], other.y[:, None, None] - y[..., None])
+    return jnp.where((other.health > 0.0)[:, None, None], apart, FAR).min(-1)
+
+
+def _healing(
+    own: Field, moves: Float[Array, "E A 4"], attack: Float[Array, "E A B"]
+) -> tuple[Float[Array, "E A 4"], Float[Array, "E A Q"]]:
+    """Healers heal the nearest hurt biological unit, or else follow the nearest one that lives."""
+    heals = own.stats.heals > 0.0
+    lives = (own.health > 0.0) & (own.stats.biological > 0.0)
+    apart = jnp.hypot(own.x[:, None] - own.x[..., None], own.y[:, None] - own.y[..., None])
+    patient = lives & own.hurt
+    cost = jnp.where(patient[:, None], apart, jnp.where(lives[:, None], apart + FAR / 4.0, FAR))
+    near = cost.argmin(-1)
+    follow = _towards(own, _at(near, own.x), _at(near, own.y))
+    treat = jnp.where(patient[:, None], -apart, -FAR)
+    width = max(treat.shape[-1], attack.shape[-1])
+    treat, attack = (
+        jnp.pad(v, ((0, 0), (0, 0), (0, width - v.shape[-1])), constant_values=-FAR) for v in (treat, attack)
+    )
+    which = jnp.broadcast_to(heals, own.health.shape)[..., None]
+    return jnp.where(which, follow, moves), jnp.where(which, treat, attack)
