@@ -24,6 +24,7 @@ from shoal.environments.adapters.interface import interface
 from shoal.environments.adapters.spaces import Observation, actions, describe
 from shoal.environments.conversion import Converter
 from shoal.environments.spec_rules import check_spec
+from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import InputError
 from shoal.game import HostTimestep, blank, own_actions, refresh
 from shoal.spec import Box
@@ -233,17 +234,20 @@ def test_agents_that_are_not_on_turn_have_one_legal_action() -> None:
         one.read({"agent_0": np.zeros(2)}, None, None, None, "agent_1")
 
 
-def policies(name: Any, **flags: Any) -> tuple[Any, Any, Policies]:
-    env = registry.make(name)
+def policies(name: Any, wrapping: Wrapping | None = None, **flags: Any) -> tuple[Any, Any, Policies]:
+    env = wrap(registry.make(name), wrapping or Wrapping())
     config = override(mappo.Config(), {"hidden": (4,), "output_gain": 5.0, "chunk_length": 1} | flags)
     algorithm = mappo.make(env.spec, config, Scale(1, 1, 1))
     learner = algorithm.init(jax.random.key(1))
-    return env, (algorithm, learner), Policies(env.spec, algorithm, learner.policy)
+    return env, (algorithm, learner), Policies(env.spec, algorithm, learner.policy, wrapping=wrapping)
 
 
 @pytest.mark.parametrize("recurrent", [None, 3])
 def test_a_team_takes_turns_as_in_training(recurrent: int | None) -> None:
-    env, (algorithm, learner), team = policies(f"pettingzoo:{TICTACTOE}", recurrent=recurrent)
+    """The recurrent team also reads its last actions; those at others' moves are index 0."""
+    wrapping = Wrapping(last_action=recurrent is not None)
+    env, (algorithm, learner), team = policies(f"pettingzoo:{TICTACTOE}", wrapping, recurrent=recurrent)
+    alone = {name: team.agent(name) for name in team.agents}
     game, plain = env.make(), importlib.import_module(TICTACTOE).env()
     out, own, act = HostTimestep._make(blank(env.spec)), own_actions(env.spec), jax.jit(algorithm.act, static_argnums=4)
     refresh(out, own)
@@ -259,6 +263,9 @@ def test_a_team_takes_turns_as_in_training(recurrent: int | None) -> None:
         chosen = team.act(seen, turn=agent)
         mover = env.spec.agents.index(agent)
         assert chosen == {agent: int(action[0, mover])}
+        for name, one in alone.items():
+            everything = None if name == agent else np.ones(9, bool)
+            assert one.act(seen[name], everything, turn=name == agent) == chosen.get(name, 0)
         if not recurrent:
             assert team.agent(agent).act(plain.last()[0]) == chosen[agent]
         moves.append(chosen)

@@ -14,9 +14,10 @@ from shoal.deploy import Policies
 from shoal.environments.wrappers import Wrapping, wrap
 from shoal.equations import normalise
 from shoal.errors import InputError
-from shoal.types import Learner, Scale
+from shoal.rollouts import fused
+from shoal.types import Algorithm, Learner, Scale, Step
 
-WRAPPING = Wrapping(time_limit=5, frame_stack=3, agent_ids=True, reward_scale=0.1)
+WRAPPING = Wrapping(time_limit=5, frame_stack=3, last_action=True, agent_ids=True, reward_scale=0.1)
 
 
 def seeing(learner: Learner, stats: Any) -> Learner:
@@ -72,24 +73,57 @@ def test_they_act_as_in_training_on_raw_observations(trained: tuple[Any, Any, Le
     assert len(np.unique(np.stack(taken), axis=0)) > 1
 
 
-def test_past_frames_ids_and_statistics_matter(trained: tuple[Any, Any, Learner]) -> None:
+def test_past_frames_actions_ids_and_statistics_matter(trained: tuple[Any, Any, Learner]) -> None:
     """Or the test above would prove nothing."""
     env, algorithm, learner = trained
     raw, rng = toys.busy().spec, np.random.default_rng(0)
     fresh = normalise.init(learner.policy.inputs.obs.mean.shape)
     plain = seeing(learner, fresh)
     others = Policies(env.spec, algorithm, plain.policy, wrapping=WRAPPING)
-    anew, going = deployed(trained), deployed(trained)
-    differ = np.zeros(2)
+    anew, going, acted = deployed(trained), deployed(trained), deployed(trained)
+    differ = np.zeros(3)
     for _ in range(30):
         rows = [rng.normal(size=width) for width in raw.obs_dims]
         anew.reset()
         others.reset()
         acts = [policies.act(rows) for policies in (anew, going, others)]
-        differ += [(acts[0] != acts[1]).any(), (acts[0] != acts[2]).any()]
+        differ += [(acts[0] != acts[1]).any(), (acts[0] != acts[2]).any(), False]
+        acted.reset()
+        acted.act(rows)
+        assert acted._executed is not None
+        acted._executed = (acted._executed + 1) % raw.action_dims
+        differ[2] += (acted.act(rows) != anew.act(rows)).any()
     assert (differ > 1).all()
 
 
 def test_a_wrapped_observation_is_not_taken_for_a_raw_one(trained: tuple[Any, Any, Learner]) -> None:
-    with pytest.raises(InputError, match="agent_0's observation has width 4, not 15"):
+    with pytest.raises(InputError, match="agent_0's observation has width 4, not 18"):
         deployed(trained).act([np.zeros(width) for width in trained[0].spec.obs_dims])
+
+
+def test_continuous_actions_are_remembered_as_they_were_executed() -> None:
+    """Actions of a rollout, which are stored unclipped, from its raw observations."""
+    raw, wrapping = toys.drift(), Wrapping(last_action=True)
+    env = wrap(raw, wrapping)
+
+    def act(learner: Learner, carry: Any, step: Step, key: Any, greedy: bool) -> Any:
+        seen = step.obs.sum(-1, keepdims=True)
+        return carry, 4.0 * jnp.sin(5.0 * seen) * jnp.array([1.0, 0.7]), {}
+
+    algorithm: Any = Algorithm(None, lambda _: (), act, None)  # type: ignore[arg-type]
+    rollout = fused.make(env, 1, 5, greedy=True)
+    _, traj, _ = rollout.collect(act, (), rollout.init(jax.random.key(3), ()), jax.random.key(4))
+    made = np.asarray(traj.action)[:, 0]
+    sent, policies = np.clip(made, -1.0, 3.0), Policies(env.spec, algorithm, (), wrapping=wrapping)
+    alone = [policies.agent(i) for i in range(2)]
+    assert (made != sent).any() and len(np.unique(sent)) > 4
+    for t, step in enumerate(np.asarray(traj.step.obs)[:, 0]):
+        if traj.step.first[t, 0]:
+            for one in (policies, *alone):
+                one.reset()
+        rows = [row[:width] for row, width in zip(step, raw.spec.obs_dims, strict=True)]
+        acted = policies.act(rows)
+        np.testing.assert_allclose(acted, sent[t], rtol=1e-5)
+        for i, one in enumerate(alone):
+            np.testing.assert_array_equal(one.act(rows[i]), acted[i, : raw.spec.action_dims[i]])
+        acted[...] = 0.0  # the array belongs to the caller

@@ -65,10 +65,12 @@ def refused(folder: Path) -> str:
 
 @pytest.mark.parametrize("algorithm", [*algorithms.NAMES, "mappo+iql"])
 def test_what_is_written_is_read(algorithm: str, tmp_path: Path) -> None:
-    folder = written(tmp_path, algorithm, {"horizon": 4}, steps=1e5, wrapping=Wrapping(agent_ids=True))
+    folder = written(
+        tmp_path, algorithm, {"horizon": 4}, steps=1e5, wrapping=Wrapping(last_action=True, agent_ids=True)
+    )
     run = described(folder)
     assert run == Described(algorithm, "toys:busy", {"horizon": 4}, True, run.settings, run.config, run.spec)
-    assert run.settings == Settings(seeds=2, steps=1e5, wrapping=Wrapping(agent_ids=True))
+    assert run.settings == Settings(seeds=2, steps=1e5, wrapping=Wrapping(last_action=True, agent_ids=True))
     assert run.config == algorithms.get(algorithm).Config()
     assert run.spec == wrap(toys.busy(4), run.settings.wrapping).spec and hash(run.spec)
     assert again(folder) == json.loads((folder / "run.json").read_text(encoding="utf-8"))["config"]
@@ -137,8 +139,10 @@ DAMAGES: list[tuple[str, Any, str]] = [
     ("config.settings.steps", "Infinity", "steps must be at least 1 and at most 1e15, not inf"),
     ("config.settings.steps", "NaN", "steps cannot be nan; it is a number"),
     ("config.settings.workers", "threads", "workers cannot be 'threads'; it is 'processes' or 'ray'"),
-    ("config.settings.frame_stack", 5, "frame_stack 5 and agent_ids do not fit the widths of 'obs_dims'"),
-    ("config.settings.agent_ids", True, "frame_stack 2 and agent_ids do not fit the widths of 'obs_dims'"),
+    ("config.settings.frame_stack", 5, "frame_stack 5, last_action and agent_ids do not fit the widths of 'obs_dims'"),
+    ("config.settings.last_action", True, "last_action and agent_ids do not fit the widths of 'obs_dims'"),
+    ("config.settings.last_action", GONE, "'settings' lacks 'last_action'"),
+    ("config.settings.agent_ids", True, "frame_stack 2, last_action and agent_ids do not fit the widths of 'obs_dims'"),
     ("config.config", GONE, "'config' lacks 'config'"),
     ("config.config", None, "'config' must be an object, not None"),
     ("config.config.learning_rate", GONE, "'config' lacks 'learning_rate'"),
@@ -388,6 +392,13 @@ def test_an_earlier_format_is_migrated(sound: dict[str, Any], tmp_path: Path) ->
     del earlier["config"]["settings"]["rows"]
     (tmp_path / "run.json").write_text(json.dumps(earlier), encoding="utf-8")
     assert "'settings' lacks 'rows'" in refused(tmp_path)
+
+
+def test_the_format_before_last_actions_is_migrated(sound: dict[str, Any], tmp_path: Path) -> None:
+    earlier = copy.deepcopy(sound) | {"format": 3}
+    del earlier["config"]["settings"]["last_action"]
+    (tmp_path / "run.json").write_text(json.dumps(earlier), encoding="utf-8")
+    assert again(tmp_path) == sound["config"]
 
 
 def test_what_migration_adds_is_what_shoal_has() -> None:

@@ -18,7 +18,8 @@ Observations = Mapping[str, Any] | Sequence[Any] | np.ndarray | jax.Array
 class Policies:
     """A team's trained policies. ``act`` advances recurrent state; ``reset`` starts a new episode.
 
-    Observations are passed as the environment returns them; frame stacking and agent ids are applied here.
+    Observations are passed as the environment returns them; frame stacking, last actions and agent ids are applied
+    here. The last action is the one that ``act`` returned, so the environment must be stepped with it.
 
     Decentralised policies (``Algorithm.acts_on`` is ``own``) read each agent's own observation only, and
     :meth:`agent` returns the policy of a single agent.
@@ -72,9 +73,9 @@ class Policies:
         return self.spec.agents
 
     def reset(self) -> None:
-        """Start a new episode: reset recurrent state and stacked frames."""
+        """Start a new episode: reset recurrent state, stacked frames and last actions."""
         self._carry = self._algorithm.initial_carry(1)
-        self._first = True
+        self._executed: np.ndarray | None = None
 
     def act(
         self,
@@ -153,16 +154,21 @@ class Policies:
             alive=living,  # type: ignore[arg-type]
             reward=np.zeros(n, np.float32),  # type: ignore[arg-type]
             discount=np.ones(n, np.float32),  # type: ignore[arg-type]
-            first=np.full((), self._first),  # type: ignore[arg-type]
+            first=np.full((), self._executed is None),  # type: ignore[arg-type]
             last=np.zeros((), bool),  # type: ignore[arg-type]
         )
-        self._memory, step = self._change.begin(step) if self._first else self._change.follow(self._memory, step)
+        if self._executed is None:
+            self._memory, step = self._change.begin(step)
+        else:
+            self._memory, step = self._change.follow(self._memory, step, self._executed)
         self._key, key = jax.random.split(self._key)
         batch = jax.tree.map(lambda x: x[None], step)
         self._carry, action, _ = self._act(self._learner, self._carry, batch, key, self.greedy)
-        self._first = False
         chosen, space = np.asarray(action[0]), self.spec.action
-        return chosen if isinstance(space, Discrete) else np.clip(chosen, space.low, space.high)
+        if not isinstance(space, Discrete):
+            chosen = np.clip(chosen, space.low, space.high)
+        self._executed = chosen.copy()  # the caller may change what is returned
+        return chosen
 
     def _present(self, alive: Any) -> list[Any] | None:
         """The names of living agents, from names, N booleans or a dict of booleans."""

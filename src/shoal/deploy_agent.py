@@ -23,17 +23,19 @@ class AgentPolicy:
         """Start a new episode."""
         self._team.reset()
 
-    def act(self, observation: Any, legal: Any = None, *, info: Any = None) -> Any:
+    def act(self, observation: Any, legal: Any = None, *, info: Any = None, turn: bool = True) -> Any:
         """The agent's action.
 
-        A recurrent or frame-stacking policy must be called at every timestep; in a turn-based game also for the moves
-        of others (``env.observe(name)``).
+        A policy that is recurrent, stacks frames or reads its last action must be called at every timestep; in a
+        turn-based game also for the moves of others (``env.observe(name)``, with ``turn=False``).
 
         Args:
             observation: the agent's observation [O_i], or that of a PettingZoo or Gymnasium environment, as in
                 :meth:`Policies.act`.
             legal: mask of its legal actions [A_i]; None for all, or for the mask in ``observation`` or ``info``.
             info: the agent's info from the environment, for the mask in it.
+            turn: False for another agent's move in a turn-based game: as in training, index 0 is the only legal action
+                and is not executed.
 
         Returns:
             An int (discrete) or Float[A_i] (box); for a PettingZoo or Gymnasium environment an action that it accepts.
@@ -49,6 +51,8 @@ class AgentPolicy:
             row = team._row(i, observation, team.spec.obs_dims, team.spec.obs_dim, "observation")
             dims, width = team.spec.action_dims, team.spec.action.width
             mask = None if legal is None else team._row(i, legal, dims, width, "legal actions").astype(bool)
+        if not turn:
+            mask = np.arange(team.spec.action_dims[i]) == 0
         rows: list[np.ndarray | None] = [None] * n
         masks: list[np.ndarray | None] = [None] * n
         rows[i], masks[i] = row, mask

@@ -11,6 +11,7 @@ from shoal import algorithms, own_modules
 from shoal.bounds import check
 from shoal.configs import flags_of, override, spec_to_json, typed
 from shoal.environments.spec_rules import LONGEST, check_spec
+from shoal.environments.wrappers import unextended
 from shoal.errors import InputError, shortened, unknown
 from shoal.records import manifest, own_runs
 from shoal.records.configuration import migrated
@@ -128,9 +129,11 @@ def _described(entries: dict[str, Any]) -> Described:
     config, spec = override(config, entries["config"]), spec_of(entries["spec"])
     check(config)
     wrapping = settings.wrapping
-    rest = [width - wrapping.agent_ids * spec.num_agents for width in spec.obs_dims]
+    rest = unextended(spec, wrapping)
     if any(width < 0 or width % wrapping.frame_stack for width in rest):
-        raise InputError(f"frame_stack {wrapping.frame_stack} and agent_ids do not fit the widths of 'obs_dims'.")
+        raise InputError(
+            f"frame_stack {wrapping.frame_stack}, last_action and agent_ids do not fit the widths of 'obs_dims'."
+        )
     return Described(**(entries | {"settings": settings, "config": config, "spec": spec}))
 
 

@@ -46,7 +46,7 @@ def test_the_state_holds_exactly_what_is_not_novel(name: str):
     assert tuple(np.flatnonzero(fresh(seen).any(0))) == env.spec.novel
 
 
-@pytest.mark.parametrize("wrapping", [Wrapping(frame_stack=2), Wrapping(agent_ids=True)])
+@pytest.mark.parametrize("wrapping", [Wrapping(frame_stack=2), Wrapping(last_action=True), Wrapping(agent_ids=True)])
 def test_wrapped_observations_keep_what_is_known(wrapping: Wrapping):
     env = make("mpe/simple_spread", num_agents=2)
     check_novel(wrap(env, wrapping).spec, gather(played(wrap(env, wrapping))), least=0.8)  # zeros of the past are kept

@@ -17,29 +17,30 @@ from shoal.environments.wrappers import Wrapped, WrappedGame, Wrapping, change_o
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, HostTimestep, blank, own_actions, refresh
 from shoal.rollouts import fused
-from shoal.spec import Discrete, EnvSpec
-from shoal.types import Environment, Step
+from shoal.spec import Box, Discrete, EnvSpec
+from shoal.types import Batched, Environment, Step
 
 SPEC = EnvSpec(
     name="odd",
     agents=("a", "b", "c"),
     obs_dims=(2, 4, 3),
     state_dim=2,
-    action=Discrete(2),
-    action_dims=(2, 2, 2),
+    action=Discrete(4),
+    action_dims=(3, 2, 4),
     roles=(0, 1, 2),
     horizon=9,
     shared_reward=False,
     novel=(1, 2),
 )
 ALONE = replace(SPEC, obs_dims=(4, 4, 4))
+BOX = replace(SPEC, action=Box(3, -1.0, 2.0), action_dims=(1, 3, 2))
 END, DEATH = 6, 4
-"""The episode terminates after so many steps; the last agent is dead from then on."""
+"""The episode terminates after ``END`` steps; after ``DEATH`` steps the last agent is dead, for one timestep."""
 
 
 def look(spec: EnvSpec, xp: Any, t: Any, luck: Any) -> dict[str, Any]:
     """What there is to see after ``t`` steps: every feature of every agent at every timestep is another number."""
-    alive = (xp.arange(3) < 2) | (t < DEATH)
+    alive = (xp.arange(3) < 2) | (t != DEATH)
     features = luck + 10.0 * t + xp.arange(12).reshape(3, 4)
     real = (xp.arange(4) < xp.asarray(spec.obs_dims)[:, None]) & alive[:, None]
     return {
@@ -52,9 +53,16 @@ def look(spec: EnvSpec, xp: Any, t: Any, luck: Any) -> dict[str, Any]:
     }
 
 
+def joint(spec: EnvSpec, t: int) -> np.ndarray:
+    """The joint action at timestep ``t``; the actions of a box extend beyond an agent's own dimensions."""
+    if isinstance(spec.action, Box):
+        return (0.5 + t + np.arange(9).reshape(3, 3)).astype(np.float32)
+    return ((t + np.arange(3)) % np.array(spec.action_dims)).astype(np.int32)
+
+
 def device(spec: EnvSpec) -> Environment:
     def shown(state: Any) -> tuple[Any, Step]:
-        legal, first = jnp.ones((3, 2), bool), state["t"] == 0
+        legal, first = jnp.asarray(own_actions(spec)), state["t"] == 0
         return state, Step(**look(spec, jnp, state["t"], state["luck"]), legal=legal, first=first)
 
     def reset(key: Any) -> tuple[Any, Step]:
@@ -97,8 +105,8 @@ def wrapped(game: Any, wrapping: Wrapping) -> WrappedGame:
 def played_on_device(env: Environment, steps: int, seed: int) -> list[Step]:
     state, first = env.reset(jax.random.wrap_key_data(jnp.array([0, seed], jnp.uint32)))
     seen, advance = [first], jax.jit(env.step)
-    for _ in range(steps):
-        state, outcome = advance(jax.random.key(0), state, jnp.zeros(3, jnp.int32))
+    for t in range(steps):
+        state, outcome = advance(jax.random.key(0), state, jnp.asarray(joint(env.spec, t)))
         seen.append(outcome)
     return [jax.tree.map(np.asarray, step) for step in seen]
 
@@ -111,8 +119,12 @@ def played_on_host(game: Any, steps: int, seed: int) -> list[HostTimestep]:
         if t == 0:
             game.reset(seed, out)
         else:
-            game.step(np.zeros(3, np.int32), out)
-        seen.append(out)
+            action = joint(game.spec, t - 1)
+            game.step(action, out)
+            action[...] = 1  # the array belongs to the caller
+        seen.append(HostTimestep._make(leaf.copy() for leaf in out))
+        for leaf in out:
+            leaf[...] = 1  # so does this memory
     return seen
 
 
@@ -123,6 +135,12 @@ def expected(plain: list[Any], spec: EnvSpec, w: Wrapping) -> list[dict[str, np.
         rows = []
         for i, width in enumerate(spec.obs_dims):
             past = [plain[max(0, t - back)].obs[i, :width] for back in reversed(range(w.frame_stack))]
+            if w.last_action:
+                acted = joint(spec, t - 1)[i]
+                own = (
+                    acted[: spec.action_dims[i]] if isinstance(spec.action, Box) else np.eye(spec.action_dims[i])[acted]
+                )
+                past.append(own if t and plain[t - 1].alive[i] else np.zeros_like(own))
             row = np.concatenate([*past, np.eye(3)[i]] if w.agent_ids else past)
             rows.append(row if now.alive[i] else np.zeros_like(row))
         widest = max(map(len, rows))
@@ -142,9 +160,12 @@ CASES = {
     "limit where it ends": (SPEC, Wrapping(time_limit=END)),
     "stack": (SPEC, Wrapping(frame_stack=3)),
     "stack of one width": (ALONE, Wrapping(frame_stack=2)),
+    "last action": (SPEC, Wrapping(last_action=True)),
+    "last action of a box": (BOX, Wrapping(last_action=True, agent_ids=True)),
+    "last action after equal widths": (replace(ALONE, action_dims=(4, 4, 4)), Wrapping(last_action=True)),
     "ids": (SPEC, Wrapping(agent_ids=True)),
     "scale": (SPEC, Wrapping(reward_scale=0.25)),
-    "all": (SPEC, Wrapping(5, 2, True, 3.0)),
+    "all": (SPEC, Wrapping(5, 2, True, True, 3.0)),
 }
 
 
@@ -162,6 +183,37 @@ def test_device_and_host_show_what_the_definition_says(name: str) -> None:
                 np.testing.assert_array_equal(getattr(one, field), x, err_msg=f"device {field}")
                 np.testing.assert_array_equal(getattr(two, field), x, err_msg=f"host {field}")
                 assert getattr(one, field).dtype == getattr(two, field).dtype
+
+
+def test_the_batched_form_shows_the_same() -> None:
+    """Two environments, of which the second starts a new episode on the way."""
+    plain, w, keys = device(SPEC), CASES["all"][1], jax.vmap(jax.random.key)(jnp.array([3, 5]))
+    reset, step = jax.vmap(plain.reset), jax.vmap(plain.step)
+
+    def restart(key: Any, which: Any, state: Any) -> tuple[Any, Step]:
+        new, first = reset(keys)
+        return jax.tree.map(lambda a, b: jnp.where(which, a, b), new, state), first
+
+    batched = Batched(lambda key, count: reset(keys), lambda key, state, action: step(keys, state, action), restart)
+    one, many = wrap(plain, w), wrap(replace(plain, batched=batched), w).batched
+    assert many is not None
+
+    @jax.jit
+    def play() -> list[Any]:
+        state, first = many.reset(keys[0], 2)
+        seen = [first]
+        for t in range(3):
+            state, outcome = many.step(keys[0], state, jnp.stack([joint(SPEC, t), joint(SPEC, t)]))
+            seen.append(outcome)
+        state, anew = many.restart(keys[0], jnp.array([False, True]), state)
+        return [*seen, anew, many.step(keys[0], state, jnp.stack([joint(SPEC, 3), joint(SPEC, 0)]))[1]]
+
+    seen = play()
+    for e, seed in enumerate((3, 5)):
+        alone = played_on_device(one, 4, seed)
+        for now, should in zip(seen, [*alone[:4], alone[0], alone[1 if e else 4]], strict=True):
+            for field in ("obs", "reward", "last", "alive"):
+                np.testing.assert_array_equal(getattr(now, field)[e], getattr(should, field), err_msg=field)
 
 
 def test_a_time_limit_is_a_truncation_and_an_end_stays_an_end() -> None:
@@ -195,6 +247,12 @@ def test_specs() -> None:
     assert stacked.novel == tuple(sorted({0, 1, 2, 3} | {2 + 1} | {4 + 1, 4 + 2} | {3 + 1, 3 + 2}))
     assert wrap(device(SPEC), Wrapping(agent_ids=True)).spec.novel == SPEC.novel
     assert unwrapped(stacked, Wrapping(frame_stack=2, agent_ids=True)) == replace(SPEC, novel=None)
+    acting = wrap(device(SPEC), Wrapping(last_action=True)).spec
+    assert acting.obs_dims == (2 + 3, 4 + 2, 3 + 4)
+    assert acting.novel == tuple(sorted({1, 2} | {2, 3, 4} | {4, 5} | {3, 4, 5, 6}))
+    assert wrap(device(replace(SPEC, novel=None)), Wrapping(last_action=True)).spec.novel is None
+    for w in (Wrapping(last_action=True), Wrapping(4, 3, True, True, 2.0)):
+        assert unwrapped(wrap(device(SPEC), w).spec, w) == replace(SPEC, novel=None, horizon=w.time_limit or 9)
 
 
 def test_pictures_are_of_the_environment_inside() -> None:

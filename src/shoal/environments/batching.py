@@ -40,7 +40,7 @@ def changed(batched: Batched, change: Change, joined: Callable[[PyTree, PyTree],
 
     def step(key: PRNGKeyArray, state: PyTree, action: Array) -> tuple[PyTree, Step]:
         inner, outcome = batched.step(key, state.inner, action)
-        memory, outcome = follow(state.memory, outcome)
+        memory, outcome = follow(state.memory, outcome, action)
         return joined(inner, memory), outcome
 
     def restart(key: PRNGKeyArray, which: Bool[Array, " E"], state: PyTree) -> tuple[PyTree, Step]:

@@ -1,10 +1,11 @@
 """The transformations behind wrappers, as pairs of functions over the arrays of one environment. Does not import JAX.
 
-    begin(step) -> (memory, step)             at the start of an episode
-    follow(memory, step) -> (memory, step)    afterwards
+    begin(step) -> (memory, step)                     at the start of an episode
+    follow(memory, step, action) -> (memory, step)    afterwards; ``action`` is the joint action that led to ``step``
 
 ``step`` is a :class:`shoal.types.Step` (JAX arrays) or a :class:`shoal.game.HostTimestep` (NumPy arrays); the functions
-use the arrays' own namespace. :mod:`shoal.environments.wrappers` applies them to environments.
+use the arrays' own namespace. ``action`` is ``Int[N]`` or ``Float[N, A]``, as the environment received it.
+:mod:`shoal.environments.wrappers` applies them to environments.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from shoal.spec import EnvSpec
+from shoal.spec import Discrete, EnvSpec
 
 
 class Change(NamedTuple):
@@ -22,7 +23,7 @@ class Change(NamedTuple):
     spec: EnvSpec
     """The spec of the transformed environment."""
     begin: Callable[[Any], tuple[Any, Any]]
-    follow: Callable[[Any, Any], tuple[Any, Any]]
+    follow: Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 def chain(spec: EnvSpec, makers: Sequence[Callable[[EnvSpec], Change]]) -> Change:
@@ -39,10 +40,10 @@ def chain(spec: EnvSpec, makers: Sequence[Callable[[EnvSpec], Change]]) -> Chang
             memories.append(memory)
         return tuple(memories), step
 
-    def follow(memories: Any, step: Any) -> tuple[Any, Any]:
+    def follow(memories: Any, step: Any, action: Any) -> tuple[Any, Any]:
         after = []
         for part, memory in zip(parts, memories, strict=True):
-            memory, step = part.follow(memory, step)
+            memory, step = part.follow(memory, step, action)
             after.append(memory)
         return tuple(after), step
 
@@ -56,7 +57,7 @@ def time_limit(spec: EnvSpec, limit: int) -> Change:
         xp = step.obs.__array_namespace__()
         return xp.zeros((), xp.int32), step
 
-    def follow(steps: Any, step: Any) -> tuple[Any, Any]:
+    def follow(steps: Any, step: Any, action: Any) -> tuple[Any, Any]:
         steps = steps + 1
         return steps, step._replace(last=step.last | (steps >= limit))
 
@@ -86,7 +87,7 @@ def frame_stack(spec: EnvSpec, count: int) -> Change:
         frames = step.obs.__array_namespace__().concat([step.obs] * count, axis=-1)
         return frames, show(frames, step)
 
-    def follow(frames: Any, step: Any) -> tuple[Any, Any]:
+    def follow(frames: Any, step: Any, action: Any) -> tuple[Any, Any]:
         frames = frames.__array_namespace__().concat([frames[:, width:], step.obs], axis=-1)
         return frames, show(frames, step)
 
@@ -96,6 +97,42 @@ def frame_stack(spec: EnvSpec, count: int) -> Change:
         old = {i for d in spec.obs_dims for i in range((count - 1) * d)}
         novel = tuple(sorted(old | {(count - 1) * d + i for d in spec.obs_dims for i in novel if i < d}))
     return Change(replace(spec, obs_dims=tuple(count * d for d in spec.obs_dims), novel=novel), begin, follow)
+
+
+def last_action(spec: EnvSpec) -> Change:
+    """Append each agent's last executed action to its own observation, before its padding.
+
+    Discrete actions are appended as a one-hot vector over the agent's own actions, continuous ones as its own numbers,
+    as the environment received them. Zeros at the first timestep of an episode, and for an agent that was dead when the
+    others acted. ``novel`` includes the appended features, whatever the state contains.
+    """
+    own, actions = np.array(spec.obs_dims)[:, None], np.array(spec.action_dims)[:, None]
+    dims = tuple(d + a for d, a in zip(spec.obs_dims, spec.action_dims, strict=True))
+    entry = np.arange(max(dims)) - own  # position in the agent's own action
+    real = (entry >= 0) & (entry < actions)
+    source = np.where(real, entry, 0) + np.arange(spec.num_agents)[:, None] * spec.action.width
+    room = np.zeros((spec.num_agents, max(dims) - spec.obs_dim), np.float32)
+
+    def show(step: Any, executed: Any) -> Any:
+        xp = step.obs.__array_namespace__()
+        seen = xp.where(entry < 0, xp.concat([step.obs, room], axis=-1), executed)
+        return step._replace(obs=xp.where(step.alive[:, None], seen, 0))
+
+    def begin(step: Any) -> tuple[Any, Any]:
+        return step.alive | False, show(step, 0)  # a copy, since a game writes its arrays in place
+
+    def follow(acted: Any, step: Any, action: Any) -> tuple[Any, Any]:
+        xp = step.obs.__array_namespace__()
+        discrete = isinstance(spec.action, Discrete)
+        values = entry == action[:, None] if discrete else xp.take(action.reshape(-1), source)
+        executed = xp.where(real & acted[:, None], values, 0).astype(xp.float32)
+        return step.alive | False, show(step, executed)
+
+    novel = spec.novel
+    if novel is not None:
+        appended = {i for d, wide in zip(spec.obs_dims, dims, strict=True) for i in range(d, wide)}
+        novel = tuple(sorted({*novel} | appended))
+    return Change(replace(spec, obs_dims=dims, novel=novel), begin, follow)
 
 
 def agent_ids(spec: EnvSpec) -> Change:
@@ -115,13 +152,13 @@ def agent_ids(spec: EnvSpec) -> Change:
         return step._replace(obs=xp.where(step.alive[:, None], seen, 0))
 
     wider = replace(spec, obs_dims=tuple(d + n for d in spec.obs_dims))
-    return Change(wider, lambda step: ((), show(step)), lambda memory, step: (memory, show(step)))
+    return Change(wider, lambda step: ((), show(step)), lambda memory, step, action: (memory, show(step)))
 
 
 def reward_scale(spec: EnvSpec, scale: float) -> Change:
     """Multiply rewards by ``scale``."""
 
-    def follow(memory: Any, step: Any) -> tuple[Any, Any]:
+    def follow(memory: Any, step: Any, action: Any) -> tuple[Any, Any]:
         return memory, step._replace(reward=step.reward * scale)
 
     return Change(spec, lambda step: ((), step), follow)
@@ -137,7 +174,7 @@ def shared_reward(spec: EnvSpec) -> Change:
     def begin(step: Any) -> tuple[Any, Any]:
         return step.alive | False, step  # a copy, since a game writes its arrays in place
 
-    def follow(acted: Any, step: Any) -> tuple[Any, Any]:
+    def follow(acted: Any, step: Any, action: Any) -> tuple[Any, Any]:
         xp, reward = step.reward.__array_namespace__(), step.reward
         team = xp.where((reward == reward[0]).all(), reward[0], reward.mean())
         acted = acted | ~acted.any()
@@ -162,4 +199,4 @@ def score(spec: EnvSpec, kind: Literal["sum", "mean"]) -> Change:
 
 def _described(spec: EnvSpec) -> Change:
     """A change of the spec only."""
-    return Change(spec, lambda step: ((), step), lambda memory, step: (memory, step))
+    return Change(spec, lambda step: ((), step), lambda memory, step, action: (memory, step))

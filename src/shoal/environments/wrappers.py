@@ -33,6 +33,9 @@ class Wrapping:
     frame_stack: Annotated[int, Bounds(least=1, most=1000)] = 1
     """Each agent observes its last observations, this many, oldest first; at the start of an episode the first
     observation is repeated. The global state is not stacked."""
+    last_action: bool = False
+    """Append its last executed action to every agent's own observation, one-hot if actions are discrete; zeros at the
+    start of an episode. With a recurrent policy, the history of its own actions (pymarl's ``obs_last_action``)."""
     agent_ids: bool = False
     """Append a one-hot id to every agent's own observation."""
     reward_scale: Positive = 1.0
@@ -80,6 +83,8 @@ def change_of(spec: EnvSpec, wrapping: Wrapping) -> Change:
         makers.append(functools.partial(changes.time_limit, limit=w.time_limit))
     if w.frame_stack > 1:
         makers.append(functools.partial(changes.frame_stack, count=w.frame_stack))
+    if w.last_action:
+        makers.append(changes.last_action)
     if w.agent_ids:
         makers.append(changes.agent_ids)
     if w.reward_scale != 1.0:
@@ -94,8 +99,15 @@ def unwrapped(spec: EnvSpec, wrapping: Wrapping) -> EnvSpec:
     """
     if wrapping.observing == Wrapping():
         return spec
+    obs_dims = tuple(width // wrapping.frame_stack for width in unextended(spec, wrapping))
+    return replace(spec, obs_dims=obs_dims, novel=None)
+
+
+def unextended(spec: EnvSpec, wrapping: Wrapping) -> tuple[int, ...]:
+    """Each agent's ``obs_dims`` without its last action and id, which are appended after the stacked observations."""
     ids = spec.num_agents if wrapping.agent_ids else 0
-    return replace(spec, obs_dims=tuple((d - ids) // wrapping.frame_stack for d in spec.obs_dims), novel=None)
+    each = zip(spec.obs_dims, spec.action_dims, strict=True)
+    return tuple(width - ids - (actions if wrapping.last_action else 0) for width, actions in each)
 
 
 class Wrapped(NamedTuple):
@@ -113,7 +125,7 @@ def _on_device(env: Any, change: Change) -> Any:
 
     def step(key: Any, state: Wrapped, action: Any) -> tuple[Wrapped, Any]:
         inner, outcome = env.step(key, state.inner, action)
-        memory, outcome = change.follow(state.memory, outcome)
+        memory, outcome = change.follow(state.memory, outcome, action)
         return Wrapped(inner, memory), outcome
 
     render = None if env.render is None else lambda state: env.render(state.inner)
@@ -150,7 +162,7 @@ class WrappedGame:
         """Play ``action``."""
         inner = out if self._obs is None else HostTimestep(self._obs, *out[1:])
         self._inner.step(action, inner)
-        self._memory, shown = self._change.follow(self._memory, inner)
+        self._memory, shown = self._change.follow(self._memory, inner, action)
         _write(shown, inner, out)
 
     def render(self) -> np.ndarray | None:

@@ -29,6 +29,7 @@ ADDED: dict[int, dict[str, Any]] = {
         "settings.stop_at": None,
         "settings.time_budget": None,
     },
+    4: {"settings.last_action": False},
 }
 """Default values of keys that files of earlier formats lack, by the format that introduced them.
 
