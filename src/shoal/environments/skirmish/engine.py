@@ -30,27 +30,22 @@ def advance(battle: Battle, key: PRNGKeyArray, s: State, actions: Sequence[Int[A
     delay = jnp.zeros_like(s.x)
     if battle.delay_noise:  # no weapon fires twice within a step
         delay = jnp.floor(jax.random.uniform(key, s.x.shape) * DELAYS) + LEAST_DELAY
-    sides = dict(zip(battle.agent_sides, actions, strict=True))
-    ways = {side: _way(battle, side, s, action) for side, action in sides.items()}
+    orders = dict(zip(battle.agent_sides, actions, strict=True))
+    chosen = [
+        commanded(battle, stats, side, s, orders[side]) if side in orders else acquired(battle, stats, side, s)
+        for side in (0, 1)
+    ]
+    targets = fighting.located(battle, stats, jnp.concatenate(chosen))
+    ways = {side: _way(battle, side, s, action) for side, action in orders.items()}
+    s = s._replace(target=targets.target, shot=jnp.full_like(s.shot, -1))
 
     def tick(s: State, _: None) -> tuple[State, None]:
-        aims, courses, targets = [], [], []
-        for side in (0, 1):
-            if side in sides:
-                target = commanded(battle, stats, side, s, sides[side])
-            else:
-                target = acquired(battle, stats, side, s)
-            aimed = fighting.aim(battle, stats, side, s, target)
-            away = ways[side] if side in sides else _march(battle, stats, side, s)
-            aims.append(aimed)
-            targets.append(target)
-            courses.append(_course(aimed, away))
-        s = s._replace(target=jnp.concatenate(targets))
-        s = _attacks(battle, stats, s, targets, aims, delay)
-        course = Course(*(jnp.concatenate(parts) for parts in zip(*courses, strict=True)))
+        aimed = fighting.aim(s, targets)
+        away = [ways[side] if side in ways else _march(battle, stats, side, s) for side in (0, 1)]
+        s = _attacks(battle, stats, s, aimed, delay)
+        course = _course(aimed, Course(*(jnp.concatenate(parts) for parts in zip(*away, strict=True))))
         return motion.moved(battle, stats, s, course), None
 
-    s = s._replace(shot=jnp.full_like(s.shot, -1))
     return jax.lax.scan(tick, s, None, TICKS)[0]
 
 
@@ -93,19 +88,10 @@ def _course(aimed: Aim, away: Course) -> Course:
     )
 
 
-def _attacks(
-    battle: Battle,
-    stats: Stats,
-    s: State,
-    targets: Sequence[Int[Array, "P E"]],
-    aims: Sequence[Aim],
-    delay: Float[Array, "U E"],
-) -> State:
+def _attacks(battle: Battle, stats: Stats, s: State, aimed: Aim, delay: Float[Array, "U E"]) -> State:
     """Attacks of both sides at once, then healing, regeneration and deaths."""
-    volleys = [fighting.volley(battle, stats, side, s, targets[side], aims[side]) for side in (0, 1)]
+    volleys = [fighting.volley(battle, stats, side, s, s.target, aimed) for side in (0, 1)]
     fires, bursts = (jnp.concatenate(parts) for parts in zip(*((v.fires, v.bursts) for v in volleys), strict=True))
-    target = jnp.concatenate(targets)
-    s = s._replace(shot=jnp.where(fires, target, s.shot))
     before = s.health > 0.0
     damage, hits = (jnp.concatenate([getattr(v, name) for v in volleys[::-1]]) for name in ("damage", "hits"))
     # A cooldown that ends within a tick is carried over, so that the mean time between shots is exact.
@@ -114,11 +100,9 @@ def _attacks(
     s = fighting.wounded(stats, s._replace(cooldown=cooldown), damage, hits)
     for side in (0, 1):
         if battle.has_healers(side):
-            s = fighting.healed(battle, stats, side, s, targets[side], aims[side])
-            treats = (s.cooldown[battle.sides[side]] > 0.0) & (half(stats, battle.sides[side]).heals > 0.0)
-            shown = jnp.where(treats, targets[side], s.shot[battle.sides[side]])
-            s = s._replace(shot=s.shot.at[battle.sides[side]].set(shown))
-    s = fighting.regenerated(battle, stats, s)
+            s = fighting.healed(battle, stats, side, s, s.target, aimed)
+    shown = fires | ((stats.heals > 0.0) & (s.cooldown > 0.0))
+    s = fighting.regenerated(battle, stats, s._replace(shot=jnp.where(shown, s.target, s.shot)))
     return _deaths(stats, s, before, bursts)
 
 

@@ -23,31 +23,47 @@ from shoal.environments.skirmish.units import (
 
 
 class Aim(NamedTuple):
-    """Where the targets of one side's units are."""
+    """Where the targets of units are."""
 
-    has: Bool[Array, "P E"]
-    """Whether there is a target."""
-    x: Float[Array, "P E"]
-    y: Float[Array, "P E"]
-    gap: Float[Array, "P E"]
+    has: Bool[Array, "U E"]
+    """Whether there is a living target."""
+    x: Float[Array, "U E"]
+    y: Float[Array, "U E"]
+    gap: Float[Array, "U E"]
     """Distance that is missing for the weapon, or for healing, to reach it; at most 0 within reach."""
 
 
-def aim(battle: Battle, stats: Stats, side: int, s: State, target: Int[Array, "P E"]) -> Aim:
-    """Look up the targets of one side's units."""
-    mine, theirs = battle.sides[side], battle.sides[1 - side]
-    own, other = half(stats, mine), half(stats, theirs)
-    chosen = marks(target, battle.counts(side)[1])
-    at = [jnp.where(chosen, v[None], 0.0).sum(1) for v in (s.x[theirs], s.y[theirs])]
-    radius = jnp.where(chosen, other.radius[None], 0.0).sum(1)
-    if battle.has_healers(side):
-        friend = marks(target, battle.counts(side)[0])
-        heals = own.heals > 0.0
-        found = [jnp.where(friend, v[None], 0.0).sum(1) for v in (s.x[mine], s.y[mine])]
-        at = [jnp.where(heals, f, v) for f, v in zip(found, at, strict=True)]
-        radius = jnp.where(heals, jnp.where(friend, own.radius[None], 0.0).sum(1), radius)
-    apart = jnp.sqrt((s.x[mine] - at[0]) ** 2 + (s.y[mine] - at[1]) ** 2)
-    return Aim(target >= 0, at[0], at[1], apart - own.radius - radius - own.reach)
+class Targets(NamedTuple):
+    """The targets of all units for one step."""
+
+    target: Int[Array, "U E"]
+    """As :attr:`State.target`."""
+    place: Int[Array, "U E"]
+    """Position of the target in the flat [U · E] arrays of the state; 0 without a target."""
+    reach: Array | np.ndarray
+    """[U, E]: distance between the centres up to which the weapon, or healing, reaches."""
+
+
+def located(battle: Battle, stats: Stats, target: Int[Array, "U E"]) -> Targets:
+    """Look up the positions of targets in the state's arrays."""
+    units, count = target.shape
+    allies = np.arange(units)[:, None] < battle.num_allies
+    of_enemies = allies ^ (stats.heals > 0.0)  # healers' targets are of their own side
+    unit = jnp.where(target >= 0, target + jnp.where(of_enemies, battle.num_allies, 0), 0)
+    place = unit * count + np.arange(count, dtype=np.int32)
+    radius = jnp.broadcast_to(stats.radius, target.shape)
+    return Targets(target, place, stats.reach + stats.radius + _taken(radius, place))
+
+
+def aim(s: State, targets: Targets) -> Aim:
+    """Where the targets are now."""
+    x, y, health = (_taken(v, targets.place) for v in (s.x, s.y, s.health))
+    apart = jnp.sqrt((s.x - x) ** 2 + (s.y - y) ** 2)
+    return Aim((targets.target >= 0) & (health > 0.0), x, y, apart - targets.reach)
+
+
+def _taken(values: Float[Array, "U E"], place: Int[Array, "U E"]) -> Float[Array, "U E"]:
+    return values.reshape(-1).at[place].get(mode="promise_in_bounds")
 
 
 class Volley(NamedTuple):
@@ -61,10 +77,11 @@ class Volley(NamedTuple):
     hits: Float[Array, "Q E"]
 
 
-def volley(battle: Battle, stats: Stats, side: int, s: State, target: Int[Array, "P E"], aimed: Aim) -> Volley:
+def volley(battle: Battle, stats: Stats, side: int, s: State, target: Int[Array, "U E"], aimed: Aim) -> Volley:
     """The attacks of one side's units whose weapons are ready and reach their targets, and explosions of the killed."""
     mine, theirs = battle.sides[side], battle.sides[1 - side]
     own, other = half(stats, mine), half(stats, theirs)
+    target, aimed = target[mine], Aim(*(v[mine] for v in aimed))
     alive = s.health[mine] > 0.0
     ready = alive & aimed.has & (aimed.gap <= 0.0) & (own.heals == 0.0)
     fires = ready & (s.cooldown[mine] < 1.0)
@@ -139,9 +156,10 @@ def wounded(stats: Stats, s: State, damage: Float[Array, "U E"], hits: Float[Arr
     return s._replace(shield=shield, health=health, calm=jnp.where(hurt, 0.0, s.calm + 1.0))
 
 
-def healed(battle: Battle, stats: Stats, side: int, s: State, target: Int[Array, "P E"], aimed: Aim) -> State:
+def healed(battle: Battle, stats: Stats, side: int, s: State, target: Int[Array, "U E"], aimed: Aim) -> State:
     """Healers restore 9 hit points a second, three for one energy; to begin takes 5 energy."""
     mine = battle.sides[side]
+    target, aimed = target[mine], Aim(*(v[mine] for v in aimed))
     rows = battle.rows(side, "heals")
     own = half(stats, mine)
     some = Stats(*(v if v.shape[0] == 1 else v[rows] for v in own))
