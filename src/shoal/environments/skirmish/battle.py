@@ -40,6 +40,8 @@ class Battle:
     timestep: bool = False
     own_ranges: bool = False
     """SMACv2's rules: each type's own sight, and its own range of attack, but at least 2."""
+    own_position: bool = False
+    """Agents observe their own position (SMACv2's configurations)."""
     show_types: bool = True
     """Observations hold types; SMAC leaves them out if all allies are of one type."""
 

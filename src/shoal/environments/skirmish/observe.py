@@ -32,7 +32,7 @@ def obs_width(battle: Battle, side: int) -> int:
     mine, theirs = battle.has_shields(side), battle.has_shields(1 - side)
     ally = 5 + mine + battle.type_bits + (battle.num_actions(side) if battle.last_actions else 0)
     width = 4 + others * (5 + theirs + battle.type_bits) + (own - 1) * ally + 1 + mine + battle.type_bits
-    return width + battle.timestep
+    return width + 2 * battle.own_position + battle.timestep
 
 
 def state_width(battle: Battle) -> int:
@@ -95,6 +95,10 @@ def observations(
         shown = jnp.concatenate([looks, _acted(battle, side, s)], axis=1)
     friends = _seen(battle, own, s, mine, mine, None, shown)
     friends = _others(friends) if count > 1 else friends[:, :0]
+    if battle.own_position:
+        at = 1 + battle.has_shields(side)
+        places = jnp.stack([s.x[mine], s.y[mine]], axis=1) / terrain.SIDE
+        looks = jnp.concatenate([looks[:, :at], places, looks[:, at:]], axis=1)
     parts = [able[:, 2:6].astype(jnp.float32), _flat(enemies), _flat(friends), looks]
     if battle.timestep:
         parts.append(jnp.broadcast_to(s.t / battle.limit, (count, 1, s.t.shape[0])))

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from shoal.environments.options import check_choice, check_flag, check_steps
-from shoal.environments.skirmish import drawing
+from shoal.environments.skirmish import drawing, drawn
 from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.battle import Battle
 from shoal.environments.skirmish.build import Start, begun, environment
@@ -31,9 +31,11 @@ def make(
 ) -> Environment:
     """A battle of the team's units against enemies under SMAC's orders (Samvelyan et al. 2019).
 
-    Tasks are SMAC's 23 maps, for example ``skirmish/3s5z`` or ``skirmish/corridor``, and ``skirmish/5m``. Armies,
-    positions, terrain, observations, states, actions, rewards and step limits are SMAC's; the engine is Shoal's own, so
-    that scores are not comparable with those of SMAC (docs/skirmish.md).
+    Tasks are SMAC's 23 maps, for example ``skirmish/3s5z`` or ``skirmish/corridor``, ``skirmish/5m``, and SMACv2's
+    armies drawn at random for every episode, for example ``skirmish/terran_5_vs_5`` or ``skirmish/protoss_10_vs_11``,
+    with each type's own sight and range. Armies, positions, terrain, observations, states, actions, rewards and step
+    limits are those of SMAC and SMACv2; the engine is Shoal's own, so that scores are not comparable with theirs
+    (docs/skirmish.md).
 
     Actions are no-op (legal for dead agents only), stop, moves to the north, south, east and west, and attacking each
     enemy, or for medivacs healing each ally. A step is half a second of the game. All agents receive the team's reward,
@@ -55,13 +57,19 @@ def make(
     Raises:
         InputError: the map is unknown or invalid, or an option is invalid.
     """
-    if isinstance(task, str) and task not in MAPS:
-        raise unknown("map", task, MAPS)
-    chosen = MAPS[task] if isinstance(task, str) else task
-    check_map(chosen)
+    battle = drawn.battle_named(task) if isinstance(task, str) else None
+    start, fixed = None if battle is None else drawn.start_of(battle), False
+    if battle is None:
+        if isinstance(task, str) and task not in MAPS:
+            raise unknown("map", task, MAPS)
+        chosen = MAPS[task] if isinstance(task, str) else task
+        check_map(chosen)
+        battle = battle_on(chosen)
+        start, fixed = _start(battle, chosen), True
+    assert start is not None
     battle = replace(
-        battle_on(chosen),
-        limit=chosen.limit if horizon is None else check_steps("horizon", horizon),
+        battle,
+        limit=battle.limit if horizon is None else check_steps("horizon", horizon),
         commanded=check_flag("both", both),
         delay_noise=check_flag("delay_noise", delay_noise),
         smac_reward=check_choice("reward", reward, ("positive", "smac")) == "smac",
@@ -69,9 +77,8 @@ def make(
         last_actions=check_flag("last_actions", last_actions),
         timestep=check_flag("timestep", timestep),
     )
-    return environment(
-        f"skirmish/{chosen.name}", battle, _start(battle, chosen), True, lambda state: drawing.picture(battle, state)
-    )
+    name = f"skirmish/{task if isinstance(task, str) else task.name}"
+    return environment(name, battle, start, fixed, lambda state: drawing.picture(battle, state))
 
 
 def battle_on(chosen: Map) -> Battle:
@@ -92,8 +99,8 @@ def battle_on(chosen: Map) -> Battle:
 
 def battle_of(spec: EnvSpec) -> Battle | None:
     """The battle of an environment's spec with the default options; None if its name or its agents are of no map."""
-    chosen = MAPS.get(spec.name.removeprefix("skirmish/"))
-    battle = None if chosen is None else battle_on(chosen)
+    task = spec.name.removeprefix("skirmish/")
+    battle = battle_on(MAPS[task]) if task in MAPS else drawn.battle_named(task)
     return battle if battle is not None and battle.num_allies == spec.num_agents else None
 
 
