@@ -8,10 +8,13 @@ from fnmatch import fnmatch
 from shoal.presets.adapters import ADAPTERS
 from shoal.presets.off_policy import OFF_POLICY
 from shoal.presets.on_policy import ON_POLICY, Flags
+from shoal.presets.skirmish import SKIRMISH
 
 _NATIVE = ON_POLICY | OFF_POLICY
 
-PRESETS: dict[str, list[tuple[str, Flags]]] = {name: ADAPTERS.get(name, []) + _NATIVE[name] for name in _NATIVE}
+PRESETS: dict[str, list[tuple[str, Flags]]] = {
+    name: SKIRMISH.get(name, []) + ADAPTERS.get(name, []) + _NATIVE.get(name, []) for name in (*_NATIVE, *SKIRMISH)
+}
 
 SIZES = ("steps", "num_envs", "rollout_length", "eval_episodes")
 """Flags of a preset that belong to the run rather than to the algorithm."""
