@@ -11,6 +11,7 @@ from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.battle import Battle
 from shoal.environments.skirmish.canvas import BLUE, CLIFF, CYAN, FINE, GREEN, RAISED, VERMILION, VIOLET, view_of
 from shoal.environments.skirmish.drawing import picture
+from shoal.environments.skirmish.heat import heat
 from shoal.environments.skirmish.units import UNITS
 
 Names = Sequence[str]
@@ -195,3 +196,15 @@ def test_the_head_says_how_the_battle_stands(
     battle = battle_of(["marine"], ["marine"], commanded=both)
     picture(battle, state_of(battle, ["marine"], ["marine"], health=health, t=t))
     assert said == [f"allies {int(health[0] > 0)} of 1", f"enemies {int(health[1] > 0)} of 1", text]
+
+
+def test_a_heat_map_is_strongest_where_most_units_were():
+    battle = battle_of(*TWO)
+    map_of = heat(battle, np.array([[9.1, 9.1], [9.1, 20.1]]), np.array([[12.1, 12.1], [12.1, np.nan]]))
+    frame = np.concatenate([np.zeros((canvas.HEAD, *map_of.shape[1:]), np.uint8), map_of])
+    assert (around(battle, frame, 9.25, 12.25, 0.1) == BLUE).all()
+    assert (around(battle, frame, 20.25, 12.25, 0.1) == canvas.PAPER).all()
+    few = heat(battle, np.array([9.1, 9.1, 9.1, 20.1]), np.array([12.1, 12.1, 12.1, 12.1]))
+    frame = np.concatenate([np.zeros((canvas.HEAD, *few.shape[1:]), np.uint8), few])
+    pale = around(battle, frame, 20.25, 12.25, 0.1).astype(int)
+    assert (pale > np.array(BLUE)).all() and (pale < np.array(canvas.PAPER)).all()
