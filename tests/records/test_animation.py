@@ -187,6 +187,13 @@ def test_arrays_are_frames_too(tmp_path: Path):
     assert as_floats.getpixel((20, 60)) == (255, 0, 0)
 
 
+def test_by_default_arrays_keep_their_width_within_limits(tmp_path: Path):
+    for own, width in ((240, 480), (600, 600), (1200, 960)):
+        animate(np.zeros((2, 100, own, 3), np.uint8), None, tmp_path / "wide.png")
+        with Image.open(tmp_path / "wide.png") as sheet:
+            assert sheet.width == 2 * (width + 28) + 12 + 28  # two pictures
+
+
 @pytest.mark.parametrize("actions", [np.arange(20).reshape(10, 2) % 5, np.linspace(-1, 1, 60).reshape(10, 2, 3)])
 def test_without_frames_a_timeline_fills_from_left_to_right(tmp_path: Path, actions: np.ndarray):
     for drawn, paid in ((actions, None), (None, rewards(10)), (actions, rewards(10))):
