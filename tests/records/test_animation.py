@@ -187,6 +187,21 @@ def test_arrays_are_frames_too(tmp_path: Path):
     assert as_floats.getpixel((20, 60)) == (255, 0, 0)
 
 
+def test_by_default_arrays_keep_their_width_within_limits(tmp_path: Path):
+    for own, width in ((240, 480), (600, 600), (1200, 960)):
+        animate(np.zeros((2, 100, own, 3), np.uint8), None, tmp_path / "wide.png")
+        with Image.open(tmp_path / "wide.png") as sheet:
+            assert sheet.width == 2 * (width + 28) + 12 + 28  # two pictures
+
+
+def test_a_rare_colour_keeps_its_hue_in_a_gif(tmp_path: Path):
+    frames = np.tile(np.random.default_rng(0).integers(80, 200, (1, 480, 480, 1), np.uint8), (2, 1, 1, 3))
+    frames[:, :, :, 1] = frames[:, :, :, 1] // 2 + 90
+    frames[:, 100:103, 100:120] = (148, 87, 180)
+    animate(frames, None, tmp_path / "rare.gif")
+    assert far(read(tmp_path / "rare.gif")[0][0][14 + 101, 14 + 110].astype(int), (148, 87, 180)) < 12
+
+
 @pytest.mark.parametrize("actions", [np.arange(20).reshape(10, 2) % 5, np.linspace(-1, 1, 60).reshape(10, 2, 3)])
 def test_without_frames_a_timeline_fills_from_left_to_right(tmp_path: Path, actions: np.ndarray):
     for drawn, paid in ((actions, None), (None, rewards(10)), (actions, rewards(10))):

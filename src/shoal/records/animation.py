@@ -19,6 +19,9 @@ _MARGIN, _LINE, _SPARK = 14, 22, 30
 _ACCENT = (0, 114, 178)
 _LAST_FRAME_SECONDS = 1.2
 
+SIZE, LARGEST = 480, 960
+"""Width in pixels of an animation's pictures, and the largest of RGB arrays that are drawn at their own width."""
+
 MAX_FRAMES = 1000
 """Largest number of frames per episode; a longer episode is subsampled at equal intervals."""
 
@@ -35,7 +38,7 @@ def animate(
     results: Sequence[str] | None = None,
     score: Literal["sum", "mean"] = "sum",
     names: tuple[str, ...] | None = None,
-    size: int = 480,
+    size: int | None = None,
 ) -> Path:
     """Write one or several episodes as ``.gif``, ``.mp4`` (needs ffmpeg), or a ``.png`` contact sheet.
 
@@ -54,7 +57,8 @@ def animate(
         results: each episode's result, for example "won", printed after the title; may be empty.
         score: how the rewards of N agents are combined, as in ``EnvSpec.score``.
         names: the agents' names, for the timeline.
-        size: width of the picture in pixels.
+        size: width of the picture in pixels; by default :data:`SIZE`, or the own width of RGB arrays if it lies
+            between that and :data:`LARGEST`.
 
     Returns:
         ``path``.
@@ -66,6 +70,7 @@ def animate(
     rewards = None if rewards is None else np.nan_to_num(np.asarray(rewards, np.float64), posinf=0.0, neginf=0.0)
     if rewards is not None and rewards.ndim != 2:
         raise InputError(f"rewards must be [T, N], not {rewards.shape}.")
+    size = _width(frames) if size is None else size
     if frames is None:
         timeline = Timeline(actions, rewards, names, size)
         length, body, most = timeline.length, timeline.draw, min(timeline.columns, MAX_FRAMES)
@@ -146,6 +151,14 @@ class _FrameRenderer:
         past = [frame for frame in self.frames[max(start, t - TRAIL) : t] if isinstance(frame, Scene)]
         extent = max((scene.extent for scene in episode), default=None)
         return draw(self.frames[t], self.size, past, extent)
+
+
+def _width(frames: Sequence[Frame] | np.ndarray | None) -> int:
+    """The width at which frames are drawn by default: arrays keep their pixels, so that small text stays legible."""
+    first = None if frames is None or not len(frames) else frames[0]
+    if first is None or isinstance(first, Scene):
+        return SIZE
+    return min(max((SIZE, *np.shape(first)[1:2])), LARGEST)
 
 
 def _episodes(first: Bool[np.ndarray, " frames"] | Sequence[bool] | None, length: int) -> list[tuple[int, int]]:

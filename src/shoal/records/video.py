@@ -14,8 +14,9 @@ from shoal.errors import InputError
 from shoal.records.files import replacing, write_bytes
 from shoal.records.picture import INK, PAPER, WHITE, font
 
-_COLOURS = 128
-"""All frames of a GIF share one palette, which avoids flicker; fewer colours make a smaller file."""
+_COLOURS, _RARE = 128, 24
+"""All frames of a GIF share one palette, which avoids flicker; fewer colours make a smaller file. The second number is
+that of colours chosen for their difference from others instead of their frequency."""
 _STILLS = 12
 _GAP, _MARGIN, _TITLE = 12, 14, 32
 
@@ -77,8 +78,12 @@ def _write_gif(path: Path, images: Sequence[Image.Image], seconds: Sequence[floa
     strip = Image.new("RGB", (images[0].width, sum(image.height for image in samples)))
     for i, image in enumerate(samples):
         strip.paste(image, (0, i * image.height))
-    averages = np.asarray(strip.quantize(_COLOURS, method=Image.Quantize.MEDIANCUT).getpalette()).reshape(-1, 3)
-    exact = np.asarray([WHITE, PAPER, INK])  # quantised, they would tint the background
+    averages, rare = (
+        np.asarray(strip.quantize(count, method=method).getpalette()).reshape(-1, 3)
+        for count, method in ((_COLOURS, Image.Quantize.MEDIANCUT), (_RARE, Image.Quantize.MAXCOVERAGE))
+    )
+    # Quantised, the background would be tinted; a small shape in a colour of its own would turn grey.
+    exact = np.concatenate([[WHITE, PAPER, INK], rare])
     far = np.abs(averages[:, None] - exact).max(axis=2).min(axis=1) > 10
     palette = Image.new("P", (1, 1))
     palette.putpalette(np.concatenate([exact, averages[far]]).ravel().tolist())
