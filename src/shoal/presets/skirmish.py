@@ -20,8 +20,8 @@ _SMAC: Flags = {
 _IPPO: Flags = {name: value for name, value in _SMAC.items() if name != "critic_input"}
 
 # As in pymarl (Rashid et al. 2018; Samvelyan et al. 2019): a GRU of 64 that reads the agent's last action and id, one
-# gradient step on 32 sequences for each episode's worth of steps, ε from 1 to 0.05 over 50,000 steps. Adam stands in for
-# RMSProp; sequences have 60 steps instead of whole episodes.
+# gradient step on 32 sequences for each episode's worth of steps, ε from 1 to 0.05 over 50,000 steps. Adam stands in
+# for RMSProp; sequences have 60 steps instead of whole episodes.
 _PYMARL: Flags = {
     "hidden": (64,),
     "recurrent": 64,

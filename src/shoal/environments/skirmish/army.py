@@ -31,7 +31,7 @@ class State(NamedTuple):
     """Ticks until the weapon is ready. Of a healer: 1 while it heals. Of a unit that explodes: -1 from its death to its
     explosion."""
     calm: Float[Array, "E U"]
-    """Ticks since the last damage."""
+    """Ticks since the last damage; of the dead, since their end."""
     target: Int[Array, "E U"]
     """Index within the opposing army (of healers: within their own army) of the unit that is attacked or approached; -1
     for none."""

@@ -139,7 +139,7 @@ def _explosion(pen: ImageDraw.ImageDraw, view: View, fighter: _Fighter) -> None:
     """A unit that was killed bursts one tick later: the time since its last damage tells when."""
     if fighter.alive or fighter.unit.attack != "explosion" or fighter.cooldown < 0.0:
         return
-    age = 0 if fighter.shot >= 0 else int(max(fighter.calm - 1.0, 0.0)) // TICKS
+    age = int(max(fighter.calm - 1.0, 0.0)) // TICKS
     if age < len(_GLOW):
         (x, y), reach = fighter.spot, fighter.unit.blast * view.scale
         box, glow = (x - reach, y - reach, x + reach, y + reach), _GLOW[age]

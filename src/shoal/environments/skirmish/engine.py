@@ -116,4 +116,5 @@ def _deaths(stats: Stats, s: State, before: Bool[Array, "U E"], bursts: Bool[Arr
         shield=jnp.where(dead, 0.0, s.shield),
         energy=jnp.where(dead, 0.0, s.energy),
         cooldown=jnp.where(dead, jnp.where(pending, -1.0, 0.0), s.cooldown),
+        calm=jnp.where(bursts & before, 0.0, s.calm),  # of the dead: ticks since their end
     )

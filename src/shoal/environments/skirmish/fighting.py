@@ -144,7 +144,7 @@ def wounded(stats: Stats, s: State, damage: Float[Array, "U E"], hits: Float[Arr
     Of several simultaneous attacks the number of hits that pass is that of hits of their mean strength; for attacks of
     equal strength, and for units without shields, that is exact.
     """
-    hurt = damage > 0.0
+    hurt = (damage > 0.0) & (s.health > 0.0)
     shield = jnp.maximum(s.shield - damage, 0.0)
     through = jnp.maximum(damage - s.shield, 0.0)
     passing = jnp.where(s.shield > 0.0, jnp.ceil(through * hits / jnp.maximum(damage, 1e-6) - 1e-4), hits)
