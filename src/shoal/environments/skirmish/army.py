@@ -85,7 +85,7 @@ class Stats(NamedTuple):
 def stats_of(units: Sequence[Unit]) -> Stats:
     """The properties of units, leaves float32 [U, 1]."""
 
-    def column(values: Sequence[float]) -> np.ndarray:
+    def column(values: Sequence[float | int | bool]) -> np.ndarray:
         return np.array(values, np.float32)[:, None]
 
     second = TICKS_PER_SECOND
