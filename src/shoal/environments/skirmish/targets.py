@@ -36,11 +36,15 @@ def first_least(cost: Float[Array, "P Q E"]) -> Int[Array, "P E"]:
 
 
 def commanded(battle: Battle, stats: Stats, side: int, s: State, action: Int[Array, "N E"]) -> Int[Array, "P E"]:
-    """The targets that agents attack (or heal) by action 6 + k, while these live; -1 for none."""
+    """The targets that agents attack (or heal) by action 6 + k; -1 for none, for the dead and for those in the air that
+    the weapon cannot hit: such an order is legal in SMAC, and the game refuses it."""
     own, others = battle.counts(side)
     mine, theirs = battle.sides[side], battle.sides[1 - side]
     chosen = jnp.where(action >= MOVES, action - MOVES, -1)
-    lives = (marks(chosen, others) & (s.health[theirs] > 0.0)[None]).any(1)
+    possible = (s.health[theirs] > 0.0)[None]
+    if any(unit.flies for unit in battle.types):
+        possible = possible & _can_hit(half(stats, mine), half(stats, theirs))
+    lives = (marks(chosen, others) & possible).any(1)
     if battle.has_healers(side):
         heals = half(stats, mine).heals > 0.0
         friend_lives = (marks(chosen, own) & (s.health[mine] > 0.0)[None]).any(1)
