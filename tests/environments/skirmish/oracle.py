@@ -1,0 +1,229 @@
+"""SMAC's interface in plain loops over one table of units, in double precision: an oracle for ``skirmish/…``.
+
+It shares no code with the package. The numbers are those of SMAC's source, its map archives and the game's data.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+CELLS, CENTRE, SIGHT, SHOOT, MOVE_AMOUNT = 32, 16, 9, 6, 2
+WIN, DEATH, SCALE = 200, 10, 20
+
+
+class Kind(NamedTuple):
+    """What SMAC's interface reads of a type of units."""
+
+    health: float
+    shield: float
+    max_cooldown: float
+    """Of a medivac: its largest energy."""
+
+
+KINDS = {
+    "marine": Kind(45, 0, 15),
+    "marauder": Kind(125, 0, 25),
+    "medivac": Kind(150, 0, 200),
+    "stalker": Kind(80, 80, 35),
+    "zealot": Kind(100, 50, 22),
+    "colossus": Kind(200, 150, 24),
+    "zergling": Kind(35, 0, 11),
+    "baneling": Kind(30, 0, 1),
+    "hydralisk": Kind(80, 0, 10),
+    "spine_crawler": Kind(300, 0, 1),
+}
+
+FREE: dict[str, list[tuple[range, range]]] = {
+    "open": [(range(32), range(32))],
+    "band": [(range(8, 24), range(32))],
+    "octagon": [
+        (range(6, 26), range(10, 22)),
+        (range(8, 24), range(8, 24)),
+        (range(10, 22), range(6, 26)),
+    ],
+    "corridor": [
+        (range(2, 12), range(2, 12)),
+        (range(12, 14), range(12, 14)),
+        (range(14, 16), range(14, 26)),
+        (range(16, 18), range(14, 28)),
+        (range(18, 22), range(12, 30)),
+        (range(22, 24), range(14, 30)),
+        (range(24, 26), range(16, 30)),
+        (range(26, 28), range(18, 30)),
+        (range(28, 30), range(20, 30)),
+        # The neck: the blocks of the archive touch at corners only.
+        *[(range(y, y + 1), range(x, x + 1)) for x, y in ((11, 12), (12, 11), (13, 14), (14, 13))],
+    ],
+    "ravine": [
+        (range(6, 8), range(4, 28)),
+        (range(8, 10), range(2, 30)),
+        (range(10, 12), range(32)),
+        (range(12, 14), range(4)),
+        (range(12, 14), range(28, 32)),
+        (range(14, 16), range(32)),
+        (range(16, 18), range(2, 30)),
+        (range(18, 20), range(8, 24)),
+    ],
+}
+"""Walkable cells: (rows y, columns x)."""
+
+
+def army(text: str) -> tuple[str, ...]:
+    """The types of ``2 stalker 3 zealot``, a unit each."""
+    words = text.split()
+    return tuple(kind for count, kind in zip(words[::2], words[1::2], strict=True) for _ in range(int(count)))
+
+
+class Table(NamedTuple):
+    """All units at one moment, allies first; the agents' last actions, -1 at the start; steps taken."""
+
+    x: np.ndarray
+    y: np.ndarray
+    health: np.ndarray
+    shield: np.ndarray
+    energy: np.ndarray
+    cooldown: np.ndarray
+    action: np.ndarray
+    t: int
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A map and its options."""
+
+    allies: tuple[str, ...]
+    enemies: tuple[str, ...]
+    terrain: str
+    limit: int
+    last_actions: bool = False
+    timestep: bool = False
+    smac_reward: bool = False
+    both: bool = False
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """All units, allies first."""
+        return self.allies + self.enemies
+
+    def army(self, side: int) -> range:
+        """The units of a side."""
+        return range(len(self.allies)) if side == 0 else range(len(self.allies), len(self.units))
+
+    def free(self, x: float, y: float) -> bool:
+        """Whether a point lies on a walkable cell of the map."""
+        i, j = math.floor(x), math.floor(y)
+        return 0 <= i < CELLS and 0 <= j < CELLS and any(j in rows and i in columns for rows, columns in self._free)
+
+    @property
+    def _free(self) -> list[tuple[range, range]]:
+        return FREE[self.terrain]
+
+    def actions(self, side: int) -> int:
+        """6 and one for each opponent; with healers one for each unit of their own at least."""
+        own, others = len(self.army(side)), len(self.army(1 - side))
+        healers = any(self.units[i] == "medivac" for i in self.army(side))
+        return 6 + (max(own, others) if healers else others)
+
+    def legal(self, now: Table, side: int) -> np.ndarray:
+        """bool [agents, actions]."""
+        rows = np.zeros((len(self.army(side)), self.actions(side)), bool)
+        for row, i in zip(rows, self.army(side), strict=True):
+            if now.health[i] <= 0:
+                row[0] = True
+                continue
+            row[1], step = True, MOVE_AMOUNT / 2
+            for action, (dx, dy) in enumerate(((0, step), (0, -step), (step, 0), (-step, 0)), 2):
+                row[action] = self.free(now.x[i] + dx, now.y[i] + dy)
+            heals = self.units[i] == "medivac"
+            for k, j in enumerate(self.army(side if heals else 1 - side)):
+                possible = now.health[j] > 0 and not (heals and self.units[j] == "medivac")
+                row[6 + k] = possible and _distance(now, i, j) <= SHOOT
+        return rows
+
+    def obs(self, now: Table, side: int) -> np.ndarray:
+        """float64 [agents, O]."""
+        legal, rows = self.legal(now, side), []
+        for number, i in enumerate(self.army(side)):
+            row = [float(flag) for flag in legal[number, 2:6]]
+            for k, j in enumerate(self.army(1 - side)):
+                attackable = self.units[i] != "medivac" and legal[number, 6 + k]
+                row += self._seen(now, i, j, attackable)
+            for j in self.army(side):
+                if j == i:
+                    continue
+                seen = self._seen(now, i, j, True)
+                acted = self._one_hot_action(now, j, side) if self.last_actions else []
+                row += seen + (acted if any(seen) else [0.0] * len(acted))
+            row += self._looks(now, i)
+            if self.timestep:
+                row.append(now.t / self.limit)
+            rows.append([value if now.health[i] > 0 else 0.0 for value in row])
+        return np.array(rows)
+
+    def state(self, now: Table) -> np.ndarray:
+        """float64 [S]."""
+        row: list[float] = []
+        for side in (0, 1):
+            for i in self.army(side):
+                kind, looks = KINDS[self.units[i]], self._looks(now, i)
+                part = [looks[0]]
+                if side == 0 or self.both:
+                    ready = now.energy[i] if self.units[i] == "medivac" else max(now.cooldown[i], 0)
+                    part.append(ready / kind.max_cooldown)
+                part += [(now.x[i] - CENTRE) / CELLS, (now.y[i] - CENTRE) / CELLS, *looks[1:]]
+                row += [value if now.health[i] > 0 else 0.0 for value in part]
+        for side in (0, 1) if self.both else (0,):
+            for i in self.army(side):
+                row += self._one_hot_action(now, i, side)
+        return np.array(row + [now.t / self.limit] * self.timestep)
+
+    def won(self, now: Table, side: int) -> bool:
+        """Whether a side has won: no opponent but medivacs lives, and one of its own but medivacs does."""
+        fighters = [[i for i in self.army(k) if now.health[i] > 0 and self.units[i] != "medivac"] for k in (0, 1)]
+        return len(fighters[side]) > 0 and not fighters[1 - side]
+
+    def over(self, now: Table) -> bool:
+        """Whether a side has no fighter left."""
+        return any(not any(now.health[i] > 0 and self.units[i] != "medivac" for i in self.army(k)) for k in (0, 1))
+
+    def largest(self, side: int) -> float:
+        """R: hit points and shields of all opponents, 10 for each, and 200."""
+        kinds = [KINDS[self.units[i]] for i in self.army(1 - side)]
+        return sum(kind.health + kind.shield + DEATH for kind in kinds) + WIN
+
+    def reward(self, before: Table, now: Table, side: int) -> float:
+        """The team's reward of a step."""
+        delta = 0.0
+        for i in self.army(1 - side):
+            if before.health[i] > 0:
+                delta += before.health[i] + before.shield[i] - now.health[i] - now.shield[i]
+                delta += DEATH if now.health[i] <= 0 else 0
+        delta = abs(delta) if self.smac_reward else max(delta, 0.0)
+        return (delta + WIN * self.won(now, side)) * SCALE / self.largest(side)
+
+    def _seen(self, now: Table, i: int, j: int, marked: bool) -> list[float]:
+        looks, distance = self._looks(now, j), _distance(now, i, j)
+        if distance >= SIGHT or now.health[j] <= 0:
+            return [0.0] * (4 + len(looks))
+        dx, dy = now.x[j] - now.x[i], now.y[j] - now.y[i]
+        return [float(marked), distance / SIGHT, dx / SIGHT, dy / SIGHT, *looks]
+
+    def _looks(self, now: Table, i: int) -> list[float]:
+        """Hit points, shield if there are any on that side, and type if there are several on a side."""
+        kind, side = KINDS[self.units[i]], int(i >= len(self.allies))
+        part = [now.health[i] / kind.health]
+        if any(KINDS[self.units[j]].shield for j in self.army(side)):
+            part.append(now.shield[i] / kind.shield if kind.shield else 0.0)
+        types = list(dict.fromkeys(self.units))
+        if len(set(self.allies)) > 1 or len(set(self.enemies)) > 1:
+            part += [float(self.units[i] == other) for other in types]
+        return part
+
+    def _one_hot_action(self, now: Table, i: int, side: int) -> list[float]:
+        return [float(now.action[i] == action) for action in range(self.actions(side))]
+
+
+def _distance(now: Table, i: int, j: int) -> float:
+    return math.hypot(now.x[i] - now.x[j], now.y[i] - now.y[j])

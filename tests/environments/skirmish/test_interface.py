@@ -1,0 +1,188 @@
+"""Observations, state, legal actions, rewards and victory of ``skirmish/…`` against loops over tables of units."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from oracle import CELLS, KINDS, Rules, Table, army
+from selection import quick
+from shoal.environments.skirmish import observe, rewards
+from shoal.environments.skirmish.army import State
+from shoal.environments.skirmish.battle import Battle
+from shoal.environments.skirmish.maps import MAPS
+from shoal.environments.skirmish.tasks import battle_on, make
+
+MMM = "2 marauder 7 marine 1 medivac"
+TABLE = [
+    # map, allies, enemies, limit, actions, observation, state, largest reward
+    ("3m", "3 marine", "3 marine", 60, 9, 30, 48, 365),
+    ("8m", "8 marine", "8 marine", 120, 14, 80, 168, 640),
+    ("25m", "25 marine", "25 marine", 150, 31, 250, 950, 1575),
+    ("5m_vs_6m", "5 marine", "6 marine", 70, 12, 55, 98, 530),
+    ("8m_vs_9m", "8 marine", "9 marine", 120, 15, 85, 179, 695),
+    ("10m_vs_11m", "10 marine", "11 marine", 150, 17, 105, 243, 805),
+    ("27m_vs_30m", "27 marine", "30 marine", 180, 36, 285, 1170, 1850),
+    ("MMM", MMM, MMM, 150, 16, 160, 290, 1015),
+    ("MMM2", MMM, "3 marauder 8 marine 1 medivac", 180, 18, 176, 322, 1205),
+    ("2s3z", "2 stalker 3 zealot", "2 stalker 3 zealot", 120, 11, 80, 120, 1020),
+    ("3s5z", "3 stalker 5 zealot", "3 stalker 5 zealot", 150, 14, 128, 216, 1510),
+    ("3s5z_vs_3s6z", "3 stalker 5 zealot", "3 stalker 6 zealot", 170, 15, 136, 230, 1670),
+    ("3s_vs_3z", "3 stalker", "3 zealot", 150, 9, 36, 54, 680),
+    ("3s_vs_4z", "3 stalker", "4 zealot", 200, 10, 42, 61, 840),
+    ("3s_vs_5z", "3 stalker", "5 zealot", 250, 11, 48, 68, 1000),
+    ("1c3s5z", "1 colossus 3 stalker 5 zealot", "1 colossus 3 stalker 5 zealot", 180, 15, 162, 270, 1870),
+    ("2m_vs_1z", "2 marine", "1 zealot", 150, 7, 16, 26, 360),
+    ("6h_vs_8z", "6 hydralisk", "8 zealot", 150, 14, 78, 140, 1480),
+    ("2s_vs_1sc", "2 stalker", "1 spine_crawler", 300, 7, 17, 27, 510),
+    ("corridor", "6 zealot", "24 zergling", 400, 30, 156, 282, 1280),
+    ("so_many_baneling", "7 zealot", "32 baneling", 100, 38, 202, 397, 1480),
+    ("bane_vs_bane", "4 baneling 20 zergling", "4 baneling 20 zergling", 200, 30, 336, 984, 1260),
+    ("2c_vs_64zg", "2 colossus", "64 zergling", 400, 70, 332, 342, 3080),
+]
+"""SMAC's maps."""
+ROWS = {row[0]: row for row in TABLE}
+TERRAINS = {"2m_vs_1z": "octagon", "bane_vs_bane": "octagon", "corridor": "corridor", "2c_vs_64zg": "ravine"}
+OPTIONS: dict[str, dict[str, bool]] = {
+    "default": {},
+    "smac": {"smac_reward": True, "timestep": True},
+    "all": {"last_actions": True, "timestep": True, "smac_reward": True, "both": True},
+}
+COUNT = 24
+"""Tables per map."""
+
+
+def rules_of(name: str, **options: Any) -> Rules:
+    _, allies, enemies, limit, *_ = ROWS[name]
+    return Rules(
+        army(allies), army(enemies), TERRAINS.get(name, "open" if "3s_vs" in name else "band"), limit, **options
+    )
+
+
+def battle_of(name: str, rules: Rules) -> Battle:
+    return replace(
+        battle_on(MAPS[name]),
+        last_actions=rules.last_actions,
+        timestep=rules.timestep,
+        smac_reward=rules.smac_reward,
+        commanded=rules.both,
+    )
+
+
+def tables(rules: Rules, rng: np.random.Generator, before: Table | None = None) -> Table:
+    """One random table. Coordinates are multiples of 1/64, whose distances float32 compares exactly.
+
+    Some tables have only one army, only medivacs or nobody at all. After ``before``, the dead stay dead, and the others
+    are hurt or regenerate.
+    """
+    units, kinds = len(rules.units), [KINDS[name] for name in rules.units]
+    spread = rng.choice([3.0, 8.0, 32.0])
+    x, y = (rng.uniform(CELLS / 2 - spread / 2, CELLS / 2 + spread / 2, units) for _ in "xy")
+    pair = rng.permutation(units)[:2]
+    y[pair[0]], x[pair[0]] = y[pair[1]], x[pair[1]] - rng.choice([6.0, 9.0])  # at the very ends of the ranges
+    border = rng.random(units) < 0.2  # the first or last point of a cell, also of the map's
+    x, y = (np.where(border, rng.choice([0.0, -1 / 64], units) + np.round(v), np.round(v * 64) / 64) for v in (x, y))
+    x, y = (np.clip(v, 0.0, CELLS - 1 / 64) for v in (x, y))
+    alive = rng.random(units) < rng.choice([0.1, 0.6, 1.0])
+    fate = rng.integers(10)
+    for side in (0, 1):
+        if fate in (side, 2):
+            alive[list(rules.army(side))] = False
+        if fate == 3 + side:
+            alive[[i for i in rules.army(side) if rules.units[i] != "medivac"]] = False
+    health, shield = (
+        np.array([getattr(kind, part) for kind in kinds]) * rng.random(units) for part in Table._fields[2:4]
+    )
+    if before is not None:
+        gone = rng.random(units) < 0.8
+        alive &= before.health > 0
+        health, shield = (
+            np.where(gone, a * b, b) for a, b in ((rng.random(units), before.health), (0.0, before.shield))
+        )
+    heals = np.array([name == "medivac" for name in rules.units])
+    last = [rng.integers(-1, rules.actions(side), len(rules.army(side))) for side in ((0, 1) if rules.both else (0,))]
+    values = (
+        np.where(alive, v, 0.0) for v in (health, shield, heals * 200 * rng.random(units), 24 * rng.random(units))
+    )
+    return Table(x, y, *values, np.concatenate(last), int(rng.integers(rules.limit)))
+
+
+def stacked(battle: Battle, many: list[Table]) -> State:
+    """The package's state of tables, environments last."""
+    arrays = {name: np.stack([getattr(one, name) for one in many], -1).astype(np.float32) for name in Table._fields[:6]}
+    none = np.full((battle.num_units, len(many)), -1, np.int32)
+    units = [battle.types.index(unit) for unit in battle.units or ()]
+    return State(
+        **{name: jnp.asarray(value) for name, value in arrays.items()},
+        calm=jnp.zeros(none.shape),
+        target=jnp.asarray(none),
+        shot=jnp.asarray(none),
+        action=jnp.asarray(np.stack([one.action for one in many], -1), jnp.int32),
+        goal=jnp.zeros((2, len(many))),
+        kind=jnp.asarray(np.tile(np.array(units, np.int32)[:, None], (1, len(many)))),
+        t=jnp.asarray([one.t for one in many], jnp.int32),
+    )
+
+
+@pytest.mark.parametrize("row", TABLE, ids=[row[0] for row in TABLE])
+def test_sizes_are_those_of_smac(row: tuple[Any, ...]) -> None:
+    name, allies, enemies, limit, actions, obs, state, largest = row
+    spec, battle = make(name).spec, battle_on(MAPS[name])
+    assert [unit.name for unit in battle.units or ()] == [*army(allies), *army(enemies)]
+    assert (spec.horizon, spec.action.width, spec.obs_dim, spec.state_dim) == (limit, actions, obs, state)
+    assert set(spec.obs_dims) == {obs} and set(spec.action_dims or ()) == {actions}
+    assert spec.num_agents == len(army(allies)) and len(MAPS) == len(TABLE) + 1  # and COMA's 5m
+    assert float(rewards.largest(battle, battle.stats(jnp.zeros((battle.num_units, 1), jnp.int32)), 0)[0]) == largest
+
+
+SEEN = ["3m", "2s3z", "MMM2", "1c3s5z", "bane_vs_bane", "2c_vs_64zg", "corridor", "27m_vs_30m", "2m_vs_1z", "3s_vs_5z"]
+FEW = (("2s3z", "default"), ("MMM2", "all"), ("2c_vs_64zg", "default"), ("corridor", "smac"))
+CASES = [(name, options) for name in SEEN for options in OPTIONS]
+
+
+@pytest.mark.parametrize(("name", "options"), quick(CASES, *FEW))
+def test_what_agents_and_critics_see_is_that_of_loops(name: str, options: str) -> None:
+    rules, rng = rules_of(name, **OPTIONS[options]), np.random.default_rng(len(name))
+    battle = battle_of(name, rules)
+    before = [tables(rules, rng) for _ in range(COUNT)]
+    after = [tables(rules, rng, one) for one in before]
+    sides = battle.agent_sides
+
+    @jax.jit
+    def looked(s: State, then: State) -> Any:
+        stats = battle.stats(s.kind)
+        legal = [observe.legal(battle, stats, side, s) for side in sides]
+        obs = [observe.observations(battle, stats, side, s, able) for side, able in zip(sides, legal, strict=True)]
+        end = rewards.end_of(battle, stats, then)
+        won = [end.won(side) for side in sides]
+        paid = [rewards.reward(battle, stats, side, s, then, won[side]) for side in sides]
+        return legal, obs, observe.state(battle, stats, s), won, end.over, paid
+
+    legal, obs, state, won, over, paid = jax.tree.map(
+        np.asarray, looked(stacked(battle, before), stacked(battle, after))
+    )
+    ends = set()
+    for e, (now, then) in enumerate(zip(before, after, strict=True)):
+        for side in sides:
+            np.testing.assert_array_equal(legal[side][..., e], rules.legal(now, side))
+            np.testing.assert_allclose(obs[side][..., e], rules.obs(now, side), atol=1e-5)
+            assert bool(won[side][e]) == rules.won(then, side)
+            np.testing.assert_allclose(paid[side][e], rules.reward(now, then, side), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(state[..., e], rules.state(now), atol=1e-5)
+        assert bool(over[e]) == rules.over(then)
+        ends.add((bool(over[e]), rules.won(then, 0)))
+    assert ends == {(False, False), (True, False), (True, True)}
+
+
+@pytest.mark.parametrize("option", ["last_actions", "timestep", "both"])
+def test_options_change_the_sizes(option: str) -> None:
+    chosen: dict[str, Any] = {option: True}
+    rules, spec = rules_of("MMM2", **chosen), make("MMM2", **chosen).spec
+    now = tables(rules, np.random.default_rng(0))
+    sides = [side for side in (0, 1)[: 1 + rules.both] for _ in rules.army(side)]
+    assert spec.state_dim == len(rules.state(now))
+    assert list(spec.obs_dims) == [rules.obs(now, side).shape[1] for side in sides]
+    assert list(spec.action_dims or ()) == [rules.actions(side) for side in sides]
