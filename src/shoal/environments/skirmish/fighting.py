@@ -131,10 +131,9 @@ def _struck(
     ahead_x, ahead_y = (ahead_x / length)[:, None], (ahead_y / length)[:, None]
     off_x, off_y = s.x[theirs][None] - aimed.x[:, None], s.y[theirs][None] - aimed.y[:, None]
     along, across = off_x * ahead_x + off_y * ahead_y, off_x * ahead_y - off_y * ahead_x
-    reach = other.radius[None]
-    inside = (jnp.abs(along) <= own.beam_width[:, None] / 2.0 + reach) & (
-        jnp.abs(across) <= own.beam_length[:, None] / 2.0 + reach
-    )
+    beyond_x = jnp.maximum(jnp.abs(along) - own.beam_width[:, None] / 2.0, 0.0)
+    beyond_y = jnp.maximum(jnp.abs(across) - own.beam_length[:, None] / 2.0, 0.0)
+    inside = beyond_x**2 + beyond_y**2 <= other.radius[None] ** 2
     return inside & (other.flies[None] == 0.0)
 
 
