@@ -42,6 +42,8 @@ def moved(battle: Battle, stats: Stats, s: State, course: Course) -> State:
     part = jnp.minimum(step / jnp.maximum(left, 1e-6), 1.0)
     x, y = s.x + part * ahead_x, s.y + part * ahead_y
     push_x, push_y = _pushes(battle, stats, x, y, alive, step > 0.0)
+    if any(unit.speed == 0.0 for unit in battle.types):  # structures stay where they are
+        push_x, push_y = (jnp.where(stats.speed > 0.0, v, 0.0) for v in (push_x, push_y))
     to_x = s.x + jnp.clip(x + push_x - s.x, -FARTHEST, FARTHEST)
     to_y = s.y + jnp.clip(y + push_y - s.y, -FARTHEST, FARTHEST)
     return _on_ground(battle, stats, s, to_x, to_y)
