@@ -58,15 +58,13 @@ def make(
         InputError: the map is unknown or invalid, or an option is invalid.
     """
     battle = drawn.battle_named(task) if isinstance(task, str) else None
-    start, fixed = None if battle is None else drawn.start_of(battle), False
+    chosen = None
     if battle is None:
         if isinstance(task, str) and task not in MAPS:
             raise unknown("map", task, MAPS)
         chosen = MAPS[task] if isinstance(task, str) else task
         check_map(chosen)
         battle = battle_on(chosen)
-        start, fixed = _start(battle, chosen), True
-    assert start is not None
     battle = replace(
         battle,
         limit=battle.limit if horizon is None else check_steps("horizon", horizon),
@@ -78,7 +76,8 @@ def make(
         timestep=check_flag("timestep", timestep),
     )
     name = f"skirmish/{task if isinstance(task, str) else task.name}"
-    return environment(name, battle, start, fixed, lambda state: drawing.picture(battle, state))
+    start = drawn.start_of(battle) if chosen is None else _start(battle, chosen)
+    return environment(name, battle, start, chosen is not None, lambda state: drawing.picture(battle, state))
 
 
 def battle_on(chosen: Map) -> Battle:
