@@ -84,8 +84,8 @@ def tables(rules: Rules, rng: np.random.Generator, before: Table | None = None) 
     pair = rng.permutation(units)[:2]
     y[pair[0]], x[pair[0]] = y[pair[1]], x[pair[1]] - rng.choice([6.0, 9.0])  # at the very ends of the ranges
     border = rng.random(units) < 0.2  # the first or last point of a cell, also of the map's
-    x, y = (np.where(border, rng.choice([0.0, -1 / 64], units) + np.round(v), np.round(v * 64) / 64) for v in (x, y))
-    x, y = (np.clip(v, 0.0, CELLS - 1 / 64) for v in (x, y))
+    rounded = [np.where(border, rng.choice([0, -1 / 64], units) + np.round(v), np.round(v * 64) / 64) for v in (x, y)]
+    x, y = np.clip(rounded, 0.0, CELLS - 1 / 64)
     alive = rng.random(units) < rng.choice([0.1, 0.6, 1.0])
     fate = rng.integers(10)
     for side in (0, 1):
@@ -104,10 +104,9 @@ def tables(rules: Rules, rng: np.random.Generator, before: Table | None = None) 
         )
     heals = np.array([name == "medivac" for name in rules.units])
     last = [rng.integers(-1, rules.actions(side), len(rules.army(side))) for side in ((0, 1) if rules.both else (0,))]
-    values = (
-        np.where(alive, v, 0.0) for v in (health, shield, heals * 200 * rng.random(units), 24 * rng.random(units))
-    )
-    return Table(x, y, *values, np.concatenate(last), int(rng.integers(rules.limit)))
+    health, shield, cooldown = health * alive, shield * alive, 24 * rng.random(units) * alive
+    energy = 200 * rng.random(units) * alive * heals
+    return Table(x, y, health, shield, energy, cooldown, np.concatenate(last), int(rng.integers(rules.limit)))
 
 
 def stacked(battle: Battle, many: list[Table]) -> State:

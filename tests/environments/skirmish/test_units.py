@@ -1,0 +1,114 @@
+"""Units of ``skirmish/…`` against closed forms of the game's numbers: movement, weapons, damage, regeneration."""
+
+import numpy as np
+import pytest
+from zoo import FACTS, NAMES, STEPS, TICKS, Played, Scene, beside, play, shots, strength, struck
+
+PAIRS = [(a, b) for a in NAMES for b in NAMES if FACTS[a].damage]
+STEP = 0.5
+"""Seconds."""
+
+
+@pytest.fixture(scope="module")
+def duels() -> dict[tuple[str, str], Played]:
+    """Every armed type attacks every type, which stands still."""
+    scenes = [
+        Scene(
+            {a: (10.0, 10.0), f"enemy {b}": beside(a, b), "marine": (30.0, 30.0)} | {a: (10.0, 10.0)},
+            {a: f"attack {b}"},
+        )
+        for a, b in PAIRS
+    ]
+    return dict(zip(PAIRS, play(scenes), strict=True))
+
+
+@pytest.mark.parametrize("attacker", [name for name in NAMES if FACTS[name].damage])
+def test_damage_of_each_weapon_to_each_type(attacker: str, duels: dict[tuple[str, str], Played]) -> None:
+    for victim in NAMES:
+        own, other, played = FACTS[attacker], FACTS[victim], duels[attacker, victim]
+        health, shield, hurt = other.health, other.shield, -999
+        fired, damage, expected = shots(own.cooldown), strength(attacker, victim), [(health, shield)]
+        for tick in range(STEPS * TICKS):
+            if tick in fired and damage and health:
+                health, shield = struck(health, shield, other.armour, damage, own.hits)
+                hurt = tick
+            health = min(health + other.regeneration / 16, other.health) if health else 0.0
+            shield = min(shield + (tick - hurt >= 160) / 8, other.shield) if health else 0.0
+            if tick % TICKS == TICKS - 1:
+                expected.append((health, shield))
+        found = np.stack([played.of(f"enemy {victim}", part) for part in ("health", "shield")], 1)
+        np.testing.assert_allclose(found, expected, atol=2e-3, err_msg=f"{attacker} attacks {victim}")
+
+
+def test_a_marine_needs_eight_shots_for_a_marine(duels: dict[tuple[str, str], Played]) -> None:
+    # The shots fall on ticks 0, 13, 27, 41, 55, 68, 82 and 96: the last is in the 13th step.
+    health = duels["marine", "marine"].of("enemy marine", "health")
+    assert health[:15].tolist() == [45, 39, 33, 33, 27, 27, 21, 15, 15, 9, 9, 3, 3, 0, 0]
+
+
+def test_free_movement() -> None:
+    scenes = [
+        Scene({name: (16.25, 15.5)}, {name: ["north", "east", "south", "south", "west", "stop"]}) for name in NAMES
+    ]
+    for name, played in zip(NAMES, play(scenes), strict=True):
+        pace = FACTS[name].speed * STEP
+        steps = pace * np.array([(0, 0), (0, 1), (1, 0), (0, -1), (0, -1), (-1, 0), (0, 0), (0, 0)])
+        np.testing.assert_allclose(played.path(name)[:8], np.array([16.25, 15.5]) + np.cumsum(steps, 0), atol=1e-4)
+    assert FACTS["marine"].speed * STEP == 1.125
+
+
+def test_an_attack_on_a_distant_target_walks_to_it_and_stop_does_nothing() -> None:
+    names = ["marine", "zealot", "stalker", "baneling", "colossus"]
+    scenes = [Scene({name: (6.0, 10.0), "enemy marauder": (20.0, 10.0)}, {name: "attack marauder"}) for name in names]
+    idle = Scene({"marine": (9.0, 10.0), "enemy marine": (11.0, 10.0), "zealot": (11.0, 10.9)})
+    *walks, still = play([*scenes, idle])
+    for name, played in zip(names, walks, strict=True):
+        own, other = FACTS[name], FACTS["marauder"]
+        near = own.radius + other.radius + own.reach
+        walked = np.minimum(own.speed * STEP * np.arange(STEPS + 1), 14.0 - near)
+        path, health = played.path(name), played.of("enemy marauder", "health")
+        np.testing.assert_allclose(path[:, 0] - 6.0, walked, atol=2e-2)
+        np.testing.assert_allclose(path[:, 1], 10.0, atol=1e-4)
+        arrived = int(np.ceil((14.0 - near) / (own.speed * STEP)))
+        assert (health[:arrived] == 125).all() and health[arrived + 1] < 125
+    for unit in ("marine", "enemy marine", "zealot"):
+        assert np.ptp(still.path(unit), axis=0).max() == 0 and np.ptp(still.of(unit, "health")) == 0
+    assert (still.of("enemy marine", "shot") == -1).all() and (still.of("marine", "target") == -1).all()
+
+
+def test_a_hit_passes_what_the_shield_leaves() -> None:
+    """Of two hits of 8, armour is subtracted from those that pass the shield."""
+    shields = [0.0, 2.0, 4.0, 8.0, 10.0, 15.0, 16.0, 17.0]
+    scenes = [
+        Scene(
+            {"zealot": (10.0, 10.0), "enemy stalker": beside("zealot", "stalker")},
+            {"zealot": ["attack stalker", "stop"]},
+            {("enemy stalker", "shield"): shield},
+        )
+        for shield in shields
+    ]
+    for shield, played in zip(shields, play(scenes), strict=True):
+        found = [played.of("enemy stalker", part)[1] for part in ("health", "shield")]
+        np.testing.assert_allclose(found, struck(80, shield, 1, 8, 2))
+    assert [struck(80, shield, 1, 8, 2)[0] for shield in (10, 2, 0)] == [75, 68, 66]
+
+
+def test_regeneration_of_shields_and_of_zerg() -> None:
+    once = Scene(
+        {"marine": (10.0, 10.0), "enemy stalker": (14.0, 10.0)},
+        {"marine": ["attack stalker", "stop"]},
+        {("enemy stalker", "shield"): 60.0, ("enemy stalker", "health"): 50.0},
+    )
+    zerg = ("zergling", "baneling", "hydralisk")
+    hurt = Scene(
+        {name: (4.0 * i + 2, 4.0) for i, name in enumerate(NAMES)}, {}, {(name, "health"): 28.0 for name in NAMES}
+    )
+    first, second = play([once, hurt])
+    ticks = TICKS * np.arange(1, STEPS + 1)
+    # The shot is in tick 0; ten seconds later, from tick 160 on, the shield gains two points a second.
+    np.testing.assert_allclose(first.of("enemy stalker", "shield")[1:], 54 + np.maximum(ticks - 160, 0) / 8, atol=1e-3)
+    assert (first.of("enemy stalker", "health") == 50).all()
+    for name in NAMES:
+        gain = 0.2734 * STEP * np.arange(STEPS + 1) if name in zerg else 0.0
+        np.testing.assert_allclose(second.of(name, "health"), np.minimum(28 + gain, FACTS[name].health), atol=1e-3)
+    assert second.of("baneling", "health")[-1] == 30
