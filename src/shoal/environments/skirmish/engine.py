@@ -55,15 +55,16 @@ def _way(battle: Battle, side: int, s: State, action: Int[Array, "P E"]) -> Cour
     east = (action == EAST).astype(jnp.float32) - (action == WEST)
     north = (action == NORTH).astype(jnp.float32) - (action == SOUTH)
     moves = (east != 0.0) | (north != 0.0)
-    return Course(s.x[mine] + MOVE * east, s.y[mine] + MOVE * north, jnp.where(moves, MOVE, 0.0))
+    return Course(s.x[mine] + MOVE * east, s.y[mine] + MOVE * north, jnp.where(moves, MOVE, 0.0), moves)
 
 
 def _march(battle: Battle, stats: Stats, side: int, s: State) -> Course:
     """The way of units that attack-move and have no target: to their goal; healers follow those they can heal."""
     mine = battle.sides[side]
     x, y = s.x[mine], s.y[mine]
+    winding = jnp.zeros_like(x, bool)
     if not battle.marches:
-        return Course(x, y, jnp.zeros_like(x))
+        return Course(x, y, jnp.zeros_like(x), winding)
     goal_x, goal_y = (jnp.broadcast_to(v[None], x.shape) for v in s.goal)
     if battle.has_healers(side):
         own = half(stats, mine)
@@ -74,8 +75,8 @@ def _march(battle: Battle, stats: Stats, side: int, s: State) -> Course:
         follows = (own.heals > 0.0) & (nearest >= 0)
         goal_x, goal_y = jnp.where(follows, friend_x, goal_x), jnp.where(follows, friend_y, goal_y)
         spare = jnp.where(follows, FOLLOW, 0.0)
-        return Course(goal_x, goal_y, jnp.sqrt((goal_x - x) ** 2 + (goal_y - y) ** 2) - spare)
-    return Course(goal_x, goal_y, jnp.sqrt((goal_x - x) ** 2 + (goal_y - y) ** 2))
+        return Course(goal_x, goal_y, jnp.sqrt((goal_x - x) ** 2 + (goal_y - y) ** 2) - spare, winding)
+    return Course(goal_x, goal_y, jnp.sqrt((goal_x - x) ** 2 + (goal_y - y) ** 2), winding)
 
 
 def _course(aimed: Aim, away: Course) -> Course:
@@ -85,6 +86,7 @@ def _course(aimed: Aim, away: Course) -> Course:
         jnp.where(aimed.has, aimed.x, away.x),
         jnp.where(aimed.has, aimed.y, away.y),
         jnp.where(aimed.has, near, away.length),
+        away.straight & ~aimed.has,
     )
 
 

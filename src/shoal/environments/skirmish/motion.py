@@ -30,6 +30,8 @@ class Course(NamedTuple):
     y: Float[Array, "U E"]
     length: Float[Array, "U E"]
     """Distance that they want to cover; at most 0 to hold."""
+    straight: Bool[Array, "U E"]
+    """Not around cliffs: a move's goal may lie in one."""
 
 
 def moved(battle: Battle, stats: Stats, s: State, course: Course) -> State:
@@ -57,7 +59,7 @@ def _stop(battle: Battle, stats: Stats, s: State, course: Course) -> tuple[Array
     goal, own = (jnp.asarray(number)[_cell(x, y)] for x, y in ((course.x, course.y), (s.x, s.y)))
     stop = jnp.asarray(stops)[goal, own].astype(jnp.int32)
     near = (course.x - s.x) ** 2 + (course.y - s.y) ** 2 <= DIRECT**2
-    direct = near | (stats.climbs > 0.0) | (stats.flies > 0.0) | (stop == _cell(course.x, course.y))
+    direct = near | course.straight | (stats.climbs > 0.0) | (stats.flies > 0.0) | (stop == _cell(course.x, course.y))
     side = terrain.SIDE
     return jnp.where(direct, course.x, stop // side + 0.5), jnp.where(direct, course.y, stop % side + 0.5)
 

@@ -110,15 +110,15 @@ def waypoints(terrain: str) -> tuple[np.ndarray, np.ndarray]:
     """The first stop on the shortest way between any two walkable cells.
 
     Returns:
-        (number of each cell among the walkable ones, int32 [x · 32 + y], 0 for others; the cell x · 32 + y to walk
-        straight to, int16 [goal, own cell] over these numbers). The stop is the furthest cell of a shortest way that a
-        straight line reaches; it is the goal itself if nothing is between.
+        (number of each cell among the walkable ones, int32 [x · 32 + y], for others that of the nearest one; the cell
+        x · 32 + y to walk straight to, int16 [goal, own cell] over these numbers). The stop is the furthest cell of a
+        shortest way that a straight line reaches; it is the goal itself if nothing is between.
     """
     cells = walkable(terrain)
     free = np.argwhere(cells)
-    number = np.zeros(SIDE * SIDE, np.int32)
+    everywhere = np.argwhere(np.ones_like(cells))
+    number = ((everywhere[:, None] - free[None]) ** 2).sum(-1).argmin(1).astype(np.int32)
     flat = free[:, 0] * SIDE + free[:, 1]
-    number[flat] = np.arange(len(free))
     ends, lengths = [], []
     for dx, dy in ((1, 0), (0, 1), (1, 1), (1, -1)):
         there = free + np.array([dx, dy])
