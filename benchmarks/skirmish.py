@@ -13,6 +13,7 @@ environments. Rates are medians over ``--rounds`` calls of ``--length`` steps, w
 """
 
 import argparse
+import json
 import statistics
 import time
 from collections.abc import Callable
@@ -52,10 +53,13 @@ def compiled(name: str, envs: int, length: int) -> tuple[Callable[[int], float],
 
     from shoal.environments import registry
     from shoal.rollouts import fused
+    from shoal.types import Environment
 
     devices = jax.local_devices()
     mesh = jax.make_mesh((len(devices),), ("devices",), (jax.sharding.AxisType.Auto,), devices=devices)
-    rollout = fused.make(registry.make(name), envs // len(devices), length)
+    env = registry.make(name)
+    assert isinstance(env, Environment)
+    rollout = fused.make(env, envs // len(devices), length)
     shard = partial(jax.shard_map, mesh=mesh, check_vma=False)
 
     def here(key: Any) -> Any:
@@ -114,7 +118,7 @@ def share(task: str, rounds: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
         flags: dict[str, Any] = {"steps": 20 * envs * length, "eval_episodes": 0, "tensorboard": False}
         run = shoal.train("mappo", f"skirmish/{task}", folder=Path(folder) / "run", progress=False, **flags)
-        rows = list(run.metrics())
+        rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     training = statistics.median(row["steps_per_second"] for row in rows[2:])
     alone = statistics.median(rates([f"skirmish/{task}"], envs, length, rounds)[0][0])
     return f"{task}: training {training:,.0f} steps/s, rollout alone {alone:,.0f} steps/s, share {training / alone:.0%}"
