@@ -32,7 +32,10 @@ from shoal.errors import InputError
 from shoal.types import Algorithm, EnvSpec, Experience, Learner, Metrics, Scale, Step, Trajectory
 
 Script = Literal["random", "stop", "attack-nearest", "focus-fire", "kite", "hold"]
-FAR = 1e6
+FAR = 1e4
+"""Beyond all distances and hit points, and small enough for single precision to tell scores apart."""
+TIE = 0.05
+"""Hit points by which each enemy counts as stronger than the one before: all agree on one of equally weak ones."""
 KITED = 3.0
 """Distance, from edge to edge, below which ``kite`` walks away from enemies."""
 NEAR = 1.5
@@ -105,7 +108,7 @@ def chosen(battle: Battle, script: Script, step: Step, key: PRNGKeyArray) -> Int
     if script == "attack-nearest":
         worth = jnp.where(_attacked(battle, step.state), 0.0, -apart)
     else:
-        worth = -jnp.broadcast_to(other.health[:, None], apart.shape)
+        worth = jnp.broadcast_to((-other.health - TIE * jnp.arange(lives.shape[-1]))[:, None], apart.shape)
     able = (own.stats.hits_air[..., None] > 0.0) | (other.stats.flies[:, None] == 0.0)
     attack = jnp.where(able & lives, worth, -FAR)
     nearest = jnp.where(lives, apart, FAR).argmin(-1)
