@@ -1,0 +1,93 @@
+"""Training on skirmish maps, whose environments have a batched form: every algorithm, devices, resume, deployment."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import shoal
+from selection import quick
+from shoal import algorithms
+from shoal.environments import registry
+from shoal.records.checkpoint import Checkpoints
+
+SMALL: dict[str, Any] = {
+    "num_envs": 4,
+    "rollout_length": 6,
+    "hidden": (4,),
+    "eval_episodes": 2,
+    "tensorboard": False,
+    "progress": False,
+    "env": {"horizon": 12},
+}
+OFF_POLICY: dict[str, Any] = {"batch_size": 2, "buffer_size": 200, "learning_starts": 0}
+
+
+def flags_of(name: str) -> dict[str, Any]:
+    """Tiny settings; those that an algorithm does not have are left out."""
+    known = set(algorithms.get(name).Config.__dataclass_fields__)
+    own = {"epochs": 1, "minibatches": 1, "recurrent": None, "chunk_length": 6, "sequence_length": 3} | OFF_POLICY
+    own |= {"heads": 1, "blocks": 1, "embedding": 4, "mixing_width": 4, "gradient_steps": 1}
+    return {flag: value for flag, value in own.items() if flag in known}
+
+
+@pytest.mark.parametrize("name", quick(algorithms.NAMES))
+def test_every_algorithm_trains_in_it(name: str, tmp_path: Path):
+    """Several seeds; agents die, have masks and types; an update leaves every number finite."""
+    flags = SMALL | flags_of(name) | {"steps": 4 * 6 * 3, "seeds": 2, "folder": tmp_path}
+    run = shoal.train(name, "skirmish/2s3z", **flags)
+    learner = run._learner()
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(learner.policy) if np.issubdtype(x.dtype, np.floating))
+    scores = run.evaluate(episodes=2)
+    assert scores.metrics.keys() == {"won", "dead_allies", "dead_enemies"}
+    assert np.isfinite(scores.returns).all() and (scores.lengths <= 12).all()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    shoal.train("mappo", "skirmish/3m", folder=folder, steps=4 * 24, **RECURRENT)
+    return folder
+
+
+RECURRENT: dict[str, Any] = SMALL | {
+    "recurrent": 4,
+    "last_action": True,
+    "chunk_length": 6,
+    "epochs": 1,
+    "minibatches": 1,
+    "lr_final": 1.0,
+    "devices": 2,
+    "checkpoint_seconds": 0.0,
+    "keep": 100,
+}
+
+
+def test_a_run_on_two_devices_resumes_exactly(whole: Path, tmp_path: Path):
+    run = shoal.train("mappo", "skirmish/3m", folder=tmp_path / "run", steps=2 * 24, **RECURRENT)
+    shoal.resume(run.folder, steps=4 * 24, progress=False)
+    ends = []
+    for folder in (whole, run.folder):
+        opened = shoal.open_run(folder).trainer(False)
+        assert dict(opened.layout.mesh.shape) == {"seed_shards": 1, "devices": 2}
+        state = Checkpoints(folder / "checkpoints").restore(opened.program.template(), 4)[0]
+        # The environments as well: positions, weapons, targets.
+        ends.append([np.asarray(x) for x in jax.tree.leaves((state.learner, state.rollout.env, state.rollout.step))])
+    assert len(ends[0]) > 30
+    for a, b in zip(*ends, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_team_is_deployed_from_its_folder(whole: Path):
+    """It plays legal actions from observations alone, those of its recurrent policy in an evaluation."""
+    team = shoal.load(whole)
+    env = registry.make("skirmish/3m", horizon=12)
+    assert not isinstance(env, registry.HostEnvironment)
+    state, step = env.reset(jax.random.key(0))
+    for t in range(4):
+        legal = np.asarray(step.legal)
+        actions = team.act(np.asarray(step.obs), legal=legal, alive=[bool(x) for x in step.alive])
+        assert legal[np.arange(3), actions].all()
+        state, step = jax.jit(env.step)(jax.random.key(t), state, np.asarray(actions))
