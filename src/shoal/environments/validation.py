@@ -12,8 +12,12 @@ from shoal.types import Discrete, Environment, EnvSpec, Step
 Shape = tuple[int, ...]
 
 
+COPIES = 3
+"""Environments with which a batched form is traced."""
+
+
 def validate(env: Environment) -> None:
-    """Trace ``reset`` and ``step`` and compare what they return with the spec.
+    """Trace ``reset`` and ``step``, also of a batched form, and compare what they return with the spec.
 
     Raises:
         InputError: a field of the spec or of a :class:`Step` is wrong, or the environment's code raised while it was
@@ -22,23 +26,43 @@ def validate(env: Environment) -> None:
     spec = env.spec
     check_spec(spec)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    state, first = _traced(spec.name, "reset", env.reset, key)
-    _check_step(spec, "reset", first)
     shape, dtype = (spec.num_agents,), jnp.int32
     if not isinstance(spec.action, Discrete):
         shape, dtype = (spec.num_agents, spec.action.dim), jnp.float32
+    state, first = _traced(spec.name, "reset", env.reset, key)
+    _check_step(spec, "reset", first)
     after, outcome = _traced(spec.name, "step", env.step, key, state, jax.ShapeDtypeStruct(shape, dtype))
     _check_step(spec, "step", outcome)
+    _check_alike(spec, "reset", state, "step", after)
+    if env.batched is None:
+        return
+    batch = (COPIES,)
+    state, first = _traced(spec.name, "batched.reset", lambda key: env.batched.reset(key, COPIES), key)  # type: ignore[union-attr]
+    _check_step(spec, "batched.reset", first, batch)
+    actions = jax.ShapeDtypeStruct((*batch, *shape), dtype)
+    after, outcome = _traced(spec.name, "batched.step", env.batched.step, key, state, actions)
+    _check_step(spec, "batched.step", outcome, batch)
+    _check_alike(spec, "batched.reset", state, "batched.step", after)
+    which = jax.ShapeDtypeStruct(batch, jnp.bool_)
+    after, first = _traced(spec.name, "batched.restart", env.batched.restart, key, which, state)
+    _check_step(spec, "batched.restart", first, batch)
+    _check_alike(spec, "batched.reset", state, "batched.restart", after)
+
+
+def _check_alike(spec: EnvSpec, one: str, state: Any, other: str, after: Any) -> None:
+    """Refuse states of another structure, shape or type after ``other`` than after ``one``."""
     before_tree, after_tree = jax.tree.structure(state), jax.tree.structure(after)
     if before_tree != after_tree:
-        raise InputError(f"{spec.name}: step returns a state built as {after_tree}, but reset returns {before_tree}.")
+        raise InputError(
+            f"{spec.name}: {other} returns a state built as {after_tree}, but {one} returns {before_tree}."
+        )
     leaves = jax.tree_util.tree_leaves_with_path(state)
     for (path, was), now in zip(leaves, jax.tree.leaves(after), strict=True):
         if (was.shape, was.dtype) != (now.shape, now.dtype):
             field = jax.tree_util.keystr(path) or "itself"
             raise InputError(
-                f"{spec.name}: state {field} is {_word(was)} after reset but {_word(now)} after step; a compiled loop "
-                f"needs both alike."
+                f"{spec.name}: state {field} is {_word(was)} after {one} but {_word(now)} after {other}; a compiled "
+                f"loop needs both alike."
             )
 
 
@@ -53,21 +77,21 @@ def _traced(name: str, function: str, call: Any, *arguments: Any) -> tuple[Any, 
     return result
 
 
-def _check_step(spec: EnvSpec, function: str, step: Step) -> None:
-    agents: Shape = (spec.num_agents,)
+def _check_step(spec: EnvSpec, function: str, step: Step, batch: Shape = ()) -> None:
+    agents: Shape = (*batch, spec.num_agents)
     promised: dict[str, tuple[Shape, Any]] = {
         "obs": ((*agents, spec.obs_dim), jnp.floating),
-        "state": ((spec.state_dim,), jnp.floating),
+        "state": ((*batch, spec.state_dim), jnp.floating),
         "legal": ((*agents, spec.action.width), jnp.bool_),
         "alive": (agents, jnp.bool_),
         "reward": (agents, jnp.floating),
         "discount": (agents, jnp.floating),
-        "first": ((), jnp.bool_),
-        "last": ((), jnp.bool_),
+        "first": (batch, jnp.bool_),
+        "last": (batch, jnp.bool_),
     }
-    if function == "step":  # metrics at reset are not read
+    if function.endswith("step"):  # metrics at reset are not read
         if spec.metrics:
-            promised["metrics"] = ((len(spec.metrics),), jnp.floating)
+            promised["metrics"] = ((*batch, len(spec.metrics)), jnp.floating)
         elif not isinstance(step.metrics, tuple):
             raise InputError(f"{spec.name}: step gives metrics, but spec.metrics names none.")
     for field, (shape, kind) in promised.items():
