@@ -89,11 +89,10 @@ def test_stops_lead_from_everywhere_to_everywhere(name: str) -> None:
     number, stops = terrain.waypoints(name)
     free = np.argwhere(cells)
     for goal in free[:: 1 if name == "corridor" else 7]:
-        at: np.ndarray = free.copy()
-        walked: np.ndarray = np.zeros(len(free))
+        at, walked = free.copy(), np.zeros(len(free))
         for _ in range(12):
-            stop = stops[number[goal @ (SIDE, 1)], number[at @ (SIDE, 1)]]
-            then: np.ndarray = np.stack([stop // SIDE, stop % SIDE], 1).astype(int)
+            stop = stops[number[goal @ (SIDE, 1)], number[at @ np.array([SIDE, 1])]].astype(int)
+            then = np.stack([stop // SIDE, stop % SIDE], 1)
             assert cells[then[:, 0], then[:, 1]].all()
             assert blocked_part(cells, at, then).max() < 0.25, "a line may cut a corner by a quarter of a cell"
             walked += np.hypot(*(then - at).T)
