@@ -45,6 +45,23 @@ def test_records_survive_the_format(tmp_path: Path) -> None:
     np.testing.assert_array_equal(scores["two_step"], [7, 8])  # of the last ones
 
 
+def test_an_export_is_compared_with_the_records_it_is_of(tmp_path: Path) -> None:
+    """The names of environments survive, also those with options."""
+    flags = '[defaults]\nseeds = 2\n"env.horizon" = 4\n'
+    axes = '[grid]\nalgorithm = ["vdn", "iql"]\nenvironment = ["matrix/two_state"]\n'
+    path = written(tmp_path, f'title = "T"\nquestion = "Q?"\n{flags}{axes}')
+    folder = tmp_path / "records" / "demo"
+    kept = [record_path(folder, cell) for cell in cells_of(path)]
+    for cell, place in zip(cells_of(path), kept, strict=True):
+        write(place, made(cell, (7.0, 8.0) if cell.algorithm == "vdn" else (1.0, 2.0)))
+    shoal.results(path, marl_eval=tmp_path / "all.json")
+    found = shoal.compare([tmp_path / "all.json", *kept])
+    assert list(found.methods) == ["vdn (all)", "iql (all)", "vdn", "iql"]
+    assert found.environments == ("matrix/two_state horizon=4",)
+    scores = [tasks["matrix/two_state horizon=4"].tolist() for tasks in found.scores.values()]
+    assert scores == [[7.0, 8.0], [1.0, 2.0]] * 2
+
+
 def test_without_records_nothing_is_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no run is recorded"):
         shoal.results(written(tmp_path, GRID), marl_eval=tmp_path / "all.json")
