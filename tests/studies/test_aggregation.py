@@ -9,6 +9,7 @@ import pytest
 from small_studies import GRID, cells_of, made, written
 from test_page import rows_of
 
+from shoal.errors import InputError
 from shoal.studies.page import page
 from shoal.studies.page_figures import draw_figures
 from shoal.studies.study_file import read
@@ -156,6 +157,17 @@ def test_figures_are_drawn_beside_the_page(tmp_path: Path) -> None:
     one = next(cell.name for cell in cells if (cell.algorithm, cell.values["gamma"]) == ("qmix", 0.9))
     left = {name: record for name, record in records.items() if name != one}
     assert "demo-5.png" not in draw_figures(study, cells, left, tmp_path)  # a comparison with one line is none
+
+
+def test_an_axis_of_a_figure_may_be_logarithmic(tmp_path: Path) -> None:
+    text = FIGURE.format("curves") + 'vertical = "log"\n' + FIGURE.format("curves") + 'vertical = "symlog"\n'
+    study, cells, records = studied(tmp_path, text, curve=CURVE)
+    notes = [one.note for one in draw_figures(study, cells, records, tmp_path).values()]
+    assert notes[0].endswith(" The vertical axis is logarithmic.")
+    assert notes[-1].endswith(" The vertical axis is linear between -1 and 1, and logarithmic beyond.")
+    study, cells, records = studied(tmp_path, text, curve=CURVE | {"score": [[0.0] * 5] * 3})
+    with pytest.raises(InputError, match=r"demo\.toml: \[\[figures\]\] 1: a logarithmic axis needs positive values"):
+        draw_figures(study, cells, records, tmp_path)
 
 
 def test_tasks_of_other_lengths_are_joined_by_shares_of_a_run(tmp_path: Path) -> None:
