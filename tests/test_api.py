@@ -264,6 +264,16 @@ def test_refused_before_anything_happens(
     assert not (tmp_path / "run").exists()
 
 
+def test_rewards_are_not_scaled_twice(tmp_path: Path) -> None:
+    said = "normalise_rewards and reward_norm scale would both scale rewards; set reward_norm to none, or leave out "
+    with pytest.raises(InputError, match=said):
+        shoal.train("qmix", "toys:busy", folder=tmp_path / "run", reward_norm="scale", normalise_rewards=True)
+    with pytest.raises(InputError, match=r"and side2_reward_norm standardise would both"):
+        flags = {"side2_reward_norm": "standardise", "normalise_rewards": True}
+        shoal.train("mappo+iql", "toys:busy", folder=tmp_path / "run", **flags)
+    assert not (tmp_path / "run").exists()
+
+
 def test_new_folders_do_not_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.strftime", lambda form: "20250101-000000")
