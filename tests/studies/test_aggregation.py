@@ -223,8 +223,8 @@ def test_tasks_of_other_lengths_are_joined_by_shares_of_a_run(tmp_path: Path) ->
     from shoal.studies.page_figures import _together
 
     short = np.array([10.0, 20.0]), np.array([[0.0], [1.0]])
-    long = np.array([50.0, 100.0]), np.array([[2.0], [3.0]])
+    long = np.array([30.0, 100.0]), np.array([[2.0], [3.0]])
     steps, (a, b) = _together([short, long])
-    assert steps[0] == 50 and steps[-1] == 100 and len(steps) == 50
+    assert steps[0] == 50 and steps[-1] == 100 and len(steps) == 50  # from the share at which both have begun
     np.testing.assert_allclose(a[:, 0], (steps - 50) / 50)
-    np.testing.assert_allclose(b[:, 0], 2 + (steps - 50) / 50)
+    np.testing.assert_allclose(b[:, 0], 2 + (steps - 30) / 70)
