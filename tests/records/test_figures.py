@@ -50,7 +50,7 @@ def test_a_logarithmic_axis_shows_what_a_linear_one_hides(tmp_path: Path) -> Non
 
     assert middle("linear", 1e-4) < 0.35  # on the bottom until its end
     assert 0.45 < middle("log", 1e-4) < 0.65
-    assert middle("symlog", 1.0) == pytest.approx(middle("log", 1.0), abs=0.1)
+    assert 0.45 < middle("symlog", 1.0) < 0.65
 
 
 def test_a_logarithmic_axis_needs_positive_values(tmp_path: Path) -> None:
