@@ -14,6 +14,7 @@ import pytest
 
 import shoal as library
 import toys
+from selection import quick
 from shoal import algorithms, opening, own_modules
 from shoal.environments import permission, registry
 from shoal.errors import InputError
@@ -113,7 +114,7 @@ def test_every_command_refuses(command: str, here: Path, shoal: Callable) -> Non
     assert not list(here.rglob("pwned"))
 
 
-@pytest.mark.parametrize("name", ["os:system", "evil:make", "gymnasium:evil:X-v0"])
+@pytest.mark.parametrize("name", quick(["os:system", "evil:make", "gymnasium:evil:X-v0"], "evil:make"))
 def test_what_needs_no_environment_asks_for_no_trust(name: str, here: Path, shoal: Callable) -> None:
     folder = written(here / "run", name, {"command": "touch pwned"})
     assert shoal("curves", folder)[0] == 0 and shoal("curves", folder, folder, "--output", "two.png")[0] == 0

@@ -21,6 +21,7 @@ from shoal.records.files import written_to
 from shoal.records.folders import check_free, in_new_folder, new_folder, path_of
 from shoal.records.lock import hold
 from shoal.run import Run
+from shoal.training import checks
 from shoal.training import crossplay as playing
 from shoal.training.crossplay import CrossPlay
 from shoal.training.settings import CHANGEABLE, Settings
@@ -72,6 +73,7 @@ def train(
     check_names(flags, settings, config)
     tuned = preset_of(algorithm, name)
     settings, config = (override(override(x, tuned), flags) for x in (settings, config))
+    checks.rewards(settings, config)
 
     def start(where: Path) -> Run:
         if where.exists() and not where.is_dir():

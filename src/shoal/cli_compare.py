@@ -16,8 +16,8 @@ class Compare:
     """Compare methods by the final scores of their runs: means, medians and IQMs with intervals, and each pair."""
 
     runs: tuple[Path, ...]
-    """The runs' folders, or records *.json of studies, two or more. Runs of one algorithm with the same settings and
-    hyper-parameters are one method."""
+    """The runs' folders, records *.json of studies, or files *.json in marl-eval's format. Runs of one algorithm with
+    the same settings and hyper-parameters are one method, and so are those of one algorithm in a file."""
     metric: str = "return"
     """The score, or a metric of the environment, for example won."""
     statistic: Literal["iqm", "mean", "median"] = "iqm"
@@ -26,13 +26,28 @@ class Compare:
     """Worst and best score, which become 0 and 1; also shows the optimality gap."""
     output: Path | None = None
     """Also draw curves, performance profiles and probabilities of improvement: a .png, .pdf or .svg."""
+    file_metric: str | None = None
+    """What files in marl-eval's format call the metric; by default the same, and for return also mean_episode_return or
+    episode_return."""
+    tasks: tuple[str, ...] = ()
+    """Which environment a task of such a file is, where their names differ, for example smax/3m=jaxmarl/smax/3m."""
 
     def __call__(self) -> int:
         """Print the tables, and the figure's path."""
-        if len(self.runs) < 2:
-            raise InputError("shoal compare needs at least two runs.")
         chosen = {"metric": self.metric, "statistic": self.statistic, "normalise": self.normalise}
-        print(shoal.compare(self.runs, output=self.output, **chosen))
+        names = {"file_metric": self.file_metric, "tasks": _names(self.tasks)}
+        print(shoal.compare(self.runs, output=self.output, **chosen, **names))
         if self.output is not None:
             print(f"\nfigure: {self.output}")
         return 0
+
+
+def _names(words: tuple[str, ...]) -> dict[str, str]:
+    """The environments in words such as ``smax/3m=jaxmarl/smax/3m``, by the name of the task."""
+    names = {}
+    for word in words:
+        task, _, environment = word.partition("=")
+        if not task or not environment:
+            raise InputError(f"--tasks takes the name of a task and its environment, TASK=ENVIRONMENT, not {word!r}.")
+        names[task] = environment
+    return names

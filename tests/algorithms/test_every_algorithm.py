@@ -78,15 +78,12 @@ CASES = [
 ]
 REFUSED = [(name, kind) for name in NAMES for kind in KINDS if refused(name, kind)]
 QUICK = {"mappo", "mapg", "qmix", "maddpg"}
-"""In every form, and MAT with discrete actions; the others are slow tests here, and have files of their own."""
-HEADS = ("mappo", "mapg", "qmix", "maddpg")
-"""Algorithms whose updates have each kind of step but HATRPO's, which is long to compile."""
+"""In every form; the others are slow tests here, and have files of their own."""
+OTHER_HEADS = ("mapg", "qmix", "maddpg")
+"""With MAPPO (test_mappo_update.py), their updates have each kind of step but HATRPO's, which is long to compile."""
 every_case = pytest.mark.parametrize(
     ("name", "kind"),
-    [
-        pytest.param(n, k, marks=() if n in QUICK or (n, k) == ("mat", "discrete") else pytest.mark.slow)
-        for n, k in CASES
-    ],
+    [pytest.param(n, k, marks=() if n in QUICK else pytest.mark.slow) for n, k in CASES],
     ids=[f"{n}-{k}" for n, k in CASES],
 )
 
@@ -204,7 +201,7 @@ def test_acting_needs_the_policy_only(name: str, kind: str) -> None:
         np.testing.assert_allclose(bare.extras[note], x, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", quick(DISTINCT, *HEADS))
+@pytest.mark.parametrize("name", quick(DISTINCT, *OTHER_HEADS))
 def test_two_devices_learn_what_one_learns(name: str) -> None:
     """One update of one learner: all environments on one device, and half of them on each of two."""
     prog, traj = played(name, "discrete")
@@ -217,7 +214,7 @@ def test_two_devices_learn_what_one_learns(name: str) -> None:
     assert_trees_close(two, one, 5e-4, 5e-5)
 
 
-@pytest.mark.parametrize("name", quick(DISTINCT, *HEADS))
+@pytest.mark.parametrize("name", quick(DISTINCT, "mapg", "qmix"))
 def test_blocks_change_nothing(name: str) -> None:
     prog, traj = played(name, "discrete")
     if "block" not in {field.name for field in fields(config_of(name, "discrete"))}:

@@ -1,6 +1,7 @@
 """HAPPO against a plain loop over agents, against PPO where there is one agent, and its factor M."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from trajectories import (
     E,
     T,
     assert_trees_close,
+    compiled,
     critic_advantage,
     distance,
     make_spec,
@@ -34,34 +36,41 @@ CONFIG = happo.Config(
 def agents_one_by_one(c: happo.Config, learner: Learner, traj: Trajectory, order: tuple[int, ...]) -> Any:
     """Algorithm 3, lines 8 to 13, for feed-forward nets: the actors' parameters as the pages of the paper say it."""
     actor = happo.make_nets(SPEC, c, tuple(range(SPEC.num_agents))).actor
+    adam = optax.chain(optax.clip_by_global_norm(c.max_grad_norm), optax.adam(c.learning_rate, eps=c.adam_eps))
     team_step = traj.step
-    advantage = advantage_of(c, learner, traj)
-    alive = traj.step.alive
+
+    @compiled  # once for all agents
+    def improved(own: Any, m: Any, i: Any) -> tuple[Any, Any]:
+        """The agent's parameters after the epochs, and its ratio then."""
+        old, seen = traj.extras["log_prob"][..., i], team_step.alive[..., i]
+
+        def ratio(params: Any) -> tuple[Any, Any]:
+            x = actor.features(team_step)[:, :, i]
+            d = actor.alone(params, (), x, team_step.legal[:, :, i], team_step.first)
+            return jnp.exp(d.log_prob(traj.action[..., i]) - old), d
+
+        def objective(params: Any) -> Any:
+            r, d = ratio(params)
+            surrogate = jnp.minimum(r * m, jnp.clip(r, 1 - c.clip, 1 + c.clip) * m)
+            return -jnp.where(seen, surrogate + c.entropy_coef * d.entropy(), 0).sum() / seen.sum()
+
+        def epoch(_: Any, state: Any) -> Any:
+            own, state = state
+            updates, state = adam.update(jax.grad(objective)(own), state)
+            return optax.apply_updates(own, updates), state
+
+        own, _ = jax.lax.fori_loop(0, c.epochs, epoch, (own, adam.init(own)))
+        return own, ratio(own)[0]
+
+    advantage = compiled(partial(advantage_of, c))(learner, traj)
+    alive = team_step.alive
     mean, std = advantage[alive].mean(), advantage[alive].std()
     factor = jnp.ones(alive.shape[:2])
     theta = learner.policy.actor
     for i in order:
-        own, seen = jax.tree.map(lambda x, i=i: x[i], theta), alive[..., i]
-        m = factor * (advantage[..., i] - mean) / (std + 1e-5)
-        old = traj.extras["log_prob"][..., i]
-
-        def dist(params: Any, i: int = i) -> Any:
-            x = actor.features(team_step)[:, :, i]
-            return actor.alone(params, (), x, team_step.legal[:, :, i], team_step.first)
-
-        def objective(params: Any, m: Any = m, old: Any = old, dist: Any = dist, seen: Any = seen, i: int = i) -> Any:
-            d = dist(params)
-            r = jnp.exp(d.log_prob(traj.action[..., i]) - old)
-            surrogate = jnp.minimum(r * m, jnp.clip(r, 1 - c.clip, 1 + c.clip) * m)
-            return -jnp.where(seen, surrogate + c.entropy_coef * d.entropy(), 0).sum() / seen.sum()
-
-        adam = optax.chain(optax.clip_by_global_norm(c.max_grad_norm), optax.adam(c.learning_rate, eps=c.adam_eps))
-        state = adam.init(own)
-        for _ in range(c.epochs):
-            updates, state = adam.update(jax.grad(objective)(own), state)
-            own = optax.apply_updates(own, updates)
-        ratio = jnp.exp(dist(own).log_prob(traj.action[..., i]) - old)
-        factor = factor * jnp.where(seen, ratio, 1)
+        own = jax.tree.map(lambda x, i=i: x[i], theta)
+        own, ratio = improved(own, factor * (advantage[..., i] - mean) / (std + 1e-5), i)
+        factor = factor * jnp.where(alive[..., i], ratio, 1)
         theta = jax.tree.map(lambda x, y, i=i: x.at[i].set(y), theta, own)
     return theta, factor
 

@@ -124,6 +124,14 @@ def test_the_index_takes_the_clearest() -> None:
     assert [row["clusters"] for row in report["tried"]] == [2, 3, 4, 5, 6, 7]
 
 
+def test_the_number_of_policies_is_not_given_with_the_sharing() -> None:
+    for sharing in ("shared", "independent", (0, 0, 1, 1)):
+        with pytest.raises(InputError, match="clusters is for sharing that is learned, and sharing is given"):
+            seps.prepare(SPEC, replace(QUICK, sharing=sharing, clusters=3), SCALE)
+    decided = replace(QUICK, sharing=(0, 1, 1, 2), clusters=3)  # as a run keeps it, which is resumed
+    assert seps.prepare(SPEC, decided, SCALE) is None
+
+
 def test_given_sharing_needs_no_experience() -> None:
     for sharing in ("shared", "role", "independent", (0, 0, 1, 1)):
         assert seps.prepare(SPEC, replace(QUICK, sharing=sharing), SCALE) is None

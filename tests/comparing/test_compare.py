@@ -3,71 +3,25 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from run_folders import refused, run
 
 import shoal as library
-import toys
-from shoal import algorithms, statistics
+from shoal import statistics
 from shoal.comparing import sources
-from shoal.configs import override
-from shoal.environments.wrappers import wrap
-from shoal.errors import InputError
 from shoal.records import manifest
-from shoal.records.files import dumps
-from shoal.records.log import Log
-from shoal.run_file import Described
 from shoal.studies import record
-from shoal.training.settings import Settings
-
-STEPS = (48, 96, 144, 192)
-RNG = np.random.default_rng(0)
-
-
-def run(
-    folder: Path,
-    scores: Sequence[float | None],
-    algorithm: str = "mappo",
-    environment: str = "toys:busy",
-    *,
-    greedy: bool = True,
-    steps: Sequence[int] = STEPS,
-    env: dict[str, Any] | None = None,
-    won: Sequence[float] | None = None,
-    **flags: Any,
-) -> Path:
-    """A run folder that was never trained: every seed's curve rises in a line to its final score."""
-    settings = override(Settings(seeds=len(scores), num_envs=4, rollout_length=12, steps=float(steps[-1])), flags)
-    config = override(algorithms.get(algorithm).Config(), flags)
-    spec = wrap(toys.busy(), settings.wrapping).spec
-    folder.mkdir(parents=True)
-    manifest.write(folder, Described(algorithm, environment, env or {}, True, settings, config, spec).as_json())
-    log = Log(folder, tensorboard=False)
-    for step in steps:
-        here = [None if x is None else x * step / steps[-1] for x in scores]
-        rising = {"greedy/return": here} if greedy else {}
-        log.write({"step": step, "return": [None if x is None else x - 1 for x in here], **rising})
-    told: dict[str, Any] = {"per_seed": list(scores), "step": steps[-1], "episodes": 8, "greedy": True, "text": "t"}
-    told["metrics"] = {"won": {"per_seed": list(won or [0.5] * len(scores))}}
-    (folder / "evaluation.json").write_text(dumps(told), encoding="utf-8")
-    return folder
 
 
 @pytest.fixture
 def two(tmp_path: Path) -> tuple[Path, Path]:
     return run(tmp_path / "a", [3.0, 4.0, 5.0, 6.0, 7.0]), run(tmp_path / "b", [1.0, 2.0, 3.0, 4.0, 2.5], "ippo")
-
-
-def refused(runs: Any, **options: Any) -> str:
-    with pytest.raises(InputError) as error:
-        library.compare(runs, **options)
-    assert "\n" not in str(error.value) and str(error.value).isprintable()
-    return str(error.value)
 
 
 def test_numbers_are_those_of_the_statistics_package(two: tuple[Path, Path], tmp_path: Path) -> None:
@@ -286,7 +240,7 @@ def test_the_command(two: tuple[Path, Path], tmp_path: Path, shoal: Callable) ->
     assert out.startswith("Final normalised return in toys:busy\n") and "optimality gap" in out
     assert out.endswith(f"\n\nfigure: {tmp_path / 'c.png'}\n") and (tmp_path / "c.png").exists()
     code, out, err = shoal("compare", str(two[0]))
-    assert (code, out, err) == (2, "", "shoal: shoal compare needs at least two runs.\n")
+    assert (code, out, err) == (2, "", "shoal: A comparison needs at least two runs.\n")
     code, _, err = shoal("compare", *map(str, two), "--statistic", "modus")
     assert code == 2 and "modus" in err and err.count("\n") == 1
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from shoal.errors import InputError, WriteError
 from shoal.records import figures
-from shoal.records.figure_style import PALETTE
+from shoal.records.figure_style import PALETTE, Vertical
 from shoal.statistics.scores import Band
 
 STEPS = np.linspace(0, 4e6, 9)
@@ -33,6 +33,35 @@ def test_lines_have_bands_where_these_are_known(draw, tmp_path: Path) -> None:
     assert count(path, PALETTE[0]) > 2000 and count(path, PALETTE[1]) > 2000
     assert count(path, PALETTE[0], 0.18) > 20_000 and count(path, PALETTE[1], 0.18) < 1000
     assert count(path, PALETTE[2]) == 0
+
+
+def test_a_logarithmic_axis_shows_what_a_linear_one_hides(tmp_path: Path) -> None:
+    """A value that grows by a constant factor is a straight line."""
+
+    def middle(vertical: Vertical, low: float) -> float:
+        """The mean height of the line in the figure: 0 at the bottom, 1 at the top."""
+        point = np.geomspace(low, low * 1e8, 9)
+        path = figures.plot_efficiency({"A": (STEPS, Band(point, point, point))}, tmp_path / "a.png", vertical=vertical)
+        with Image.open(path) as image:
+            picture = np.asarray(image.convert("RGB")).astype(int)
+        blue = [int(PALETTE[0][i : i + 2], 16) for i in (1, 3, 5)]
+        columns = [np.flatnonzero(column) for column in (np.abs(picture - blue).max(axis=2) <= 2).T]
+        return 1 - float(np.mean([rows.mean() for rows in columns if rows.size])) / len(picture)
+
+    assert middle("linear", 1e-4) < 0.35  # on the bottom until its end
+    assert 0.45 < middle("log", 1e-4) < 0.65
+    assert 0.45 < middle("symlog", 1.0) < 0.65
+
+
+def test_a_logarithmic_axis_needs_positive_values(tmp_path: Path) -> None:
+    """Also of the bands; those that are unknown do not matter."""
+    below = Band(POINT, POINT - 0.2, POINT)
+    with pytest.raises(InputError, match="needs positive values, and 'B' with its band reaches 0; symlog is linear"):
+        figures.plot_efficiency({"A": (STEPS, WIDE), "B": (STEPS, below)}, tmp_path / "a.png", vertical="log")
+    assert not (tmp_path / "a.png").exists()
+    figures.plot_efficiency({"A": (STEPS, NONE)}, tmp_path / "b.png", vertical="log")
+    figures.plot_efficiency({"A": (STEPS, below)}, tmp_path / "c.png", vertical="symlog")
+    assert (tmp_path / "b.png").exists() and (tmp_path / "c.png").exists()
 
 
 def test_estimates_have_a_dot_and_an_interval_in_each_panel(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_a_recurrent_policy_starts_every_episode_anew() -> None:
         return carry, (action[0], extras["log_prob"][0])
 
     key = jax.random.key(2)
-    trajectory, one = jax.jit(play)(key), jax.jit(replay)
+    trajectory, one = jax.device_get(jax.jit(play)(key)), jax.jit(replay)
     assert np.asarray(trajectory.step.first)[1:].sum() > 3
     for e in range(E):
         carry = algorithm.initial_carry(1)

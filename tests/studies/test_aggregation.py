@@ -9,6 +9,8 @@ import pytest
 from small_studies import GRID, cells_of, made, written
 from test_page import rows_of
 
+from shoal.errors import InputError
+from shoal.records import figures
 from shoal.studies.page import page
 from shoal.studies.page_figures import draw_figures
 from shoal.studies.study_file import read
@@ -90,6 +92,42 @@ def test_without_known_levels_scores_are_normalised_by_what_was_observed(tmp_pat
         assert point(found) == pytest.approx(np.mean(wanted), abs=6e-3)
 
 
+def test_scores_are_normalised_by_known_levels_only_if_all_tasks_have_them(tmp_path: Path) -> None:
+    one = SCALES[: SCALES.index("[[scales]]", 5)]
+    assert entries(tmp_path, OVER + one) == entries(tmp_path, OVER) != entries(tmp_path, OVER + SCALES)
+
+
+def test_levels_are_observed_in_each_column(tmp_path: Path) -> None:
+    """The worst and the best score of each task become 0 and 1; where there is one score alone, it becomes 0."""
+    study, cells, _ = studied(tmp_path, OVER.replace("where = { gamma = 0.9 }", 'columns = "gamma"'))
+    scores = {0.9: {"mappo": (0.0, 4.0), "qmix": (1.0, 3.0)}, 0.99: {"mappo": (10.0, 10.0), "qmix": (10.0, 10.0)}}
+    records = {cell.name: made(cell, scores[cell.values["gamma"]][cell.algorithm]) for cell in cells}
+    _, _, mappo, qmix = rows_of(page(study, cells, records), "## All")
+    assert [point(entry) for entry in (*mappo[1:], *qmix[1:])] == [0.5, 0.0, 0.5, 0.0]
+    records |= {cell.name: made(cell, (2.0, 4.0)) for cell in cells if cell.algorithm == "mappo"}
+    _, _, mappo, qmix = rows_of(page(study, cells, records), "## All")
+    wanted = [2 / 3, 1 / 8, 1 / 3, 1.0]
+    np.testing.assert_allclose([point(entry) for entry in (*mappo[1:], *qmix[1:])], wanted, atol=6e-3)
+
+
+def test_one_task_is_normalised_where_that_is_asked_for(tmp_path: Path) -> None:
+    text = '\n[[tables]]\ntitle = "All"\nrows = "algorithm"\nwhere = { gamma = 0.9 }\nscale = "known"\n' + SCALES
+    for name, *found in entries(tmp_path, text)[2:]:
+        np.testing.assert_allclose([point(entry) for entry in found], scaled(name).mean(1), atol=6e-3)
+
+
+def test_a_fall_is_not_normalised(tmp_path: Path) -> None:
+    _, _, *rows = entries(tmp_path, OVER + 'statistic = "drop"\n' + SCALES, curve=CURVE)
+    assert [point(found) for _, found in rows] == pytest.approx([0.8, 0.8], abs=6e-3)
+
+
+def test_entries_with_other_tasks_have_no_difference(tmp_path: Path) -> None:
+    text = OVER + 'baseline = { algorithm = "qmix" }\n' + SCALES
+    left_out = '[[exclude]]\nalgorithm = "mappo"\nenvironment = "matrix/two_step"\n'
+    assert entries(tmp_path, text, "Difference from algorithm qmix:")[2][1] != "–"
+    assert entries(tmp_path, text + left_out, "Difference from algorithm qmix:")[2][1] == "–"
+
+
 def test_raw_scores_are_not_normalised(tmp_path: Path) -> None:
     _, _, *rows = entries(tmp_path, OVER + 'scale = "raw"\n' + SCALES)
     for name, found in rows:
@@ -158,12 +196,35 @@ def test_figures_are_drawn_beside_the_page(tmp_path: Path) -> None:
     assert "demo-5.png" not in draw_figures(study, cells, left, tmp_path)  # a comparison with one line is none
 
 
+def test_an_axis_of_a_figure_may_be_logarithmic(tmp_path: Path) -> None:
+    text = FIGURE.format("curves") + 'vertical = "log"\n' + FIGURE.format("curves") + 'vertical = "symlog"\n'
+    study, cells, records = studied(tmp_path, text, curve=CURVE)
+    notes = [one.note for one in draw_figures(study, cells, records, tmp_path).values()]
+    assert notes[0].endswith(" The vertical axis is logarithmic.")
+    assert notes[-1].endswith(" The vertical axis is linear between -1 and 1, and logarithmic beyond.")
+    study, cells, records = studied(tmp_path, text, curve=CURVE | {"score": [[0.0] * 5] * 3})
+    with pytest.raises(InputError, match=r"demo\.toml: \[\[figures\]\] 1: a logarithmic axis needs positive values"):
+        draw_figures(study, cells, records, tmp_path)
+
+
+def test_curves_of_several_tasks_are_normalised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = {}
+    monkeypatch.setattr(figures, "plot_efficiency", lambda curves, *_, **__: shown.update(curves))
+    scales = SCALES.replace("worst = 0", "worst = -2")
+    study, cells, records = studied(tmp_path, FIGURE.format("curves") + 'over = "environment"\n' + scales, curve=CURVE)
+    draw_figures(study, cells, records, tmp_path)
+    steps, band = shown["mappo"]
+    means = np.mean(CURVE["score"], axis=1)
+    assert steps.tolist() == CURVE["step"]
+    np.testing.assert_allclose(band.point, ((means + 2) / 12 + (means + 2) / 4) / 2)
+
+
 def test_tasks_of_other_lengths_are_joined_by_shares_of_a_run(tmp_path: Path) -> None:
     from shoal.studies.page_figures import _together
 
     short = np.array([10.0, 20.0]), np.array([[0.0], [1.0]])
-    long = np.array([50.0, 100.0]), np.array([[2.0], [3.0]])
+    long = np.array([30.0, 100.0]), np.array([[2.0], [3.0]])
     steps, (a, b) = _together([short, long])
-    assert steps[0] == 50 and steps[-1] == 100 and len(steps) == 50
+    assert steps[0] == 50 and steps[-1] == 100 and len(steps) == 50  # from the share at which both have begun
     np.testing.assert_allclose(a[:, 0], (steps - 50) / 50)
-    np.testing.assert_allclose(b[:, 0], 2 + (steps - 50) / 50)
+    np.testing.assert_allclose(b[:, 0], 2 + (steps - 30) / 70)

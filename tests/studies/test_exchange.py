@@ -25,9 +25,10 @@ def test_records_survive_the_format(tmp_path: Path) -> None:
                 "step": [32, 64],
                 "scores": [[9.0] * 256, [10.0] * 256],
                 "lengths": [[1.0] * 256] * 2,
-                "metrics": {},
+                "metrics": {"won": [[0.0, 1.0] * 128, [None, 1.0] * 128]},
             }
-            record = made(cell, (7.0, 8.0), evaluations=greedy, evaluation=record.evaluation | {"best": best})
+            last = record.evaluation | {"metrics": {"won": [[0.0] * 256] * 2}}
+            record = made(cell, (7.0, 8.0), evaluations=greedy, evaluation=last | {"best": best})
         write(record_path(folder, cell), record)
     shoal.results(path, marl_eval=tmp_path / "out" / "all.json")
     found = marl_eval.read(tmp_path / "out" / "all.json")
@@ -41,8 +42,29 @@ def test_records_survive_the_format(tmp_path: Path) -> None:
     assert dict(runs["seed_1"].evaluations[0].metrics) == {"won": (0.0,)}  # the unknown score is left out
     scores = marl_eval.absolute(found, "matrix", "qmix gamma=0.9", "return")
     np.testing.assert_array_equal(scores["climbing"], [9, 10])  # of the best policies
+    scores = marl_eval.absolute(found, "matrix", "qmix gamma=0.9", "won")
+    np.testing.assert_array_equal(scores["climbing"], [0.5, 1])  # unknown values are left out, and zeros are not
     scores = marl_eval.absolute(found, "matrix", "mappo gamma=0.9", "return")
     np.testing.assert_array_equal(scores["two_step"], [7, 8])  # of the last ones
+
+
+def test_an_export_is_compared_with_the_records_it_is_of(tmp_path: Path) -> None:
+    """The names of environments survive, also those with options."""
+    flags = '[defaults]\nseed = 5\nseeds = 2\n"env.horizon" = 4\n'
+    axes = '[grid]\nalgorithm = ["vdn", "iql"]\nenvironment = ["matrix/two_state"]\n'
+    path = written(tmp_path, f'title = "T"\nquestion = "Q?"\n{flags}{axes}')
+    folder = tmp_path / "records" / "demo"
+    kept = [record_path(folder, cell) for cell in cells_of(path)]
+    for cell, place in zip(cells_of(path), kept, strict=True):
+        write(place, made(cell, (7.0, 8.0) if cell.algorithm == "vdn" else (1.0, 2.0)))
+    shoal.results(path, marl_eval=tmp_path / "all.json")
+    runs = marl_eval.read(tmp_path / "all.json")["matrix"]["two_state horizon=4"]["vdn"]
+    assert list(runs) == ["seed_5", "seed_6"]
+    found = shoal.compare([tmp_path / "all.json", *kept])
+    assert list(found.methods) == ["vdn (all)", "iql (all)", "vdn", "iql"]
+    assert found.environments == ("matrix/two_state horizon=4",)
+    scores = [tasks["matrix/two_state horizon=4"].tolist() for tasks in found.scores.values()]
+    assert scores == [[7.0, 8.0], [1.0, 2.0]] * 2
 
 
 def test_without_records_nothing_is_written(tmp_path: Path) -> None:

@@ -228,6 +228,16 @@ MISTAKES = {
         END + "[[figures]]\nkind = 'bars'",
         "[[figures]] 1 kind cannot be 'bars'; it is one of curves, profiles, estimates, improvement.",
     ),
+    "a logarithmic axis of shares": (
+        END,
+        END + "[[figures]]\nkind = 'profiles'\nvertical = 'log'",
+        "[[figures]] 1 vertical is of curves, so it cannot be 'log' where the figure's kind is 'profiles'.",
+    ),
+    "an unknown axis of a figure": (
+        END,
+        END + "[[figures]]\nvertical = 'logarithmic'",
+        "[[figures]] 1 vertical cannot be 'logarithmic'; it is one of linear, log, symlog.",
+    ),
     "an optimality gap of raw scores": (
         END,
         END + "[[tables]]\nstatistic = 'optimality_gap'",

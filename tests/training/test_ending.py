@@ -25,6 +25,8 @@ FLAGS: dict[str, Any] = trained.SMALL | {
     "eval_every": EVERY * PER_UPDATE,
     "eval_episodes": 3,
 }
+LOW = -1000
+"""A score that every policy exceeds."""
 SETTINGS = Settings(num_envs=4, rollout_length=6, steps=1.0 * UPDATES * PER_UPDATE, seeds=2)
 
 
@@ -56,6 +58,12 @@ def stopped(reached: Reached, tmp_path_factory: pytest.TempPathFactory) -> shoal
     )
 
 
+@pytest.fixture(scope="module")
+def soon(tmp_path_factory: pytest.TempPathFactory) -> shoal.Run:
+    """A run that ends at its first evaluation."""
+    return shoal.train("mappo", "toys:busy", folder=tmp_path_factory.mktemp("soon") / "run", stop_at=LOW, **FLAGS)
+
+
 def bits(folder: Path, name: str = "policy") -> list[bytes]:
     template = jax.eval_shape(
         jax.vmap(shoal.open_run(folder)._acting().init), jax.random.split(jax.random.key(0), 2)
@@ -67,31 +75,41 @@ def scores(folder: Path) -> dict[int, list[float]]:
     return {row["update"]: row["greedy/return"] for row in log.read(folder) if "greedy/return" in row}
 
 
+def assert_ended(run: shoal.Run, update: int, score: float) -> None:
+    """The run has ended at this update, because its seeds reached the score."""
+    step = update * PER_UPDATE
+    assert run.finished and run.last_step == step < FLAGS["steps"]
+    for name in ("checkpoints", "policy", selection.FOLDER):
+        assert Checkpoints(run.folder / name).latest() == update
+    told = json.loads((run.folder / "evaluation.json").read_text())
+    assert told["step"] == step and told["episodes"] == 3
+    why = f"at step {step} of {FLAGS['steps']}: every seed reached {score:.6g}"
+    assert told["ended"] == why == run.ended and f"ended         {why}\n" in run.summary()
+
+
+def test_a_run_ends_at_the_evaluation_that_reaches_the_score(soon: shoal.Run) -> None:
+    assert list(scores(soon.folder)) == [EVERY]
+    assert_ended(soon, EVERY, LOW)
+
+
 def test_a_run_ends_where_every_seed_has_reached_the_score(reached: Reached, stopped: shoal.Run) -> None:
     assert scores(stopped.folder) == {row["update"]: row["greedy/return"] for row in reached.rows}
-    assert stopped.finished and stopped.last_step == reached.update * PER_UPDATE < FLAGS["steps"]
-    for name in ("checkpoints", "policy", selection.FOLDER):
-        assert Checkpoints(stopped.folder / name).latest() == reached.update
-    told = json.loads((stopped.folder / "evaluation.json").read_text())
-    step = reached.update * PER_UPDATE
-    assert told["step"] == step and told["episodes"] == 3
-    why = f"at step {step} of {FLAGS['steps']}: every seed reached {reached.score:.6g}"
-    assert told["ended"] == why == stopped.ended and f"ended         {why}\n" in stopped.summary()
+    assert_ended(stopped, reached.update, reached.score)
     assert reached.run.ended == "" and "ended" not in reached.run.summary()
 
 
 def test_resumed_it_says_that_it_has_ended_and_why(
-    reached: Reached, stopped: shoal.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+    soon: shoal.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    folder = trained.copied(stopped.folder, tmp_path / "run")
+    folder = trained.copied(soon.folder, tmp_path / "run")
     monkeypatch.setattr(trainer.Trainer, "__init__", lambda *_, **__: pytest.fail("a trainer was made"))
     for changes in ({}, {"steps": 2 * FLAGS["steps"]}):
         run = shoal.resume(folder, progress=False, **changes)
         of = 2 * FLAGS["steps"] if changes else FLAGS["steps"]
-        assert run.untouched and run.judged == stopped.judged
+        assert run.untouched and run.judged == soon.judged
         assert capsys.readouterr().err == (
-            f"This run has ended at step {reached.update * PER_UPDATE} of {of:,}: every seed reached "
-            f"{reached.score:.6g}; a higher stop_at would continue it.\n"
+            f"This run has ended at step {EVERY * PER_UPDATE} of {of:,}: every seed reached {LOW}; a higher stop_at "
+            f"would continue it.\n"
         )
     monkeypatch.setattr("shoal.cli_train._draw", lambda run: None)
     assert cli.main(["train", "--resume", str(folder), "--no-progress"]) == 0

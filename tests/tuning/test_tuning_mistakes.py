@@ -274,6 +274,13 @@ def test_a_trial_that_contradicts_itself(tmp_path: Path) -> None:
     assert ": A trial with rollout_length 5 is not possible: " in refused(path)
 
 
+def test_a_trial_that_scales_rewards_twice(tmp_path: Path) -> None:
+    flags = 'reward_norm = "scale"\nlearning_starts = 64'
+    text = TUNING.replace("mappo", "qmix").replace("epochs = 1\nminibatches = 1", flags)
+    text = text.replace("learning_rate =", "normalise_rewards = { values = [true] }\nlearning_rate =")
+    assert "would both scale rewards" in refused(written(tmp_path, text))
+
+
 def test_environments_of_worker_processes(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium")
     path = written(tmp_path, TUNING.replace("matrix/two_step", "gymnasium:CartPole-v1"))

@@ -27,7 +27,7 @@ from shoal.errors import InputError
 from shoal.learning import autoencoder
 from shoal.learning.clusters import centres, davies_bouldin, kmeans
 from shoal.learning.config import check_options
-from shoal.networks.sharing import Sharing
+from shoal.networks.sharing import Sharing, policy_of
 from shoal.types import Algorithm, EnvSpec, Scale, Trajectory
 
 STANDARD_ERRORS = 2.0
@@ -43,7 +43,7 @@ class Config(ia2c.Config):
     agent_id: bool = False
     """Append a one-hot id to the inputs of agents with shared parameters. Paper: only its baseline FuPS+id does."""
     clusters: Width | None = None
-    """K, the number of policies; None to select it. Paper: either."""
+    """K, the number of policies that ``learned`` sharing has; None to select it. Paper: either."""
     criterion: Literal["held_out", "davies_bouldin"] = "held_out"
     """Choice of K: by the decoder on ``held_out`` experience, or by the index over 2 … N − 1. Paper: the index."""
     latent: Width = 10
@@ -112,9 +112,13 @@ def prepare(spec: EnvSpec, config: Config, scale: Scale) -> Preparation | None:
     """The experience from which ``sharing`` is learned; None where it is given.
 
     Raises:
-        InputError: as :func:`make`, and where the criterion cannot choose among so few agents.
+        InputError: as :func:`make`, where the criterion cannot choose among so few agents, and where ``sharing`` and
+            ``clusters`` are given.
     """
     if config.sharing != "learned":
+        # A decision keeps clusters, which is the number of its policies.
+        if config.clusters is not None and config.clusters != len(set(policy_of(spec, config.sharing))):
+            raise InputError("clusters is for sharing that is learned, and sharing is given; leave out one of them.")
         return None
     c, n = config, spec.num_agents
     if c.clusters is not None and c.clusters > n:

@@ -54,6 +54,9 @@ def curves_of(methods: Methods) -> Curves | str:
     kind = next((kind for kind in (GREEDY, TRAINING) if all(kind in one.curves for one in every)), None)
     if kind is None:
         lacking = next(one for one in every if TRAINING not in one.curves)
+        if GREEDY in lacking.curves:
+            other = next(one for one in every if GREEDY not in one.curves)
+            return f"There are no curves and areas, since {lacking.path} has evaluations alone, and {other.path} none."
         return f"There are no curves and areas, since {lacking.path} has no scores of training."
     held = {
         name: {task: [one.curves[kind] for one in runs] for task, runs in tasks.items()}

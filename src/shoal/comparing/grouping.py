@@ -48,15 +48,18 @@ def methods_of(sources: Sequence[Source]) -> Methods:
 
 
 def named(groups: Mapping[str, Iterable[Source]]) -> Methods:
-    """Methods that the caller has put together.
+    """Methods that the caller has put together; a file of several algorithms gives a method for each of them.
 
     Raises:
         InputError: as :func:`check`.
     """
     found: Methods = {}
     for name, sources in groups.items():
-        for one in sources:
-            found.setdefault(name, {}).setdefault(one.environment, []).append(one)
+        held = list(sources)
+        several = len({one.name for one in held if one.greedy is None}) > 1
+        for one in held:
+            method = f"{name}, {one.name}" if several and one.greedy is None else name
+            found.setdefault(method, {}).setdefault(one.environment, []).append(one)
     check(found)
     return found
 
@@ -80,16 +83,18 @@ def check(methods: Methods) -> None:
     for name, tasks in methods.items():
         for environment, runs in tasks.items():
             for one, other in combinations(runs, 2):
-                if twice := set(one.seeds) & set(other.seeds):
+                others = set(other.seeds)
+                if twice := [seed for seed in one.seeds if seed in others]:
                     raise InputError(
-                        f"{one.path} and {other.path} both have seed {min(twice)} of {name} in {environment}; leave "
+                        f"{one.path} and {other.path} both have seed {twice[0]} of {name} in {environment}; leave "
                         f"one of them out."
                     )
     every = [one for tasks in methods.values() for runs in tasks.values() for one in runs]
-    sampled = [one for one in every if not one.greedy]
-    if sampled and len(sampled) < len(every):
-        greedy = next(one for one in every if one.greedy)
-        raise InputError(f"The final evaluation of {sampled[0].path} is sampled and that of {greedy.path} is greedy.")
+    sampled, greedy = ([one for one in every if one.greedy is kind] for kind in (False, True))
+    if sampled and greedy:
+        raise InputError(
+            f"The final evaluation of {sampled[0].path} is sampled and that of {greedy[0].path} is greedy."
+        )
 
 
 def _pairs(group: Sequence[Source]) -> list[tuple[Source, Source]]:

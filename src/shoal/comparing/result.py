@@ -93,7 +93,7 @@ class RunComparison:
         lines = self.curves and {
             method: (self.curves.places, self.curves.band(method, self.statistic)) for method in self.methods
         }
-        over = "" if self.curves is None else "greedy" if self.curves.kind == GREEDY else "in training"
+        over = "" if self.curves is None else "evaluated" if self.curves.kind == GREEDY else "in training"
         return comparison_figure.plot(
             {} if lines is None else lines,
             {method: (thresholds, profile(held, thresholds)) for method, held in self.scores.items()},

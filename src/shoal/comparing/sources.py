@@ -1,4 +1,7 @@
-"""What a run folder or a study's record says of its seeds: their final scores and their curves."""
+"""What a run folder or a study's record says of its seeds: their final scores and their curves.
+
+Files of others' results are read by :mod:`shoal.comparing.published`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +16,7 @@ from shoal.records import evaluation_file, log, manifest
 from shoal.records.configuration import migrated
 from shoal.records.curves import series
 from shoal.studies import record
-from shoal.studies.entries import label
+from shoal.studies.exchange import options_text
 from shoal.training.settings import CHANGEABLE
 
 Curve = tuple[Float[np.ndarray, " _"], Float[np.ndarray, "_ _"]]
@@ -26,11 +29,11 @@ _SAME = (CHANGEABLE - LENGTH) | {"seed", "seeds", "rows"}
 
 @dataclass(frozen=True)
 class Source:
-    """The seeds of one run."""
+    """The seeds of one run, or the runs of one algorithm in one environment of a file of results."""
 
     path: Path
     name: str
-    """Name of its folder or record."""
+    """Name of its folder or record, or of the algorithm in a file of results."""
     algorithm: str
     environment: str
     """Name, with the options that were given."""
@@ -38,11 +41,12 @@ class Source:
     """Everything else that distinguishes its method from others, by flag."""
     axes: dict[str, Any]
     """Values of the study's axes but the environment; empty for a run folder."""
-    seeds: tuple[int, ...]
-    step: int
-    """Environment steps per seed after which it was evaluated."""
-    greedy: bool
-    """Whether the final evaluation was greedy."""
+    seeds: tuple[int | str, ...]
+    """In a file of results, the names of its runs."""
+    step: int | None
+    """Environment steps per seed after which it was evaluated; None where a file of results has none."""
+    greedy: bool | None
+    """Whether the final evaluation was greedy; None for a file of results, which does not tell."""
     scores: Float[np.ndarray, " seeds"]
     """The mean of the final evaluation's episodes."""
     curves: Mapping[str, Curve]
@@ -116,9 +120,8 @@ def _source(
     scores: np.ndarray,
     curves: Mapping[str, Curve],
 ) -> Source:
-    options = "".join(f" {option}={label(value)}" for option, value in sorted(run["env"].items()))
     flags = {flag: value for flag, value in run["settings"].items() if flag not in _SAME} | run["config"]
-    environment = printable(run["environment"] + options)
+    environment = printable(run["environment"] + options_text(run["env"]))
     name = printable(name)
     return Source(path, name, run["algorithm"], environment, flags, axes, seeds, step, greedy, scores, curves)
 

@@ -2,7 +2,7 @@
 
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from shoal.errors import InputError
 from shoal.records.files import write_bytes
@@ -10,6 +10,8 @@ from shoal.records.files import write_bytes
 # Okabe and Ito's palette: its hues stay apart under the common forms of colour blindness.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 INK, FAINT, GRID, AXIS = "#262626", "#707070", "#E6E6E6", "#B0B0B0"
+Vertical = Literal["linear", "log", "symlog"]
+"""Scale of a vertical axis. ``symlog`` is linear between −1 and 1 and logarithmic beyond, for values of any sign."""
 _DASHES = ("-", "--", "-.", ":")
 _UNITS = ((1e9, "billions"), (1e6, "millions"), (1e3, "thousands"))
 

@@ -18,6 +18,7 @@ from shoal.records.figure_style import (
     FAINT,
     INK,
     PALETTE,
+    Vertical,
     check_format,
     dress,
     legend,
@@ -50,7 +51,12 @@ def without_latex(draw: Callable[_P, Path]) -> Callable[_P, Path]:
 
 @without_latex
 def plot_efficiency(
-    curves: Mapping[str, Line], path: Path | str, *, label: str = "Normalised score", title: str = ""
+    curves: Mapping[str, Line],
+    path: Path | str,
+    *,
+    label: str = "Normalised score",
+    title: str = "",
+    vertical: Vertical = "linear",
 ) -> Path:
     """Draw sample-efficiency curves, one line with a band for each algorithm.
 
@@ -59,14 +65,19 @@ def plot_efficiency(
         path: the figure, .png, .pdf or .svg.
         label: of the vertical axis, for example "IQM of normalised scores".
         title: of the figure.
+        vertical: the scale of the vertical axis.
 
     Raises:
-        InputError: there is no curve, a curve has no points, or the suffix is not supported.
+        InputError: there is no curve, a curve has no points, the suffix is not supported, or a value or the end of a
+            band is not positive and the scale is ``log``.
         WriteError: the figure cannot be written.
     """
     path, panel = _panel(curves, path, 6.4, 3.9)
+    if vertical == "log":
+        _check_positive(curves)
     unit, word = step_unit(max(float(np.max(steps)) for steps, _ in curves.values()))
     draw_lines(panel, {name: (np.asarray(steps) / unit, band) for name, (steps, band) in curves.items()})
+    panel.set_yscale(vertical, **({"linthresh": 1.0} if vertical == "symlog" else {}))
     panel.margins(x=0.0, y=0.06)
     panel.set_xlabel(f"Environment steps per run{word}", color=INK)
     panel.set_ylabel(label, color=INK)
@@ -168,6 +179,17 @@ def plot_improvement(pairs: Mapping[tuple[str, str], Estimate], path: Path | str
     panel.set_xticks([0, 0.25, 0.5, 0.75, 1])
     panel.set_xlabel("Probability of improvement, P(X > Y)", color=INK)
     return _finish(panel, path, title, lines=False)
+
+
+def _check_positive(curves: Mapping[str, Line]) -> None:
+    """Check that all points and bands can be drawn on a logarithmic axis."""
+    for name, (_, band) in curves.items():
+        known = np.concatenate([np.asarray(part)[np.isfinite(part)] for part in band])
+        if known.size and known.min() <= 0:
+            raise InputError(
+                f"a logarithmic axis needs positive values, and {name!r} with its band reaches {known.min():.3g}; "
+                f"symlog is linear between -1 and 1."
+            )
 
 
 def _panel(drawn: Mapping[Any, Any], path: Path | str, width: float, height: float) -> tuple[Path, Any]:

@@ -13,7 +13,7 @@ from shoal.studies.combinations import matches
 from shoal.studies.plan import Cell
 from shoal.studies.presented import TRAINING
 from shoal.studies.study_file import StudyFile
-from shoal.training import sharding
+from shoal.training import checks, sharding
 from shoal.types import AnyEnvironment, Environment, EnvSpec, Scale
 
 _ALWAYS = ("score", "length")
@@ -59,6 +59,7 @@ def _check(cell: Cell, environments: dict[str, AnyEnvironment]) -> EnvSpec:
     env = environments[same]
     sizes = sizes_for(min(env.spec.horizon, settings.wrapping.time_limit or env.spec.horizon))
     settings = override(settings, {size: sizes[size] for size in cell.sized()})
+    checks.rewards(settings, config)
     run = Run(cell.folder, name, cell.environment, cell.env, settings, config, env)
     algorithms.check_alone(cell.algorithm, run.spec)
     wrapped = run.env

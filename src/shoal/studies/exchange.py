@@ -13,6 +13,8 @@ from shoal.studies.record import Record
 
 METRIC = "return"
 """What the format calls the score."""
+NO_FAMILY = "shoal"
+"""What the format calls the environment of a name without a family."""
 
 
 def to_marl_eval(
@@ -20,8 +22,8 @@ def to_marl_eval(
 ) -> dict[str, dict[str, dict[str, dict[str, Run]]]]:
     """``results[environment][task][algorithm][run]`` of the recorded runs; a run is a seed.
 
-    ``mpe/simple_spread`` is the task ``simple_spread`` of the environment ``mpe``; options of the environment that
-    differ between runs are part of the task's name, and all other axes that differ part of the algorithm's. Evaluations
+    ``mpe/simple_spread`` is the task ``simple_spread`` of the environment ``mpe``; options of the environment are part
+    of the task's name, and all other axes that differ between runs part of the algorithm's. Evaluations
     are the greedy ones during training where the study has ``eval_every``, otherwise points of the learning curve.
     Absolute metrics are the final episodes of the best policy where there is one, otherwise of the last.
 
@@ -35,17 +37,28 @@ def to_marl_eval(
         if (record := records.get(cell.name)) is None:
             continue
         family, _, task = cell.environment.rpartition("/")
-        options = [axis for axis in cell.values if axis.startswith("env.") and axis in several]
         others = [
-            axis for axis in cell.values if axis in several and axis not in ("algorithm", "environment", *options)
+            axis
+            for axis in cell.values
+            if axis in several and axis not in ("algorithm", "environment") and not axis.startswith("env.")
         ]
-        task = " ".join([task, *(f"{axis.removeprefix('env.')}={label(cell.values[axis])}" for axis in options)])
+        task += options_text(record.run["env"])
         name = " ".join([cell.algorithm, *(_plain(axis, cell.values[axis]) for axis in others)]).replace(",", "")
         first = record.run["settings"].get("seed", 0)
-        results.setdefault(family or "shoal", {}).setdefault(task, {})[name] = {
+        results.setdefault(family or NO_FAMILY, {}).setdefault(task, {})[name] = {
             f"seed_{first + seed}": _run(record, seed) for seed in range(record.seeds)
         }
     return results
+
+
+def options_text(options: Mapping[str, Any]) -> str:
+    """Options of an environment as the end of its name, for example ``" horizon=10"``."""
+    return "".join(f" {option}={label(value)}" for option, value in sorted(options.items()))
+
+
+def environment_of(env: str, task: str) -> str:
+    """Shoal's name of a task in the format; ``simple_spread`` of ``mpe`` is ``mpe/simple_spread``."""
+    return task if env == NO_FAMILY else f"{env}/{task}"
 
 
 def _plain(axis: str, value: Any) -> str:

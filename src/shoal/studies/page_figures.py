@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal import statistics
-from shoal.errors import InputError
+from shoal.errors import InputError, WriteError
 from shoal.records import figures
+from shoal.records.figure_style import Vertical
 from shoal.statistics.intervals import Estimate
 from shoal.statistics.scores import Band
 from shoal.studies.aggregation import Entries, Place, entries_of
@@ -23,6 +24,11 @@ from shoal.studies.summaries import STATISTICS, Statistic, interval_of, known_cu
 
 POINTS = 50
 """Points of a curve that aggregates tasks with different steps."""
+_AXES: dict[Vertical, str] = {
+    "linear": "",
+    "log": " The vertical axis is logarithmic.",
+    "symlog": " The vertical axis is linear between -1 and 1, and logarithmic beyond.",
+}
 
 
 class Drawn(NamedTuple):
@@ -45,6 +51,7 @@ def draw_figures(
     Lines whose runs are not all recorded are left out, and so is a figure without lines.
 
     Raises:
+        InputError: a value cannot be drawn on the figure's vertical axis.
         WriteError: a figure cannot be written.
     """
     found = {}
@@ -58,7 +65,13 @@ def draw_figures(
             words = [study.name, str(figure.number), panel]
             name = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", word).strip("-.") for word in words if word) + ".png"
             title = ", ".join(part for part in (figure.title or _default_title(figure), panel) if part)
-            if (note := _draw(figure, entries, lines, folder / name)) is not None:
+            try:
+                note = _draw(figure, entries, lines, folder / name)
+            except WriteError:
+                raise
+            except InputError as error:
+                raise study.refuse(f"[[figures]] {figure.number}: {error}") from None
+            if note is not None:
                 found[name] = Drawn(title, note)
     return found
 
@@ -104,14 +117,15 @@ def _curves(figure: Figure, entries: Entries, lines: Lines, path: Path) -> str |
         return None
     what = metric_name(figure.metric).removesuffix(", mean over all updates")
     label_ = "Normalised score" if entries.scaling != "raw" else what[:1].upper() + what[1:]
-    figures.plot_efficiency(curves, path, label=label_)
+    figures.plot_efficiency(curves, path, label=label_, vertical=figure.vertical)
     brackets = " or ".join(dict.fromkeys(interval_of(n, entries.tasks) for n in entries.seeds))
     if figure.metric.startswith(TRAINING):
         source = ""
     else:
         greedy = all(entries.records[cell.name].evaluations for cells in lines.values() for cell in cells)
         source = " Greedy evaluations during training." if greedy else " Episodes of training, which explores."
-    return f"{STATISTICS[statistic].title.capitalize()} of the {what}; bands: {brackets}.{source}"
+    note = f"{STATISTICS[statistic].title.capitalize()} of the {what}; bands: {brackets}."
+    return note + source + _AXES[figure.vertical]
 
 
 def _together(each: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, list[np.ndarray]]:

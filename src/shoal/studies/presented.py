@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from shoal.records.figure_style import Vertical
 from shoal.studies.entries import Entries
 
 Scaling = Literal["raw", "known", "observed"]
@@ -47,6 +48,8 @@ class Figure(Table):
     kind: Kind = "curves"
     """Sample-efficiency ``curves``, performance ``profiles``, point ``estimates`` with intervals, or the probability of
     ``improvement`` of each pair of lines. Each combination of ``columns`` has a picture of its own."""
+    vertical: Vertical = "linear"
+    """The scale of the vertical axis of curves."""
 
     part = "figures"
 
@@ -90,12 +93,16 @@ def figure(number: int, part: Entries) -> Figure:
     """Read one of ``[[figures]]``, whose rows are called ``lines`` and whose columns ``panels``."""
     lines, panels, common = part.texts("lines"), part.texts("panels"), _common(part)
     kind = _among(part, "kind", get_args(Kind), "curves")
-    part.end(("kind", "lines", "panels", "over", "title", "where", "metric", "statistic", "scale"))
+    vertical = _among(part, "vertical", get_args(Vertical), "linear")
+    part.end(("kind", "lines", "panels", "over", "title", "where", "metric", "statistic", "scale", "vertical"))
+    if kind != "curves" and vertical != "linear":
+        part.refuse("vertical", f"is of curves, so it cannot be {vertical!r} where the figure's kind is {kind!r}.")
     if kind != "curves" and common["metric"].startswith(TRAINING):
         part.refuse("metric", f"is of training, so the figure's kind can only be 'curves', not {kind!r}.")
     if kind == "curves" and (len(common["statistics"]) > 1 or common["statistics"][0] not in ("mean", "median", "iqm")):
         part.refuse("statistic", "of curves is one of mean, median and iqm.")
-    return Figure(number=number, rows=lines, columns=panels, kind=kind, **common)  # pyright: ignore[reportArgumentType]
+    given: dict[str, Any] = {"kind": kind, "vertical": vertical}
+    return Figure(number=number, rows=lines, columns=panels, **given, **common)
 
 
 def level(number: int, part: Entries) -> Level:

@@ -1,5 +1,9 @@
 """What is checked and said of a run before it starts."""
 
+from typing import Any
+
+from shoal.configs import flags_of
+from shoal.errors import InputError
 from shoal.training import feed, memory
 from shoal.training.program import Program
 from shoal.training.settings import Settings
@@ -18,6 +22,20 @@ def evaluations(env: Environment, settings: Settings) -> None:
         played["curve_episodes"] = settings.episodes_between(env)
     for name, episodes in played.items():
         memory.check_episodes(env.spec, settings.seeds, episodes, env.spec.horizon, name)
+
+
+def rewards(settings: Settings, config: Any) -> None:
+    """Check that rewards are not scaled twice, by a setting of the run and by an option of the algorithm.
+
+    Raises:
+        InputError: they would be.
+    """
+    for flag, value in flags_of(config).items() if settings.normalise_rewards else ():
+        if flag.endswith("reward_norm") and value != "none":
+            raise InputError(
+                f"normalise_rewards and {flag} {value} would both scale rewards; set {flag} to none, or leave out "
+                f"normalise_rewards."
+            )
 
 
 def before(

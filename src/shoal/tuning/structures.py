@@ -17,7 +17,7 @@ from shoal.studies.entries import key, label
 from shoal.studies.halving import Rung
 from shoal.studies.plan import Cell
 from shoal.studies.tuning_methods import Method
-from shoal.training import feed, sharding
+from shoal.training import checks, feed, sharding
 from shoal.training.settings import Settings
 from shoal.tuning.traced import traceable
 from shoal.types import Algorithm, Environment, Scale
@@ -171,6 +171,7 @@ class Instance:
             try:
                 config = override(self.config, values)
                 check(config)
+                checks.rewards(self.settings, config)
                 self.made(config, scale)
             except InputError as error:
                 raise _impossible(values, error) from None
