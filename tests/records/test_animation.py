@@ -330,3 +330,14 @@ def test_bad_requests_are_one_sentence(tmp_path: Path):
         with pytest.raises(InputError, match=sentence):
             wrong()
     assert not gif.exists() and not list(tmp_path.iterdir())
+
+
+def test_pictures_are_unpacked_as_they_were():
+    rng = np.random.default_rng(0)
+    images = [Image.fromarray(rng.integers(0, 256, (7, 5 + i % 2, 3), np.uint8)) for i in range(4)]
+    packed = video.Packed()
+    for image in images:
+        packed.append(image)
+    assert len(packed) == 4 and packed.sizes == {(5, 7), (6, 7)}
+    assert [image.tobytes() for image in packed] == [image.tobytes() for image in images]
+    assert [image.size for image in packed[1:3]] == [(6, 7), (5, 7)]

@@ -6,12 +6,14 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from PIL import Image
 
 import shoal
 from selection import quick
 from shoal import algorithms
 from shoal.environments import registry
 from shoal.records.checkpoint import Checkpoints
+from shoal.training import episodes
 
 SMALL: dict[str, Any] = {
     "num_envs": 4,
@@ -91,3 +93,18 @@ def test_a_team_is_deployed_from_its_folder(whole: Path):
         actions = team.act(np.asarray(step.obs), legal=legal, alive=[bool(x) for x in step.alive])
         assert legal[np.arange(3), actions].all()
         state, step = jax.jit(env.step)(jax.random.key(t), state, np.asarray(actions))
+
+
+def test_pictures_of_a_battle_are_drawn_when_they_are_read(whole: Path, tmp_path: Path):
+    """All of a long episode at once would fill the memory."""
+    run = shoal.open_run(whole)
+    played = episodes.record(
+        run.env, run._acting(), jax.tree.map(lambda x: x[0], run._learner()), jax.random.key(0), 1
+    )[0]
+    assert isinstance(played.frames, episodes.Pictures) and len(played.frames) == len(played.actions) + 1
+    one, again = (np.asarray(played.frames[3]) for _ in range(2))
+    np.testing.assert_array_equal(one, again)
+    assert one.dtype == np.uint8 and (one != np.asarray(played.frames[0])).any()
+    made = episodes.draw([played, played], run.spec, tmp_path / "battle.gif", "battle")
+    with Image.open(made) as picture:
+        assert picture.n_frames == 2 * len(played.frames)  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 from shoal.errors import InputError
 from shoal.records.picture import EDGE, FAINT, INK, OVERSAMPLING, TRAIL, WHITE, Frame, draw, font
 from shoal.records.timeline import Timeline
-from shoal.records.video import check_format, write_sheet, write_video
+from shoal.records.video import Packed, check_format, write_sheet, write_video
 from shoal.types import Scene
 
 _MARGIN, _LINE, _SPARK = 14, 22, 30
@@ -87,7 +87,7 @@ def animate(
     if len(results) != len(episodes):
         raise InputError(f"There are {len(episodes)} episodes and {len(results)} results.")
     team = None if rewards is None else rewards.sum(1) if score == "sum" else rewards.mean(1)
-    images, seconds = [], []
+    images, seconds = Packed(), []
     for number, (start, stop) in enumerate(episodes):
         returns = None if team is None else np.cumsum(team[start:stop])
         heading = " · ".join(text for text in (title, results[number]) if text) or " " * any(results)  # all of one size
@@ -98,7 +98,7 @@ def animate(
                 clock = f"episode {number + 1} of {len(episodes)}   {clock}"
             images.append(_panel(body(t, start, stop), heading, clock, returns, t - start, captions[t]))
             seconds.append(_LAST_FRAME_SECONDS if t == stop - 1 else 1 / fps)
-    if len({image.size for image in images}) > 1:
+    if len(images.sizes) > 1:
         raise InputError("The frames of a replay must all have one size.")
     write_video(Path(path), images, seconds)
     return Path(path)
@@ -145,8 +145,11 @@ class _FrameRenderer:
 
     def __init__(self, frames: Sequence[Frame] | np.ndarray, size: int):
         self.frames, self.size = frames, size
+        self.scenes = len(frames) > 0 and isinstance(frames[0], Scene)
 
     def draw(self, t: int, start: int, stop: int) -> Image.Image:
+        if not self.scenes:
+            return draw(self.frames[t], self.size, [], None)
         episode = [frame for frame in self.frames[start:stop] if isinstance(frame, Scene)]
         past = [frame for frame in self.frames[max(start, t - TRAIL) : t] if isinstance(frame, Scene)]
         extent = max((scene.extent for scene in episode), default=None)
@@ -171,7 +174,9 @@ def _episodes(first: Bool[np.ndarray, " frames"] | Sequence[bool] | None, length
 
 def _captions(frames: Sequence[Frame] | np.ndarray | None, length: int) -> list[str | None]:
     """Each frame's caption; all None if no frame has one, so that no line is reserved for it."""
-    texts = [frame.caption if isinstance(frame, Scene) else "" for frame in (() if frames is None else frames)]
+    if frames is None or not len(frames) or not isinstance(frames[0], Scene):
+        return [None] * length
+    texts = [frame.caption if isinstance(frame, Scene) else "" for frame in frames]
     return list(texts) if any(texts) else [None] * length
 
 

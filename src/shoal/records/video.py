@@ -3,9 +3,10 @@
 import io
 import shutil
 import subprocess
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -19,6 +20,37 @@ _COLOURS, _RARE = 128, 24
 that of colours chosen for their difference from others instead of their frequency."""
 _STILLS = 12
 _GAP, _MARGIN, _TITLE = 12, 14, 32
+
+
+class Packed(Sequence[Image.Image]):
+    """RGB pictures that are kept compressed: hundreds of wide frames would take gigabytes."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[tuple[int, int], bytes]] = []
+
+    def append(self, image: Image.Image) -> None:
+        """Add a picture."""
+        self._kept.append((image.size, zlib.compress(image.tobytes(), 1)))
+
+    @property
+    def sizes(self) -> set[tuple[int, int]]:
+        """The sizes of all pictures."""
+        return {size for size, _ in self._kept}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @overload
+    def __getitem__(self, index: int) -> Image.Image: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Image.Image]: ...
+
+    def __getitem__(self, index: int | slice) -> Image.Image | list[Image.Image]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        size, data = self._kept[index]
+        return Image.frombytes("RGB", size, zlib.decompress(data))
 
 
 def check_format(path: Path) -> None:

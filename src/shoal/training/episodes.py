@@ -1,9 +1,10 @@
 """Record episodes step by step and draw them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast, overload
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
 from shoal.training.evaluation import check_episodes
 from shoal.training.stopping import call
-from shoal.types import Algorithm, AnyEnvironment, Box, EnvSpec, Learner, PyTree, Step
+from shoal.types import Algorithm, AnyEnvironment, Box, EnvSpec, Learner, PyTree, Scene, Step
 
 SHOWN = 1000
 """Largest number of steps recorded of an episode of a host environment."""
@@ -31,8 +32,8 @@ class RecordedEpisode(NamedTuple):
 
     states: list[PyTree]
     """T + 1 states of a device environment; empty for a host environment."""
-    frames: list[Frame] | None
-    """T + 1 pictures; None if the environment has no renderer."""
+    frames: "Sequence[Frame] | None"
+    """T + 1 pictures; None if the environment has no renderer. Arrays are drawn when they are read."""
     actions: np.ndarray
     """[T, N] or [T, N, A]."""
     rewards: np.ndarray
@@ -81,12 +82,38 @@ def record(
         first, (states, actions, rewards, last, metrics) = jax.device_get(played)
         length = int(np.argmax(last)) + 1 if last.any() else len(last)
         states = [first] + [jax.tree.map(lambda x, t=t: x[t], states) for t in range(length)]
-        frames = None if env.render is None else [env.render(state) for state in states]
+        frames = None if env.render is None else _pictures(env.render, states)
         final = metrics[length - 1] if last.any() and env.spec.metrics else ()
         return RecordedEpisode(states, frames, actions[:length], rewards[:length], _known(env.spec, final))
 
     run = jax.jit(play)  # compiled once for all episodes
     return [cut(call(run, key)) for key in keys]
+
+
+class Pictures(Sequence[Frame]):
+    """Pictures that are drawn each time they are read: those of a long episode would fill the memory."""
+
+    def __init__(self, drawing: Sequence[Callable[[], Frame]]):
+        self.drawing = list(drawing)
+
+    def __len__(self) -> int:
+        return len(self.drawing)
+
+    @overload
+    def __getitem__(self, index: int) -> Frame: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Pictures": ...
+
+    def __getitem__(self, index: int | slice) -> "Frame | Pictures":
+        return Pictures(self.drawing[index]) if isinstance(index, slice) else self.drawing[index]()
+
+
+def _pictures(render: Callable[[PyTree], Frame], states: Sequence[PyTree]) -> Sequence[Frame]:
+    """The pictures of an episode's states; Scenes, which are small, are made at once."""
+    if isinstance(render(states[0]), Scene):
+        return [render(state) for state in states]
+    return Pictures([partial(render, state) for state in states])
 
 
 def _recorded(
@@ -119,7 +146,11 @@ def draw(played: Sequence[RecordedEpisode], spec: EnvSpec, path: Path, title: st
         WriteError: it cannot be written.
     """
     drawn = all(episode.frames for episode in played)
-    frames = [frame for episode in played for frame in episode.frames or ()] if drawn else None
+    frames = None
+    if drawn and all(isinstance(episode.frames, Pictures) for episode in played):
+        frames = Pictures([each for episode in played for each in cast(Pictures, episode.frames).drawing])
+    elif drawn:
+        frames = [frame for episode in played for frame in episode.frames or ()]
     rewards = [np.pad(e.rewards, ((drawn, 0), (0, 0))) for e in played]
     return animation.animate(
         frames,
