@@ -22,6 +22,7 @@ def test_lists(shoal: Callable) -> None:
     code, out, _ = shoal("list", "algorithms")
     assert code == 0 and [line.split()[0] for line in out.splitlines()] == [
         *sorted(algorithms.NAMES),
+        *sorted(algorithms.SCRIPTED),
         *sorted(algorithms.ALONE),
     ]
     code, out, _ = shoal("list", "environments")

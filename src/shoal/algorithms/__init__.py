@@ -48,6 +48,11 @@ def canonical(name: str) -> str:
     return "+".join(ALONE.get(part, part) for part in name.split("+"))
 
 
+def known(name: str) -> bool:
+    """Whether a name is that of an algorithm here."""
+    return canonical(name) in (*NAMES, *SCRIPTED)
+
+
 def check_alone(name: str, spec: EnvSpec) -> None:
     """Refuse the name of an algorithm for one agent where there are several.
 
@@ -68,7 +73,7 @@ def check_name(name: str) -> None:
         InputError: naming the nearest.
     """
     for part in name.split("+"):
-        if ":" not in part and canonical(part) not in (*NAMES, *SCRIPTED):
+        if ":" not in part and not known(part):
             raise unknown("algorithm", part, (*NAMES, *ALONE, *SCRIPTED))
 
 

@@ -238,11 +238,7 @@ def checked_flag(study: StudyFile, one: Combination, flag: str, value: Any, modu
 
 def _with(flag: str, named: Iterable[Any]) -> list[str]:
     """The algorithms among ``named`` that have a flag."""
-    names = (
-        name
-        for name in named
-        if isinstance(name, str) and algorithms.canonical(name) in (*algorithms.NAMES, *algorithms.SCRIPTED)
-    )
+    names = (name for name in named if isinstance(name, str) and algorithms.known(name))
     return [name for name in names if flag in flags_of(algorithms.get(name).Config())]
 
 

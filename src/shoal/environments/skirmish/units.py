@@ -10,10 +10,8 @@ from typing import Literal
 
 TICKS_PER_SECOND = 16
 """Game loops of a normal second."""
-SHIELD_DELAY = 10.0
-"""Seconds without damage after which shields regenerate."""
-SHIELD_REGENERATION = 2.0
-"""Shield points per second."""
+SHIELD_DELAY, SHIELD_REGENERATION = 10.0, 2.0
+"""Seconds without damage after which shields regenerate, and shield points per second."""
 ENERGY, MAX_ENERGY, ENERGY_REGENERATION = 50.0, 200.0, 0.5625
 """A healer's energy at the start, its largest, and what it gains per second."""
 HEALING, HIT_POINTS_PER_ENERGY, LEAST_ENERGY = 9.0, 3.0, 5.0
@@ -24,11 +22,10 @@ LEAST_DAMAGE = 0.5
 
 @dataclass(frozen=True)
 class Unit:
-    """One type of units. Lengths are cells of the map, times are normal seconds."""
+    """One type of units, with its letter in pictures. Lengths are cells of the map, times are normal seconds."""
 
     name: str
     letter: str
-    """In pictures."""
     race: Literal["terran", "protoss", "zerg"]
     hit_points: float
     shield: float = 0.0
@@ -46,12 +43,10 @@ class Unit:
     sight: float = 9.0
     """The game's sight, which only SMACv2's rules use."""
     damage: float = 0.0
-    """Of one hit."""
+    """Of each of the hits of an attack."""
     hits: int = 1
-    """Hits of one attack."""
-    light_bonus: float = 0.0
+    light_bonus: float = 0.0  # of each hit on such a unit
     armoured_bonus: float = 0.0
-    """Added to each hit on such a unit."""
     reach: float = 0.0
     """Range of the weapon, or of healing, from edge to edge."""
     cooldown: float = 0.0
@@ -81,8 +76,8 @@ class Unit:
         return self.attack == "heal"
 
 
-_ZERG_REGENERATION = 0.2734
-
+ZERG = 0.2734
+"""Hit points that units of the zerg regenerate per second."""
 UNITS: dict[str, Unit] = {
     unit.name: unit
     for unit in (
@@ -94,7 +89,6 @@ UNITS: dict[str, Unit] = {
             light=True,
             biological=True,
             speed=2.25,
-            sight=9.0,
             damage=6.0,
             reach=5.0,
             cooldown=0.861,
@@ -162,7 +156,6 @@ UNITS: dict[str, Unit] = {
             speed=2.25,
             radius=0.5,
             separation=0.375,
-            sight=9.0,
             damage=8.0,
             hits=2,
             reach=0.1,
@@ -204,7 +197,7 @@ UNITS: dict[str, Unit] = {
             reach=0.1,
             cooldown=0.696,
             shown_cooldown=11.0,
-            regeneration=_ZERG_REGENERATION,
+            regeneration=ZERG,
         ),
         Unit(
             "baneling",
@@ -217,10 +210,9 @@ UNITS: dict[str, Unit] = {
             damage=16.0,
             light_bonus=19.0,
             reach=0.25,
-            shown_cooldown=1.0,
             attack="explosion",
             blast=2.2,
-            regeneration=_ZERG_REGENERATION,
+            regeneration=ZERG,
         ),
         Unit(
             "hydralisk",
@@ -231,13 +223,12 @@ UNITS: dict[str, Unit] = {
             biological=True,
             speed=2.25,
             radius=0.625,
-            sight=9.0,
             damage=12.0,
             reach=5.0,
             cooldown=0.825,
             shown_cooldown=10.0,
             hits_air=True,
-            regeneration=_ZERG_REGENERATION,
+            regeneration=ZERG,
         ),
         Unit(
             "spine_crawler",
