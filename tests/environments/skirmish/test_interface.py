@@ -97,11 +97,11 @@ def tables(rules: Rules, rng: np.random.Generator, before: Table | None = None) 
         np.array([getattr(kind, part) for kind in kinds]) * rng.random(units) for part in Table._fields[2:4]
     )
     if before is not None:
-        gone = rng.random(units) < 0.8
-        alive &= before.health > 0
-        health, shield = (
-            np.where(gone, a * b, b) for a, b in ((rng.random(units), before.health), (0.0, before.shield))
-        )
+        rests = rng.random() < 0.3  # nobody is hurt, and all regenerate
+        gone = rng.random(units) < (0.0 if rests else 0.8)
+        alive = (before.health > 0) & (alive | rests)
+        health = np.where(gone, rng.random(units), 1.01) * before.health
+        shield = np.where(gone, 0.0, before.shield + shield / 8)
     heals = np.array([name == "medivac" for name in rules.units])
     last = [rng.integers(-1, rules.actions(side), len(rules.army(side))) for side in ((0, 1) if rules.both else (0,))]
     health, shield, cooldown = health * alive, shield * alive, 24 * rng.random(units) * alive

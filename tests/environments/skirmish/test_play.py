@@ -103,11 +103,20 @@ def test_returns_are_bounded_by_what_enemies_regenerate(played: Play) -> None:
     assert checked > 50
 
 
-def test_enemies_do_not_always_attack_the_first_ally_first(played: Play) -> None:
-    """The nearest one differs from episode to episode."""
-    target = played.after.target[..., 5:]
-    found = (target >= 0).any(2).argmax(0)
-    first = target[found, np.arange(ENVS)].max(1)
+def test_enemies_attack_the_nearest_ally_and_keep_it_within_reach(played: Play) -> None:
+    """So that they do not always attack the first ally first."""
+    before, target = played.before, np.asarray(played.after.target)[..., 5:]
+    off_x, off_y = (np.asarray(v[..., 5:, None] - v[..., None, :5]) for v in (before.x, before.y))
+    distance = np.where(before.health[..., None, :5] > 0, np.hypot(off_x, off_y), np.inf)
+    radius = np.array([0.625] * 2 + [0.5] * 3)
+    edge, reach = distance - radius[:, None] - radius, np.array([6.0] * 2 + [0.1] * 3)[:, None]
+    scan = np.where(before.calm[..., 5:, None] < 32, 9.0, np.maximum(reach, 5.0))
+    had = np.arange(5) == before.target[..., 5:, None]
+    cost = np.where(had & (edge <= reach), -1.0, np.where(edge <= scan, distance, np.inf))
+    expected = np.where((before.health[..., 5:] > 0) & (cost.min(-1) < np.inf), cost.argmin(-1), -1)
+    assert (target != expected).mean() < 1e-3, "but for rounding"
+    began = (target >= 0).any(2).argmax(0)
+    first = np.array([target[t, e].max() for e, t in enumerate(began.tolist())])
     shares = np.bincount(first, minlength=5) / ENVS
     assert (first >= 0).all() and shares.max() < 0.7 and (shares > 0).sum() >= 3
 
