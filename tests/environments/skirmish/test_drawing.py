@@ -147,7 +147,7 @@ def test_an_explosion_fades():
         return int(around(battle, frame, *place).astype(int).sum())
 
     plain = light()
-    assert light(shot=[-1, 0, -1]) < light(calm=[0, 12, 0]) < light(calm=[0, 20, 0]) < plain
+    assert light(calm=[0, 4, 0]) < light(calm=[0, 12, 0]) < light(calm=[0, 20, 0]) < plain
     assert light(calm=[0, 60, 0]) == plain == light(calm=[0, 0, 0], cooldown=[0, -1, 0])  # long ago, and not yet
 
 
