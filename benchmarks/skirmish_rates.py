@@ -1,9 +1,9 @@
 """Environment steps per second of skirmish maps under random legal actions, beside SMAX.
 
-    python benchmarks/skirmish.py                          # every map of SMAC
-    python benchmarks/skirmish.py 3m MMM2 --envs 64 256    # some, with other numbers of environments
-    python benchmarks/skirmish.py --smax                   # also the maps that JaxMARL's SMAX has (extra jaxmarl)
-    python benchmarks/skirmish.py --share 3m 2s3z          # the environment's part of MAPPO's training time
+    python benchmarks/skirmish_rates.py                          # every map of SMAC
+    python benchmarks/skirmish_rates.py 3m MMM2 --envs 64 256    # some, with other numbers of environments
+    python benchmarks/skirmish_rates.py --smax                   # also the maps that JaxMARL's SMAX has (extra jaxmarl)
+    python benchmarks/skirmish_rates.py --share 3m 2s3z          # the environment's part of MAPPO's training time
 
 A rollout is the one that training uses: observations, states, legal actions, rewards and resets of ended episodes, with
 a uniformly random legal action in place of the policy. It runs on one device for each core, each with its part of the
