@@ -78,7 +78,7 @@ def test_an_attack_on_a_distant_target_walks_to_it_and_stop_does_nothing() -> No
 
 def test_a_hit_passes_what_the_shield_leaves() -> None:
     """Of two hits of 8, armour is subtracted from those that pass the shield."""
-    shields = [0.0, 2.0, 4.0, 8.0, 10.0, 15.0, 16.0, 17.0]
+    shields = [0.0, 2.0, 4.0, 7.0, 7.6, 8.0, 10.0, 15.0, 16.0, 17.0]
     scenes = [
         Scene(
             {"zealot": (10.0, 10.0), "enemy stalker": beside("zealot", "stalker")},

@@ -147,7 +147,9 @@ def wounded(stats: Stats, s: State, damage: Float[Array, "U E"], hits: Float[Arr
     shield = jnp.maximum(s.shield - damage, 0.0)
     through = jnp.maximum(damage - s.shield, 0.0)
     passing = jnp.where(s.shield > 0.0, jnp.ceil(through * hits / jnp.maximum(damage, 1e-6) - 1e-4), hits)
-    lost = jnp.maximum(through - stats.armour * passing, LEAST_DAMAGE * passing)
+    mean = damage / jnp.maximum(hits, 1.0)
+    first = through - (passing - 1.0) * mean  # what the first of them has left
+    lost = sum(jnp.maximum(v - stats.armour, LEAST_DAMAGE) * n for v, n in ((first, 1.0), (mean, passing - 1.0)))
     lost = jnp.where(through > 0.0, lost, 0.0)
     health = jnp.maximum(s.health - lost, 0.0)
     # Float32 sums of fractions may leave a trace where the exact remainder is 0.
