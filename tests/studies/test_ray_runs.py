@@ -198,7 +198,8 @@ def test_a_killed_driver_takes_all_with_it_and_loses_nothing(then: tuple[str, ..
     again = begin(path, *then)
     said = again.communicate()[1]
     assert again.returncode == 0, said
-    assert not processes.left(ours) and len(ours) > 4
+    # Ray's own agents notice within a minute or so that their node is gone.
+    assert not processes.left(ours, 120.0) and len(ours) > 4
     assert final_page(path) == whole
 
 
