@@ -86,9 +86,9 @@ def volley(battle: Battle, stats: Stats, side: int, s: State, target: Int[Array,
     ready = alive & aimed.has & (aimed.gap <= 0.0) & (own.heals == 0.0)
     fires = ready & (s.cooldown[mine] < 1.0)
     strength = _strength(own, other)
-    damage, hits = _sums(fires[:, None] & marks(target, other_count(battle, side)), own, strength, own.shoots)
+    damage, hits = _sums(fires[:, None] & marks(target, battle.counts(side)[1]), own, strength, own.shoots)
     if (rows := battle.rows(side, "beams")).size:
-        some = Stats(*(v if v.shape[0] == 1 else v[rows] for v in own))
+        some = half(own, rows)
         struck = _struck(some, other, s, mine, theirs, rows, Aim(*(v[rows] for v in aimed)))
         more = _sums(fires[rows][:, None] & struck, some, strength[rows], some.beams)
         damage, hits = damage + more[0], hits + more[1]
@@ -96,17 +96,12 @@ def volley(battle: Battle, stats: Stats, side: int, s: State, target: Int[Array,
     if (rows := battle.rows(side, "explodes")).size:
         killed = (s.cooldown[mine] < 0.0) & (s.health[mine] <= 0.0)
         bursts = (fires | killed) & (own.explodes > 0.0)
-        some = Stats(*(v if v.shape[0] == 1 else v[rows] for v in own))
+        some = half(own, rows)
         apart = distances(s.x[mine][rows], s.y[mine][rows], s.x[theirs], s.y[theirs])
         caught = (apart <= some.blast[:, None]) & (other.flies[None] == 0.0)
         more = _sums(bursts[rows][:, None] & caught, some, strength[rows], some.explodes)
         damage, hits = damage + more[0], hits + more[1]
     return Volley(fires, bursts, damage, hits)
-
-
-def other_count(battle: Battle, side: int) -> int:
-    """The number of opponents of a side."""
-    return battle.counts(side)[1]
 
 
 def _strength(own: Stats, other: Stats) -> Float[Array, "P Q E"] | np.ndarray:
@@ -163,14 +158,14 @@ def healed(battle: Battle, stats: Stats, side: int, s: State, target: Int[Array,
     target, aimed = target[mine], Aim(*(v[mine] for v in aimed))
     rows = battle.rows(side, "heals")
     own = half(stats, mine)
-    some = Stats(*(v if v.shape[0] == 1 else v[rows] for v in own))
+    some = half(own, rows)
     amount = HEALING / TICKS_PER_SECOND
     cost = amount / HIT_POINTS_PER_ENERGY
     energy, working = s.energy[mine][rows], s.cooldown[mine][rows] > 0.0
     enough = (energy >= LEAST_ENERGY) | (working & (energy >= cost))
     able = (some.heals > 0.0) & (s.health[mine][rows] > 0.0) & aimed.has[rows] & (aimed.gap[rows] <= 0.0) & enough
     needy = (s.health[mine] > 0.0) & (s.health[mine] < own.hit_points) & (own.biological > 0.0)
-    treats = able[:, None] & marks(target[rows], own_count(battle, side)) & needy[None]
+    treats = able[:, None] & marks(target[rows], battle.counts(side)[0]) & needy[None]
     heals = treats.any(1)
     given = jnp.where(treats, amount, 0.0).sum(0)
     health = jnp.where(needy, jnp.minimum(s.health[mine] + given, own.hit_points), s.health[mine])
@@ -181,11 +176,6 @@ def healed(battle: Battle, stats: Stats, side: int, s: State, target: Int[Array,
         energy=s.energy.at[at].add(jnp.where(heals, -cost, 0.0)),
         cooldown=s.cooldown.at[at].set(jnp.where(is_healer, heals.astype(jnp.float32), s.cooldown[at])),
     )
-
-
-def own_count(battle: Battle, side: int) -> int:
-    """The number of units of a side."""
-    return battle.counts(side)[0]
 
 
 def regenerated(battle: Battle, stats: Stats, s: State) -> State:
