@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from shoal.records.report import estimate_text, number_text
+from shoal.records.report import estimate_text
 from shoal.reporting.markup import Html, table, tag
 from shoal.statistics.intervals import Estimate, band
 from shoal.statistics.scores import Band
@@ -128,8 +128,8 @@ def lines_chart(
 
 
 def figure(number: int, drawn: Drawn, heading: str | None = "h3") -> Html:
-    """The place of chart ``number`` of the page, with its title and note."""
-    title = tag(heading, drawn.title) if heading else None
+    """The place of chart ``number`` of the page, with its note, and its title or the name of its vertical axis."""
+    title = tag(heading, drawn.title) if heading else tag("p", drawn.chart["y"], class_="axis")
     place = tag("div", class_="chart", data_chart=number)
     return tag("figure", title, place, tag("figcaption", drawn.note), class_="charted")
 
@@ -158,7 +158,7 @@ def estimates_table(
     low, high = span or (min(every, default=0.0), max(every, default=1.0))
     if not high > low:
         low, high = low - 1.0, high + 1.0
-    ends = tag("span", tag("span", number_text(_short(low))), tag("span", number_text(_short(high))), class_="ends")
+    ends = tag("span", tag("span", _short(low)), tag("span", _short(high)), class_="ends")
 
     def at(value: float) -> str:
         return f"{min(max(20 + 960 * (value - low) / (high - low), 0), 1000):.1f}"
@@ -195,5 +195,5 @@ def _text(estimate: Estimate) -> str:
     return estimate_text(estimate) if math.isfinite(estimate[0]) else "–"
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.3g}")
+def _short(value: float) -> str:
+    return f"{value:.3g}".replace("-", "−")

@@ -1,6 +1,7 @@
 """The configuration of a run as tables, and the command that trains it again."""
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -129,8 +130,9 @@ def _spelt(name: str) -> str:
 
 
 def _number(value: float) -> str:
-    """A number as short as it can be without changing it."""
-    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    """A number as short as it can be without changing it, with a short exponent: 1e7 rather than 1e+07."""
+    text = f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return re.sub(r"e([+-])0*", lambda sign: "e-" if sign[1] == "-" else "e", text)
 
 
 def other_commands(facts: Facts) -> Mapping[str, str]:

@@ -62,26 +62,30 @@ def _lead(study: StudyFile, found: Contents) -> Html:
 
 
 def _tables(number: int, section: study_contents.Section) -> Section:
-    blocks, above = [], section.title
+    blocks, caption = [], ""
     for block in section.blocks:
-        if isinstance(block, str):
-            blocks.append(tag("p", block, class_="note"))
-            above = block.removesuffix(":")
+        if not isinstance(block, str):
+            blocks.append(_table(block, caption or section.title, hidden=not caption))
+            caption = ""
+        elif block.endswith(":"):
+            caption = block.removesuffix(":")
         else:
-            blocks.append(_table(block, above))
+            blocks.append(tag("p", block, class_="note"))
     return Section(f"table-{number}", section.title, joined(*blocks))
 
 
-def _table(rows: Rows, caption: str) -> Html:
-    return table([{name: str(value) for name, value in row.items()} for row in rows], caption)
+def _table(rows: Rows, caption: str, *, hidden: bool = False) -> Html:
+    """A table; its caption is ``hidden`` from sight where a heading says the same."""
+    cells = [{name: str(value) for name, value in row.items()} for row in rows]
+    return table(cells, caption, class_="titled" if hidden else None)
 
 
 def _figure(number: int, chart: Chart, charts: list[dict[str, Any]]) -> Section:
     """A figure of the study; ``charts`` receives the data of one that is drawn by a script."""
     if chart.kind in ("curves", "profiles"):
-        place = figure(len(charts), Drawn({}, chart.title, chart.note), None)
-        charts.append(_lines(chart))
-        body = place
+        drawn = Drawn(_lines(chart), chart.title, chart.note)
+        body = figure(len(charts), drawn, None)
+        charts.append(drawn.chart)
     elif chart.kind == "estimates":
         panels = [
             estimates_table(panel, f"{title[:1].upper()}{title[1:]}: {chart.label}")

@@ -2,6 +2,7 @@
 "use strict";
 window.ShoalCharts = (() => {
   const HUES = 7;
+  const MANY = 6; // bands of more lines hide each other, so they are shown on demand
   const DASHES = [[], [8, 4], [8, 3, 2, 3], [2, 3]];
   const charts = [];
   let palette = {};
@@ -70,7 +71,7 @@ window.ShoalCharts = (() => {
     return known.length > 0 && known.every((value) => value > 0);
   }
 
-  function seriesOptions(chart, each, state) {
+  function seriesOptions(chart, each) {
     const stepped = chart.stairs ? uPlot.paths.stepped({ align: 1 }) : undefined;
     const few = chart.lines[each.line].mean.length < 4;
     const common = { label: each.label, paths: stepped, points: { show: false } };
@@ -81,7 +82,7 @@ window.ShoalCharts = (() => {
       };
     }
     if (each.kind === "seed") {
-      return { ...common, width: 1, stroke: () => faded(each.line, 0.55), show: state.seeds };
+      return { ...common, width: 1, stroke: () => faded(each.line, 0.55) };
     }
     return { ...common, width: 0, stroke: "transparent" };
   }
@@ -89,7 +90,9 @@ window.ShoalCharts = (() => {
   function options(chart, parts, state, width, height) {
     const vertical = state.log ? "log" : chart.vertical;
     const axis = { stroke: () => palette.faint, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif" };
-    const lines = { grid: { stroke: () => palette.line, width: 1 }, ticks: { stroke: () => palette.line, width: 1 } };
+    const mark = { stroke: () => palette.line, width: 1 };
+    const decade = (x) => x === 0 || Math.abs(Math.log10(Math.abs(x)) % 1) < 1e-9;
+    const sparse = vertical === "linear" ? {} : { filter: (_, ticks) => ticks.map((x) => (decade(x) ? x : null)) };
     const share = chart.percent && vertical === "linear";
     const range = (_, low, high) => [Math.min(0, low), Math.max(1, high) * 1.02];
     return {
@@ -106,13 +109,13 @@ window.ShoalCharts = (() => {
         },
       },
       axes: [
-        { ...axis, ...lines, label: chart.x, labelSize: 22, size: 34, values: (_, ticks) => ticks.map(number) },
+        { ...axis, grid: mark, ticks: mark, label: chart.x, labelSize: 22, size: 34, values: (_, ticks) => ticks.map(number) },
         {
-          ...axis, ...lines, size: 58, space: 36,
+          ...axis, grid: { ...mark, ...sparse }, ticks: { ...mark, ...sparse }, size: 58, space: 36,
           values: (_, ticks) => ticks.map((x) => (x === null ? "" : shown(chart, x))),
         },
       ],
-      series: [{}, ...parts.series.map((each) => seriesOptions(chart, each, state))],
+      series: [{}, ...parts.series.map((each) => seriesOptions(chart, each))],
       bands: parts.series.flatMap((each, i) =>
         each.kind === "low" ? [{ series: [i + 2, i + 1], fill: () => faded(each.line, 0.2) }] : []),
       hooks: {
@@ -124,7 +127,7 @@ window.ShoalCharts = (() => {
 
   // One chart in its place: a row of tools, the plot, and the legend.
   function mount(place, chart) {
-    const state = { seeds: false, log: false, hidden: new Set(), plot: null, read() {}, zoomed() {} };
+    const state = { seeds: false, bands: chart.lines.length <= MANY, log: false, hidden: new Set(), plot: null, read() {}, zoomed() {} };
     const parts = aligned(chart);
     const first = parts.data[0][0], last = parts.data[0][parts.data[0].length - 1];
     const tools = make("div", "tools"), field = make("div", "plot"), legend = make("div", "legend");
@@ -143,7 +146,8 @@ window.ShoalCharts = (() => {
       return { key, swatch, value };
     });
 
-    const visible = (each) => !state.hidden.has(each.line) && (each.kind !== "seed" || state.seeds);
+    const wanted = { mean: () => true, low: () => state.bands, high: () => state.bands, seed: () => state.seeds };
+    const visible = (each) => !state.hidden.has(each.line) && wanted[each.kind]();
 
     function showSeries() {
       state.plot.batch(() => parts.series.forEach((each, i) => state.plot.setSeries(i + 1, { show: visible(each) })));
@@ -158,20 +162,16 @@ window.ShoalCharts = (() => {
 
     const reset = button("Whole range", null, () => state.plot.setScale("x", { min: first, max: last }));
     reset.hidden = true;
-    if (chart.lines.some((line) => line.seeds.length)) {
-      tools.append(button("Single seeds", false, (event) => {
-        state.seeds = !state.seeds;
-        event.currentTarget.setAttribute("aria-pressed", String(state.seeds));
-        if (state.plot) showSeries();
+    function tool(text, key, act) {
+      tools.append(button(text, state[key], (event) => {
+        state[key] = !state[key];
+        event.currentTarget.setAttribute("aria-pressed", String(state[key]));
+        if (state.plot) act();
       }));
     }
-    if (chart.vertical === "linear" && !chart.percent && positive(chart)) {
-      tools.append(button("Logarithmic", false, (event) => {
-        state.log = !state.log;
-        event.currentTarget.setAttribute("aria-pressed", String(state.log));
-        draw();
-      }));
-    }
+    if (chart.lines.some((line) => line.low.length)) tool("Intervals", "bands", showSeries);
+    if (chart.lines.some((line) => line.seeds.length)) tool("Single seeds", "seeds", showSeries);
+    if (chart.vertical === "linear" && !chart.percent && positive(chart)) tool("Logarithmic", "log", draw);
     tools.append(reset);
 
     state.read = (plot) => {
