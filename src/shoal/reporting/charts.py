@@ -33,7 +33,9 @@ class Drawn(NamedTuple):
 
     chart: dict[str, Any]
     title: str
+    """Empty where the section's heading says it."""
     note: str
+    """Empty where the section says it."""
 
 
 def points_for(seeds: int) -> int:
@@ -127,11 +129,11 @@ def lines_chart(
     return {"x": x, "y": y, "percent": percent, "vertical": vertical, "stairs": stairs, "lines": list(lines)}
 
 
-def figure(number: int, drawn: Drawn, heading: str | None = "h3") -> Html:
-    """The place of chart ``number`` of the page, with its note, and its title or the name of its vertical axis."""
-    title = tag(heading, drawn.title) if heading else tag("p", drawn.chart["y"], class_="axis")
-    place = tag("div", class_="chart", data_chart=number)
-    return tag("figure", title, place, tag("figcaption", drawn.note), class_="charted")
+def figure(number: int, drawn: Drawn) -> Html:
+    """The place of chart ``number`` of the page, with its note, and its title or else the name of its vertical axis."""
+    title = tag("h3", drawn.title) if drawn.title else tag("p", drawn.chart["y"], class_="axis")
+    note = tag("figcaption", drawn.note) if drawn.note else None
+    return tag("figure", title, tag("div", class_="chart", data_chart=number), note)
 
 
 def estimates_table(

@@ -1,6 +1,7 @@
 """The page of a study, from its file and its records: what the Markdown page says, with charts that can be explored."""
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from shoal.environments.spelling import path_words
@@ -30,7 +31,8 @@ def study_page(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Re
     """
     found, charts = contents(study, cells, records), []
     tables = [_tables(number, section) for number, section in enumerate(found.tables, 1)]
-    figures = [_figure(number, chart, charts) for number, chart in enumerate(charts_of(study, cells, records), 1)]
+    together = groupby(charts_of(study, cells, records), key=lambda chart: chart.number)
+    figures = [_figure(number, list(panels), charts) for number, panels in together]
     sections = [*tables, *figures]
     if found.references:
         sections.append(
@@ -80,23 +82,36 @@ def _table(rows: Rows, caption: str, *, hidden: bool = False) -> Html:
     return table(cells, caption, class_="titled" if hidden else None)
 
 
-def _figure(number: int, chart: Chart, charts: list[dict[str, Any]]) -> Section:
-    """A figure of the study; ``charts`` receives the data of one that is drawn by a script."""
+def _figure(number: int, panels: Sequence[Chart], charts: list[dict[str, Any]]) -> Section:
+    """A figure of the study; ``charts`` receives the data of what a script draws."""
+    title = panels[0].title.removesuffix(f", {panels[0].panel}") if len(panels) > 1 else panels[0].title
+    notes = list(dict.fromkeys(panel.note for panel in panels))
+    bodies = []
+    for panel in panels:
+        heading = panel.panel if len(panels) > 1 else ""
+        note = panel.note if len(notes) > 1 else ""
+        bodies.append(_drawn(panel, heading, note, charts))
+    body = tag("div", *bodies, class_="charts") if len(panels) > 1 else bodies[0]
+    return Section(
+        f"figure-{number}", title, joined(body, tag("p", notes[0], class_="note") if len(notes) == 1 else None)
+    )
+
+
+def _drawn(chart: Chart, heading: str, note: str, charts: list[dict[str, Any]]) -> Html:
     if chart.kind in ("curves", "profiles"):
-        drawn = Drawn(_lines(chart), chart.title, chart.note)
-        body = figure(len(charts), drawn, None)
+        drawn = Drawn(_lines(chart), heading, note)
         charts.append(drawn.chart)
-    elif chart.kind == "estimates":
-        panels = [
+        return figure(len(charts) - 1, drawn)
+    if chart.kind == "estimates":
+        tables = [
             estimates_table(panel, f"{title[:1].upper()}{title[1:]}: {chart.label}")
             for title, panel in chart.panels.items()
         ]
-        body = joined(*panels, tag("p", chart.note, class_="note"))
     else:
         named = {f"{x} > {y}": estimate for (x, y), estimate in chart.pairs.items()}
-        drawn = estimates_table(named, chart.label, span=(0.0, 1.0), mark=0.5)
-        body = joined(drawn, tag("p", chart.note, class_="note"))
-    return Section(f"figure-{number}", chart.title, body)
+        tables = [estimates_table(named, chart.label, span=(0.0, 1.0), mark=0.5)]
+    title, said = tag("h3", heading) if heading else None, tag("p", note, class_="note") if note else None
+    return tag("div", title, *tables, said)
 
 
 def _lines(chart: Chart) -> dict[str, Any]:

@@ -46,6 +46,9 @@ class Chart:
     name: str
     """Of a file, without suffix."""
     title: str
+    """Of the figure, with the panel."""
+    panel: str
+    """The values of column axes that it shows, where a figure has several pictures; else empty."""
     note: str
     """What it shows."""
     label: str
@@ -83,9 +86,8 @@ def charts_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Rec
             panel = head(first, entries.columns) if len(entries.heads) > 1 else ""
             words = [study.name, str(figure.number), panel]
             name = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", word).strip("-.") for word in words if word)
-            title = ", ".join(part for part in (figure.title or _TITLES[figure.kind], panel) if part)
             try:
-                chart = _chart(figure, entries, lines, name, title)
+                chart = _chart(figure, entries, lines, name, panel)
             except InputError as error:
                 raise study.refuse(f"[[figures]] {figure.number}: {error}") from None
             if chart is not None:
@@ -105,9 +107,10 @@ def _lines(entries: Entries, where: Place, cells: Sequence[Cell]) -> Lines:
     return found
 
 
-def _chart(figure: Figure, entries: Entries, lines: Lines, name: str, title: str) -> Chart | None:
+def _chart(figure: Figure, entries: Entries, lines: Lines, name: str, panel: str) -> Chart | None:
     """One figure; None if there is nothing to draw."""
-    empty = Chart(figure.number, figure.kind, name, title, "", "", figure.vertical)
+    title = ", ".join(part for part in (figure.title or _TITLES[figure.kind], panel) if part)
+    empty = Chart(figure.number, figure.kind, name, title, panel, "", "", figure.vertical)
     filled = {"curves": _curves, "profiles": _profiles, "estimates": _estimates, "improvement": _improvement}
     chart = filled[figure.kind](empty, figure, entries, lines)
     if chart is None:
