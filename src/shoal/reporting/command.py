@@ -110,7 +110,7 @@ def _run(
     ]
     if len(every) > 1:
         _check_comparable(*every)
-    path = written_to(out, links.own_file(every[0].folder, FILE))
+    path = links.own_file(every[0].folder, FILE) if out is None else written_to(out, Path())
     runs = list(zip(_labels(every), every, strict=True))
     rates = [rate_of(facts.folder, facts.made.get("hardware")) for facts in every]
     comparison = _comparison(runs) if len(runs) > 1 else None
