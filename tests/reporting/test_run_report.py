@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from parsed import EVIL, Parsed, check_harmless
-from run_folders import run
 
 import shoal as library
+from run_folders import run
 from shoal import cli
 from shoal.configs import flags_of, override
 from shoal.errors import GameError, InputError
