@@ -172,16 +172,19 @@ def test_a_module_of_somebody_else_is_not_imported(tmp_path: Path) -> None:
 
 
 def test_it_is_smaller_than_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, asked = run(tmp_path / "one", SCORES), []
+    folder, asked, more = run(tmp_path / "one", SCORES), [], 0
 
     def played(runs: Any, *, episodes: int, budget: int) -> dict[str, Any]:
         asked.append((episodes, budget))
-        return {"pad": "<" * (budget // 6 - 20)}  # each is six bytes in the page
+        return {"pad": "<" * (budget // 6 - 20 + more)}  # each is six bytes in the page
 
     monkeypatch.setattr(command, "played", played)
     assert report(folder, episodes=5).size < page.LIMIT and asked == [(5, page.REPLAYS)]
     monkeypatch.setattr(page, "LIMIT", 400_000)
     assert 300_000 < report(folder).size < 400_000
+    more = 200
+    found = report(folder)
+    assert "replay-data" not in found.data and "they do not fit into the page" in found.text
     monkeypatch.setattr(page, "LIMIT", 50_000)
     with pytest.raises(InputError, match=r"its limit is 0 MB"):
         report(folder)
@@ -199,15 +202,16 @@ def test_episodes_that_cannot_be_played_are_left_out(tmp_path: Path, monkeypatch
 
 
 def test_two_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = run(tmp_path / "one", SCORES), run(tmp_path / "other", (5.0, 6.0, 7.0), "qmix")
+    one, other = run(tmp_path / "one", SCORES), run(tmp_path / "other", (5.0, 6.0, 7.0, 7.5, 9.0), "qmix")
     labels: list[str] = []
     monkeypatch.setattr(command, "played", lambda runs, **_: labels.extend(label for label, _ in runs))
     found = report(one, against=other)
     assert labels == ["mappo", "qmix"] and "beside qmix" in found.text
-    rows = next(rows for caption, rows in found.tables.items() if caption.startswith("Score"))
+    ((caption, rows),) = [(c, r) for c, r in found.tables.items() if c.startswith("Score")]
+    assert "[range over 3 seeds or 95% interval over 5 seeds]; 8 greedy" in caption
     assert [row[0] for row in rows[1:]] == ["mappo, last policies", "qmix, last policies"]
     rows = next(rows for caption, rows in found.tables.items() if caption.startswith("Difference"))
-    assert rows[1][:2] == ["mappo", "qmix"] and rows[1][2].startswith("−3.7 [")
+    assert rows[1][:2] == ["mappo", "qmix"] and rows[1][2].startswith("−4.6 [")
     (chart,) = [chart for chart in found.data["chart-data"] if chart["y"] == "Return"]
     assert [line["name"].split(",")[0] for line in chart["lines"]] == ["mappo", "mappo", "qmix", "qmix"]
     third = run(tmp_path / "third", SCORES, environment="toys:idle")

@@ -15,7 +15,7 @@ from shoal.records.product_rate import rate_of
 from shoal.records.report import estimate_text
 from shoal.reporting import page
 from shoal.reporting.facts import Facts, facts_of
-from shoal.reporting.markup import Html, table
+from shoal.reporting.markup import Html, joined, table, tag
 from shoal.reporting.page import Page
 from shoal.reporting.replays import replays as played
 from shoal.reporting.run_page import run_page
@@ -182,8 +182,11 @@ def _write(
     """
     document, notes = None, [said] if said else []
     if runs:
+        room = page.budget(made([*notes, _NOTHING]))
         try:
-            document = played(runs, episodes=episodes, budget=page.budget(made([*notes, _NOTHING])))
+            document = played(runs, episodes=episodes, budget=room)
+            if document is not None and page.size_of(document) > room:
+                document, notes = None, [*notes, "The episodes are left out, since they do not fit into the page."]
         except (InputError, GameError) as error:
             notes.append(f"The episodes cannot be played: {error}")
     if document is None and not notes:
@@ -217,4 +220,4 @@ def _comparison(runs: Sequence[tuple[str, Facts]]) -> Html | None:
     caption = (
         "Difference of the final scores, and probability that a seed of X scores higher than one of Y [95% interval]"
     )
-    return table(rows, caption)
+    return joined(table(rows, caption), *(tag("p", note, class_="note") for note in result.notes))

@@ -38,6 +38,11 @@ def budget(page: Page) -> int:
     return max(0, min(REPLAYS, LIMIT - len(written(page, None)) - 1000))
 
 
+def size_of(replays: Mapping[str, Any]) -> int:
+    """Bytes that replays take in the page; nearly."""
+    return len(data_script("", replays))
+
+
 def written(page: Page, replays: Mapping[str, Any] | None) -> bytes:
     """The document.
 

@@ -52,41 +52,51 @@ def _lead(runs: Labelled) -> Html:
 
 
 def _scores(runs: Labelled) -> Html:
-    every: dict[str, Scores] = {}
-    for label, facts in runs:
-        of = f"{label}, " if len(runs) > 1 else ""
-        every |= {f"{of}{which}": one for which, one in _evaluations(facts) if one is not None}
+    every = [
+        (f"{label}, {which}" if len(runs) > 1 else which, facts, scores)
+        for label, facts in runs
+        for which, scores in _evaluations(facts)
+        if scores is not None
+    ]
+    parts: list[Html | None] = [_cards(runs)]
     if not every:
-        return tag("p", "There is no final evaluation.")
-    parts = [_cards(runs), _bars("score", {name: (one.estimate, one.per_seed) for name, one in every.items()}, runs)]
-    for metric in dict.fromkeys(name for one in every.values() for name in one.metrics):
-        parts.append(
-            _bars(metric, {name: one.metrics[metric] for name, one in every.items() if metric in one.metrics}, runs)
-        )
+        return joined(*parts, tag("p", "There is no final evaluation."))
+    parts.append(_bars("score", [(name, facts, one.estimate, one.per_seed) for name, facts, one in every]))
+    for metric in dict.fromkeys(name for _, _, one in every for name in one.metrics):
+        known = [(name, facts, one.metrics[metric]) for name, facts, one in every if metric in one.metrics]
+        parts.append(_bars(metric, [(name, facts, *values) for name, facts, values in known]))
     parts += [_seeds(label if len(runs) > 1 else "", facts) for label, facts in runs if len(facts.seeds) > 1]
-    selected = (
-        "The best policies were selected by evaluations during training; their scores here are of other episodes."
-    )
-    return joined(*parts, tag("p", selected, class_="note") if any(facts.best for _, facts in runs) else None)
+    if any(facts.best for _, facts in runs):
+        said = (
+            "The best policies were selected by evaluations during training; their scores here are of other episodes."
+        )
+        parts.append(tag("p", said, class_="note"))
+    return joined(*parts)
 
 
 def _evaluations(facts: Facts) -> list[tuple[str, Scores | None]]:
     return [("last policies", facts.last), ("best policies", facts.best)]
 
 
-def _bars(metric: str, every: dict[str, tuple[Estimate, tuple[float, ...]]], runs: Labelled) -> Html:
-    facts = runs[0][1]
-    episodes, kind = facts.evaluation.get("episodes"), "greedy" if facts.evaluation.get("greedy") else "sampled"
-    seeds = len(next(iter(every.values()))[1])
-    over = f"{interval_text(seeds)} over {seeds} seeds" if seeds > 1 else "95% interval over the episodes of 1 seed"
-    played = f"; {episodes} {kind} episodes of each seed" if type(episodes) is int else ""
-    small = "; small marks: single seeds" if seeds > 1 else ""
-    scale = 100.0 if metric == "won" else 1.0
-    unit = " in per cent" if metric == "won" else ""
-    estimates = {name: _scaled(estimate, scale) for name, (estimate, _) in every.items()}
-    each = {name: [scale * x for x in per_seed] for name, (_, per_seed) in every.items() if len(per_seed) > 1}
-    caption = f"{metric.replace('_', ' ').capitalize()}{unit}: mean [{over}]{played}{small}"
+def _bars(metric: str, every: Sequence[tuple[str, Facts, Estimate, tuple[float, ...]]]) -> Html:
+    """One metric of all policies: their names, runs, estimates and the values of each seed."""
+    counts = [len(per_seed) for _, _, _, per_seed in every]
+    over = [
+        f"{interval_text(n)} over {n} seeds" if n > 1 else "95% interval over the episodes of 1 seed" for n in counts
+    ]
+    brackets = " or ".join(dict.fromkeys(over))
+    played = "".join(dict.fromkeys(_episodes(facts) for _, facts, _, _ in every))
+    small = "; small marks: single seeds" if max(counts) > 1 else ""
+    scale, unit = (100.0, " in per cent") if metric == "won" else (1.0, "")
+    estimates = {name: _scaled(estimate, scale) for name, _, estimate, _ in every}
+    each = {name: [scale * x for x in per_seed] for name, _, _, per_seed in every if len(per_seed) > 1}
+    caption = f"{metric.replace('_', ' ').capitalize()}{unit}: mean [{brackets}]{played}{small}"
     return estimates_table(estimates, caption, seeds=each, head="policies")
+
+
+def _episodes(facts: Facts) -> str:
+    episodes, kind = facts.evaluation.get("episodes"), "greedy" if facts.evaluation.get("greedy") else "sampled"
+    return f"; {episodes} {kind} episodes of each seed" if type(episodes) is int else ""
 
 
 def _scaled(estimate: Estimate, scale: float) -> Estimate:
@@ -117,18 +127,22 @@ def _at(values: Sequence[float], i: int, metric: str) -> str:
 
 
 def _cards(runs: Labelled) -> Html:
-    """Steps, time and speed of the first run."""
-    facts = runs[0][1]
+    """Steps, time and speed."""
+    each = [_extent(facts) for _, facts in runs]
+    if len(runs) == 1:
+        return pairs(each[0], class_="cards")
+    rows = [{"run": label} | extent for (label, _), extent in zip(runs, each, strict=True)]
+    return table(rows, "Steps, time and speed of training")
+
+
+def _extent(facts: Facts) -> dict[str, str]:
     last = max(facts.rows, key=lambda row: row["step"], default={"step": 0})
-    seconds, steps = number(last.get("seconds")), last["step"]
-    seeds = len(facts.seeds)
-    cards: dict[str, Any] = {"seeds": number_text(seeds), "steps per seed": number_text(steps)}
+    seconds, steps, seeds = number(last.get("seconds")), last["step"], len(facts.seeds)
+    found = {"seeds": number_text(seeds), "steps per seed": number_text(steps)}
     if seconds > 0:
-        cards |= {
-            "training": duration_text(seconds),
-            "speed": f"{number_text(round(steps * seeds / seconds))} steps per second, all seeds",
-        }
-    return pairs(cards, class_="cards")
+        speed = f"{number_text(round(steps * seeds / seconds))} steps per second, all seeds"
+        found |= {"training": duration_text(seconds), "speed": speed}
+    return found
 
 
 def _curves(runs: Labelled, charts: list[dict[str, Any]]) -> Html:
