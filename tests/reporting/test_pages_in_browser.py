@@ -62,6 +62,10 @@ def test_charts_are_drawn_and_answer(browser: Browser, pages: dict[str, Path]) -
         training, greedy = place.locator(".key").all()
         assert training.inner_text() == "training" and greedy.get_attribute("aria-pressed") == "true"
         assert has(place, BLUE) and has(place, VERMILION)
+        beside = "(place) => [place.previousElementSibling, ...place.children].map((x) => x.getBoundingClientRect())"
+        title, tools, plot, _ = place.evaluate(beside)
+        assert tools["right"] == plot["right"] and title["left"] == plot["left"], "tools stand beside the title"
+        assert tools["top"] < title["bottom"] <= plot["top"]
 
         greedy.focus()
         page.keyboard.press("Space")

@@ -133,7 +133,7 @@ def figure(number: int, drawn: Drawn) -> Html:
     """The place of chart ``number`` of the page, with its note, and its title or else the name of its vertical axis."""
     title = tag("h3", drawn.title) if drawn.title else tag("p", drawn.chart["y"], class_="axis")
     note = tag("figcaption", drawn.note) if drawn.note else None
-    return tag("figure", title, tag("div", class_="chart", data_chart=number), note)
+    return tag("figure", title, tag("div", class_="chart", data_chart=number), note, class_="charted")
 
 
 def estimates_table(

@@ -1,5 +1,6 @@
 """Writes reports; ``shoal report`` and :func:`shoal.report`."""
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -220,4 +221,6 @@ def _comparison(runs: Sequence[tuple[str, Facts]]) -> Html | None:
     caption = (
         "Difference of the final scores, and probability that a seed of X scores higher than one of Y [95% interval]"
     )
-    return joined(table(rows, caption), *(tag("p", note, class_="note") for note in result.notes))
+    known = all(math.isfinite(pair.found.difference[1]) for pair in result.pairs)
+    said = None if known else tag("p", "A run has one seed, so there is no interval.", class_="note")
+    return joined(table(rows, caption), said)

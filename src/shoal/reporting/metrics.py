@@ -58,14 +58,14 @@ def _chart(metric: str, runs: Sequence[tuple[str, Facts]]) -> Chart | None:
                 continue
             greedy |= column != metric
             lines.append(curve(f"{of}{which}", *found, facts.seeds[0]))
-            notes.append(_note(found[1].shape[1], len(found[0])))
+            notes += _notes(found[1].shape[1], len(found[0]))
     if not lines:
         return None
     if len(lines) == 1 and not greedy:
         lines[0]["name"] = metric
-    said = "Training samples its actions, and explores. " if greedy else ""
+    said = ["Training samples its actions, and explores."] if greedy else []
     chart = lines_chart(lines, x=STEPS, y=_title(metric), percent=metric == "won")
-    return Chart(metric, Drawn(chart, _title(metric), said + " ".join(dict.fromkeys(filter(None, notes)))))
+    return Chart(metric, Drawn(chart, _title(metric), " ".join(dict.fromkeys([*said, *notes]))))
 
 
 def _each_agent(columns: Sequence[str], runs: Sequence[tuple[str, Facts]]) -> Chart | None:
@@ -75,7 +75,7 @@ def _each_agent(columns: Sequence[str], runs: Sequence[tuple[str, Facts]]) -> Ch
     if not known:
         return None
     lines = [curve(name, *found, facts.seeds[0]) for name, found in known.items()]
-    note = _note(*next((values.shape[1], len(steps)) for steps, values in known.values()))
+    note = " ".join(_notes(*next((values.shape[1], len(steps)) for steps, values in known.values())))
     return Chart(_AGENT, Drawn(lines_chart(lines, x=STEPS, y="Return"), "Return of each agent", note))
 
 
@@ -88,11 +88,11 @@ def _known(facts: Facts, column: str) -> tuple[np.ndarray, np.ndarray] | None:
     return (steps, values) if np.isfinite(values).any() else None
 
 
-def _note(seeds: int, rows: int) -> str:
+def _notes(seeds: int, rows: int) -> list[str]:
     parts = [f"Mean of {seeds} seeds; band: {interval_text(seeds)}." if seeds > 1 else "1 seed."]
     if rows > points_for(seeds):
         parts.append(f"Each point is the mean of about {round(rows / points_for(seeds))} of {rows} rows of the log.")
-    return " ".join(parts)
+    return parts
 
 
 def _title(metric: str) -> str:
