@@ -27,6 +27,7 @@ def make(
     last_actions: bool = False,
     timestep: bool = False,
     delay_noise: bool = True,
+    target_search: Literal["step", "tick"] = "step",
     both: bool = False,
 ) -> Environment:
     """A battle of the team's units against enemies under SMAC's orders (Samvelyan et al. 2019).
@@ -52,6 +53,8 @@ def make(
         last_actions: observations of allies hold their last actions (SMAC's ``obs_last_action``).
         timestep: observations and state hold the step over the limit (SMAC's ``obs_timestep_number``).
         delay_noise: each shot is followed by a random delay of -1 to 2 ticks, the game's only noise.
+        target_search: the enemies look for targets once in each step, or at each of its eight ticks, which makes them
+            stronger.
         both: the enemies are agents too, with the same view of their own side, and rewards of their own.
 
     Raises:
@@ -69,6 +72,7 @@ def make(
         battle,
         limit=battle.limit if horizon is None else check_steps("horizon", horizon),
         commanded=check_flag("both", both),
+        every_tick=check_choice("target_search", target_search, ("step", "tick")) == "tick",
         delay_noise=check_flag("delay_noise", delay_noise),
         smac_reward=check_choice("reward", reward, ("positive", "smac")) == "smac",
         limit_terminates=check_choice("at_limit", at_limit, ("truncate", "terminate")) == "terminate",
