@@ -128,7 +128,7 @@ class Rules:
 
     def free(self, x: float, y: float) -> bool:
         """Whether a point lies on a walkable cell of the map."""
-        i, j = math.floor(x), math.floor(y)
+        i, j = int(x), int(y)
         return 0 <= i < CELLS and 0 <= j < CELLS and any(j in ys and i in xs for ys, xs in FREE[self.terrain])
 
     def actions(self, side: int) -> int:
