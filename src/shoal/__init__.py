@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from shoal.environments.registry import make
     from shoal.errors import CheckpointError, InputError
     from shoal.game import Game, HostEnvironment, HostTimestep
+    from shoal.reporting import report
     from shoal.spec import Box, Discrete, EnvSpec, Scene
     from shoal.studies.results import results
     from shoal.studies.running import study
@@ -40,6 +41,7 @@ __all__ = [
     "load",
     "make",
     "open_run",
+    "report",
     "results",
     "resume",
     "study",
@@ -54,6 +56,7 @@ _HOMES = {
     "shoal.environments.registry": ("make",),
     "shoal.errors": ("CheckpointError", "InputError"),
     "shoal.game": ("Game", "HostEnvironment", "HostTimestep"),
+    "shoal.reporting": ("report",),
     "shoal.spec": ("Box", "Discrete", "EnvSpec", "Scene"),
     "shoal.studies.results": ("results",),
     "shoal.studies.running": ("study",),

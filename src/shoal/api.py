@@ -186,7 +186,7 @@ def crossplay(
     opened = [run if isinstance(run, Run) else open_run(run, environment, trust=trust) for run in runs]
     env = opened[0].env  # first, since it refuses to import the environment of an untrusted folder
     for run in opened[1:]:
-        _check_same_environment(opened[0], run)
+        check_same_environment(opened[0], run)
     chosen = playing.first_side(opened[0].spec, side)
     made: dict[Any, Algorithm] = {}  # equal configurations share a compiled program
     players = []
@@ -197,11 +197,14 @@ def crossplay(
     return playing.play(env, players, chosen, jax.random.key(seed), episodes, greedy, workers)
 
 
-def _check_same_environment(one: Run, other: Run) -> None:
+def check_same_environment(one: Run, other: Run) -> None:
     """Check that two runs have the same environment, without building it.
 
     ``EnvSpec.novel`` (read by a run's own critic), metrics (only reported) and the interface (for deployed policies)
     may differ.
+
+    Raises:
+        InputError: they have not; the message names the first difference.
     """
     named = one.by_name and other.by_name
     descriptions = [

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import shoal
-from shoal import algorithms, cli_check, cli_compare, cli_study, cli_train, cli_tune
+from shoal import algorithms, cli_check, cli_compare, cli_report, cli_study, cli_train, cli_tune
 from shoal.bounds import LARGEST_INT, Bounds, check
 from shoal.cli_flags import Command, Values, first_line, of_fields
 from shoal.environments.names import FAMILIES
@@ -204,6 +204,7 @@ _SIMPLE = {
     "curves": (Curves, "runs"),
     "compare": (cli_compare.Compare, "runs"),
     "crossplay": (Crossplay, "runs"),
+    "report": (cli_report.Report, "what"),
     "study": (cli_study.Study, "file"),
     "results": (cli_study.Results, "files"),
     "tune": (cli_tune.Tune, "file"),

@@ -1,9 +1,9 @@
-"""Standard streams that are closed, whose reader is gone, or whose disk is full."""
+"""Output: standard streams that are closed, whose reader is gone, or whose disk is full, and files that may fail."""
 
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +74,11 @@ def leave(code: int) -> None:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
     os._exit(code)
+
+
+def attempted(write: Callable[[], Path]) -> str:
+    """The path of what ``write`` wrote, or why it could not: a page about results must not fail what was computed."""
+    try:
+        return str(write())
+    except Exception as error:
+        return f"cannot be written: {' '.join(str(error).split()) or type(error).__name__}"

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import shoal
 from shoal.bounds import Bounds
+from shoal.cli_output import attempted
 from shoal.environments.spelling import path_words
 from shoal.errors import InputError
 
@@ -15,7 +16,7 @@ _CLUSTER = ("workers", "address", "cpus_per_run", "gpus_per_run")
 
 @dataclasses.dataclass
 class Study:
-    """Run what is missing of a study, a grid of runs that a file describes, and write its page of results."""
+    """Run what is missing of a study, a grid of runs that a file describes, and write its pages of results."""
 
     file: str
     """A study file *.toml, or the name of one in studies/."""
@@ -41,7 +42,7 @@ class Study:
     """GPUs that each run takes on the cluster: a whole number, or a fraction of one."""
 
     def __call__(self) -> int:
-        """Run it, and print what is recorded, what failed, and the page of results."""
+        """Run it, and print what is recorded, what failed, the page of results and the report."""
         paths: dict[str, Any] = {"records": self.records}
         where = {name: getattr(self, name) for name in _CLUSTER}
         try:
@@ -58,7 +59,8 @@ class Study:
             raise KeyboardInterrupt(f"{str(stop) or 'Stopped.'} Continue with\n{self.again()}") from None
         print(report.plan if self.dry_run else report)
         if not self.dry_run:
-            print(f"results: {shoal.results(self.file, **paths)}")
+            print(f"results: {shoal.results(self.file, **paths)}", flush=True)
+            print(f"report: {attempted(lambda: shoal.report(self.file, runs=self.out, **paths))}")
         return 0 if report.ok else 1
 
     def again(self) -> str:

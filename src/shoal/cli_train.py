@@ -14,6 +14,7 @@ from typing import Any
 import shoal
 from shoal import algorithms, notices
 from shoal.cli_flags import Command, Flag, Values, first_line, number, of_environment, of_fields
+from shoal.cli_output import attempted
 from shoal.environments import names
 from shoal.environments.spelling import path_words
 from shoal.errors import GameError, InputError, WriteError
@@ -151,7 +152,7 @@ def _about(words: Sequence[str], run: "shoal.Run | None") -> str:
 
 
 def _watched(folder: Path, start: "Callable[..., shoal.Run]", progress: bool, flags: dict[str, Any]) -> int:
-    """Train, print a summary, and draw curves and a video; after Ctrl-C print the command that resumes."""
+    """Train, print a summary, and draw curves, a video and a report; after Ctrl-C print the command that resumes."""
     again = f"{_program()} train --resume {path_words(folder)}"
     try:
         run = start(progress=progress, **flags)
@@ -171,8 +172,9 @@ def _watched(folder: Path, start: "Callable[..., shoal.Run]", progress: bool, fl
 
 
 def _draw(run: "shoal.Run") -> None:
-    """Draw curves and a video, and print their paths as they are finished: long episodes take a minute."""
+    """Draw curves, a video and a report, and print their paths as they are finished: long episodes take a minute."""
     pictures = {"curves.png": lambda: _unless_empty(run.curves), "replay.gif": run.replay}
+    pictures["report.html"] = lambda: attempted(lambda: shoal.report(run))
     for name, draw in pictures.items():
         print(f"{Path(name).stem:<12}  ", end="", flush=True)
         print(_drawn(run, name, draw), flush=True)

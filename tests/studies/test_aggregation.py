@@ -220,7 +220,7 @@ def test_curves_of_several_tasks_are_normalised(tmp_path: Path, monkeypatch: pyt
 
 
 def test_tasks_of_other_lengths_are_joined_by_shares_of_a_run(tmp_path: Path) -> None:
-    from shoal.studies.page_figures import _together
+    from shoal.studies.charts import _together
 
     short = np.array([10.0, 20.0]), np.array([[0.0], [1.0]])
     long = np.array([30.0, 100.0]), np.array([[2.0], [3.0]])

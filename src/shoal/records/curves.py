@@ -32,15 +32,21 @@ def series(folder: Path, metric: str) -> tuple[Float[np.ndarray, " X"], Float[np
     Raises:
         InputError: the run has no log, no row has the metric, or its number of seeds changes.
     """
-    rows = read(folder)
+    return series_of(read(folder), metric, Path(folder).name)
+
+
+def series_of(
+    rows: Sequence[Mapping[str, Any]], metric: str, name: str
+) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, "X seeds"]]:
+    """:func:`series` of the rows of a log; ``name`` is the run's, for messages."""
     if not rows:
-        raise InputError(f"The run {Path(folder).name!r} has no log to read.")
+        raise InputError(f"The run {name!r} has no log to read.")
     found = [(row["step"], np.atleast_1d(np.asarray(row[metric], np.float64))) for row in rows if _numeric(row, metric)]
     if not found:
-        known = {name for row in rows for name in row if name != "step" and _numeric(row, name)}
-        raise unknown(f"metric in the log of {Path(folder).name!r} named", metric, known)
+        known = {column for row in rows for column in row if column != "step" and _numeric(row, column)}
+        raise unknown(f"metric in the log of {name!r} named", metric, known)
     if len({values.shape for _, values in found}) > 1:
-        raise InputError(f"The number of seeds of {metric!r} changes within the log of {Path(folder).name!r}.")
+        raise InputError(f"The number of seeds of {metric!r} changes within the log of {name!r}.")
     return np.array([step for step, _ in found], np.float64), np.stack([values for _, values in found])
 
 
@@ -156,7 +162,7 @@ def _reference(axes: Any, lines: Mapping[str, float | int]) -> None:
         free += gap
 
 
-def _numeric(row: dict[str, Any], name: str) -> bool:
+def _numeric(row: Mapping[str, Any], name: str) -> bool:
     value = row.get(name)
     given = [x for x in (value if isinstance(value, list) else [value]) if x is not None]
     return bool(given) and all(isinstance(x, (int, float)) for x in given)

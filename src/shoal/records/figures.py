@@ -74,7 +74,7 @@ def plot_efficiency(
     """
     path, panel = _panel(curves, path, 6.4, 3.9)
     if vertical == "log":
-        _check_positive(curves)
+        check_positive(curves)
     unit, word = step_unit(max(float(np.max(steps)) for steps, _ in curves.values()))
     draw_lines(panel, {name: (np.asarray(steps) / unit, band) for name, (steps, band) in curves.items()})
     panel.set_yscale(vertical, **({"linthresh": 1.0} if vertical == "symlog" else {}))
@@ -181,8 +181,12 @@ def plot_improvement(pairs: Mapping[tuple[str, str], Estimate], path: Path | str
     return _finish(panel, path, title, lines=False)
 
 
-def _check_positive(curves: Mapping[str, Line]) -> None:
-    """Check that all points and bands can be drawn on a logarithmic axis."""
+def check_positive(curves: Mapping[str, Line]) -> None:
+    """Check that all points and bands can be drawn on a logarithmic axis.
+
+    Raises:
+        InputError: a value is not positive.
+    """
     for name, (_, band) in curves.items():
         known = np.concatenate([np.asarray(part)[np.isfinite(part)] for part in band])
         if known.size and known.min() <= 0:

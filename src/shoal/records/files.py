@@ -94,6 +94,8 @@ def replacing(path: Path) -> Iterator[Path]:
     beside = path.with_name(f".{path.stem}.tmp{path.suffix}")
     try:
         with writing(path.name):
+            if beside.is_symlink():  # in somebody else's folder it could lead to any file
+                beside.unlink()
             yield beside
             sync(beside)
             beside.replace(path)

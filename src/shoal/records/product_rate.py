@@ -1,7 +1,17 @@
 """The speed of this machine, as the rate of a matrix product, with which published times are compared."""
 
+import contextlib
 import time
 from functools import cache
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import InputError
+from shoal.records import links, manifest, reading
+from shoal.records.files import dumps, write_text
+
+FILE = "product_rate.json"
+"""In a run's folder: the rate of the machine that the run was trained on."""
 
 
 @cache
@@ -19,3 +29,35 @@ def product_rate() -> float:
         jax.block_until_ready(product(a))
         times.append(time.perf_counter() - began)
     return 2 * 2048**3 / sorted(times)[4]
+
+
+def rate_of(folder: Path, hardware: Any) -> float | None:
+    """:func:`product_rate` of the machine of the run in ``folder``, in FLOP/s; None if this is another machine.
+
+    The first call measures it and keeps it in the folder, so that later ones agree; a folder that cannot be written is
+    left as it is.
+
+    Args:
+        folder: the run's.
+        hardware: the machine in its ``run.json``.
+    """
+    if (known := _kept(folder, hardware)) is not None:
+        return known
+    if hardware != manifest.describe()["hardware"]:
+        return None
+    rate = float(f"{product_rate():.4g}")
+    with contextlib.suppress(InputError):
+        path = links.own_file(folder, FILE)
+        write_text(path, dumps({"hardware": hardware, "flops": rate}, "product rate", indent=1) + "\n")
+    return rate
+
+
+def _kept(folder: Path, hardware: Any) -> float | None:
+    try:
+        found = reading.parse(reading.read_bytes(folder / FILE, reading.MIB))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(found, dict) or found.get("hardware") != hardware:
+        return None
+    rate = found.get("flops")
+    return rate if isinstance(rate, float) and rate > 0 else None

@@ -1,34 +1,15 @@
 """The figures of a study's results page, drawn from its records."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
-from shoal import statistics
 from shoal.errors import InputError, WriteError
 from shoal.records import figures
-from shoal.records.figure_style import Vertical
-from shoal.statistics.intervals import Estimate
-from shoal.statistics.scores import Band
-from shoal.studies.aggregation import Entries, Place, entries_of
-from shoal.studies.combinations import axes_of
-from shoal.studies.page_tables import head, metric_name, scaling_text
+from shoal.studies.charts import Chart, charts_of
 from shoal.studies.plan import Cell
-from shoal.studies.presented import TRAINING, Figure
 from shoal.studies.record import Record
 from shoal.studies.study_file import StudyFile
-from shoal.studies.summaries import STATISTICS, Statistic, interval_of, known_curve
-
-POINTS = 50
-"""Points of a curve that aggregates tasks with different steps."""
-_AXES: dict[Vertical, str] = {
-    "linear": "",
-    "log": " The vertical axis is logarithmic.",
-    "symlog": " The vertical axis is linear between -1 and 1, and logarithmic beyond.",
-}
 
 
 class Drawn(NamedTuple):
@@ -39,151 +20,34 @@ class Drawn(NamedTuple):
     """What it shows."""
 
 
-Lines = dict[str, list[Cell]]
-"""The runs of each line, by the line's name."""
-
-
 def draw_figures(
     study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record], folder: Path
 ) -> dict[str, Drawn]:
     """Draw the figures of a study into ``folder``; returns them by file name.
-
-    Lines whose runs are not all recorded are left out, and so is a figure without lines.
 
     Raises:
         InputError: a value cannot be drawn on the figure's vertical axis.
         WriteError: a figure cannot be written.
     """
     found = {}
-    for figure in study.figures:
-        entries = entries_of(study, figure, cells, records)
-        for where, first in entries.heads.items():
-            lines = _lines(entries, where, cells)
-            if not lines:
-                continue
-            panel = head(first, entries.columns) if len(entries.heads) > 1 else ""
-            words = [study.name, str(figure.number), panel]
-            name = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", word).strip("-.") for word in words if word) + ".png"
-            title = ", ".join(part for part in (figure.title or _default_title(figure), panel) if part)
-            try:
-                note = _draw(figure, entries, lines, folder / name)
-            except WriteError:
-                raise
-            except InputError as error:
-                raise study.refuse(f"[[figures]] {figure.number}: {error}") from None
-            if note is not None:
-                found[name] = Drawn(title, note)
+    for chart in charts_of(study, cells, records):
+        path = folder / f"{chart.name}.png"
+        try:
+            _draw(chart, path)
+        except WriteError:
+            raise
+        except InputError as error:
+            raise study.refuse(f"[[figures]] {chart.number}: {error}") from None
+        found[path.name] = Drawn(chart.title, chart.note)
     return found
 
 
-def _lines(entries: Entries, where: Place, cells: Sequence[Cell]) -> Lines:
-    """The complete lines of a panel; a line's name leaves out axes in which no lines differ."""
-    several = {axis for axis, known in axes_of([cell.values for cell in cells]).items() if len(known) > 1}
-    axes = [axis for axis in entries.rows if axis in several] or list(entries.rows)
-    found: Lines = {}
-    for line in entries.grid.values():
-        here = line.get(where)
-        if here and entries.complete(here):
-            found[head(here[0], axes).replace("env.", "")] = here
-    return found
-
-
-def _default_title(figure: Figure) -> str:
-    titles = {"curves": "Learning curves", "profiles": "Performance profiles", "estimates": "Scores"}
-    return titles.get(figure.kind, "Probability of improvement")
-
-
-def _draw(figure: Figure, entries: Entries, lines: Lines, path: Path) -> str | None:
-    """Draw one picture and return its note; None if there is nothing to draw."""
-    drawn = {"curves": _curves, "profiles": _profiles, "estimates": _estimates, "improvement": _improvement}
-    note = drawn[figure.kind](figure, entries, lines, path)
-    return None if note is None else " ".join(part for part in (note, scaling_text(entries)) if part)
-
-
-def _curves(figure: Figure, entries: Entries, lines: Lines, path: Path) -> str | None:
-    statistic = figure.statistics[0]
-    curves: dict[str, tuple[np.ndarray, Band]] = {}
-    for name, cells in lines.items():
-        each = [known_curve(entries.records[cell.name], figure.metric) for cell in cells]
-        if any(len(steps) == 0 for steps, _ in each):
-            continue
-        for i, cell in enumerate(cells):
-            if cell.name in entries.levels:
-                worst, best = entries.levels[cell.name]
-                each[i] = each[i][0], (each[i][1] - worst) / (best - worst)
-        steps, values = _together(each)
-        curves[name] = steps, statistics.efficiency(values, statistic)
-    if not curves:
-        return None
-    what = metric_name(figure.metric).removesuffix(", mean over all updates")
-    label_ = "Normalised score" if entries.scaling != "raw" else what[:1].upper() + what[1:]
-    figures.plot_efficiency(curves, path, label=label_, vertical=figure.vertical)
-    brackets = " or ".join(dict.fromkeys(interval_of(n, entries.tasks) for n in entries.seeds))
-    if figure.metric.startswith(TRAINING):
-        source = ""
+def _draw(chart: Chart, path: Path) -> None:
+    if chart.kind == "curves":
+        figures.plot_efficiency(chart.lines, path, label=chart.label, vertical=chart.vertical)
+    elif chart.kind == "profiles":
+        figures.plot_profiles(chart.lines, path, label=chart.label)
+    elif chart.kind == "estimates":
+        figures.plot_estimates(chart.panels, path, label=chart.label)
     else:
-        greedy = all(entries.records[cell.name].evaluations for cells in lines.values() for cell in cells)
-        source = " Greedy evaluations during training." if greedy else " Episodes of training, which explores."
-    note = f"{STATISTICS[statistic].title.capitalize()} of the {what}; bands: {brackets}."
-    return note + source + _AXES[figure.vertical]
-
-
-def _together(each: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Curves of several tasks at common steps: their own if they agree, otherwise interpolated over shares of a run."""
-    steps = each[0][0]
-    if all(len(other) == len(steps) and np.array_equal(other, steps) for other, _ in each):
-        return steps, [values for _, values in each]
-    shares = np.linspace(max(x[0] / x[-1] for x, _ in each), 1.0, POINTS)
-    longest = max(x[-1] for x, _ in each)
-    moved = [np.stack([np.interp(shares * x[-1], x, run) for run in values.T], 1) for x, values in each]
-    return shares * longest, moved
-
-
-def _samples(entries: Entries, lines: Lines, statistic: Statistic) -> dict[str, list[np.ndarray]]:
-    every = {name: entries.samples(cells, statistic) for name, cells in lines.items()}
-    return {name: samples for name, samples in every.items() if samples is not None}
-
-
-def _profiles(figure: Figure, entries: Entries, lines: Lines, path: Path) -> str | None:
-    every = _samples(entries, lines, STATISTICS["mean"])
-    if not every:
-        return None
-    levels = statistics.spanning(*every.values())
-    profiles = {name: (levels, statistics.profile(samples, levels)) for name, samples in every.items()}
-    raw = entries.scaling == "raw"
-    figures.plot_profiles(
-        profiles, path, label=f"{metric_name(figure.metric).capitalize()} τ" if raw else "Normalised score τ"
-    )
-    return "Share of the seeds whose score exceeds τ, mean over tasks; bands: 95% stratified bootstrap intervals."
-
-
-def _estimates(figure: Figure, entries: Entries, lines: Lines, path: Path) -> str | None:
-    panels: dict[str, dict[str, Estimate]] = {}
-    for name in figure.statistics:
-        statistic = STATISTICS[name]
-        if statistic.estimate is None:
-            continue
-        found = {line: statistic.estimate(samples) for line, samples in _samples(entries, lines, statistic).items()}
-        if found:
-            panels[statistic.title] = found
-    if not panels or len({frozenset(panel) for panel in panels.values()}) > 1:
-        return None
-    text = metric_name(figure.metric)
-    figures.plot_estimates(panels, path, label=text.capitalize() if entries.scaling == "raw" else "Normalised score")
-    brackets = " or ".join(dict.fromkeys(interval_of(n, entries.tasks) for n in entries.seeds))
-    return f"Of the {text}; bars: {brackets}."
-
-
-def _improvement(figure: Figure, entries: Entries, lines: Lines, path: Path) -> str | None:
-    every = list(_samples(entries, lines, STATISTICS["mean"]).items())
-    pairs: dict[tuple[str, str], Estimate] = {}
-    for i, (one, here) in enumerate(every):
-        for other, there in every[i + 1 :]:
-            try:
-                pairs[one, other] = statistics.improvement(here, there)
-            except InputError:  # they have different tasks
-                continue
-    if not pairs:
-        return None
-    figures.plot_improvement(pairs, path)
-    return "The probability that a seed of the first scores higher than one of the second; bars: 95% intervals."
+        figures.plot_improvement(chart.pairs, path)

@@ -1,9 +1,9 @@
-"""The tables of a study's results page."""
+"""The tables of a study's results page, as data."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from shoal.records.report import estimate_text, markdown_table
+from shoal.records.report import estimate_text
 from shoal.statistics.intervals import Estimate
 from shoal.studies.aggregation import Entries, Place, entries_of, place
 from shoal.studies.combinations import matches
@@ -18,30 +18,40 @@ MISSING = "missing"
 _PLAIN = ("algorithm", "environment", "variant")
 """Axes whose values need no name of the axis beside them."""
 Entry = Callable[[list[Cell] | None, Statistic], str]
+Rows = list[dict[str, Any]]
+"""A table: one mapping for each line, from column to value."""
 
 
-def tables_of(study: StudyFile, table: Table, cells: Sequence[Cell], records: Mapping[str, Record]) -> list[str]:
-    """A table with its heading, and a second one that compares with its baseline if it has one."""
+class Section(NamedTuple):
+    """A part of the page."""
+
+    title: str
+    blocks: tuple[str | Rows, ...]
+    """Paragraphs and tables."""
+
+
+def tables_of(study: StudyFile, table: Table, cells: Sequence[Cell], records: Mapping[str, Record]) -> Section:
+    """A table with its title, and a second one that compares with its baseline if it has one."""
     entries = entries_of(study, table, cells, records)
     known = [STATISTICS[name] for name in table.statistics]
     title = (
         table.title
         or f"{table.metric.replace('_', ' ').capitalize()} by {' and '.join([*entries.rows, *entries.columns])}"
     )
-    parts = [f"## {title}"]
+    parts: list[str | Rows] = []
     if alone := [one for one in known if one.estimate is not None]:
         parts += [_drawn(entries, alone, entries.grid, _value(entries)), _note(entries, alone)]
     if not table.baseline:
-        return parts
+        return Section(title, tuple(parts))
     baseline = _baseline(entries, table)
     others = {row: line for row, line in entries.grid.items() if not matches(_first(line).values, table.baseline)}
     if not others:
-        return parts
+        return Section(title, tuple(parts))
     said = " and ".join(f"{axis} {label(wanted)}" for axis, wanted in table.baseline.items())
     what = "Probability of improvement over" if known[0].estimate is None else "Difference from"
     compared = _drawn(entries, known, others, _compared(entries, baseline))
     parts += [f"{what} {said}:", compared]
-    return parts if alone else [*parts, _note(entries, known)]
+    return Section(title, tuple(parts if alone else [*parts, _note(entries, known)]))
 
 
 def scaling_text(entries: Entries) -> str:
@@ -114,7 +124,7 @@ def _baseline(entries: Entries, table: Table) -> Callable[[Cell], list[Cell] | N
 
 def _drawn(
     entries: Entries, statistics: Sequence[Statistic], lines: Mapping[Place, Mapping[Place, list[Cell]]], entry: Entry
-) -> str:
+) -> Rows:
     found = []
     for line in lines.values():
         values = _first(line).values
@@ -125,7 +135,7 @@ def _drawn(
                 name = ", ".join(word for word in words if word) or entries.metric
                 row[name] = entry(line.get(where), statistic)
         found.append(row)
-    return markdown_table(found)
+    return found
 
 
 def _note(entries: Entries, statistics: Sequence[Statistic]) -> str:

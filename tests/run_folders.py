@@ -45,9 +45,16 @@ def run(
         rising = {"greedy/return": here} if greedy else {}
         log.write({"step": step, "return": [None if x is None else x - 1 for x in here], **rising})
     told: dict[str, Any] = {"per_seed": list(scores), "step": steps[-1], "episodes": 8, "greedy": True, "text": "t"}
-    told["metrics"] = {"won": {"per_seed": list(won or [0.5] * len(scores))}}
+    told |= _means(scores)
+    told["metrics"] = {"won": _means(won or [0.5] * len(scores)) | {"per_seed": list(won or [0.5] * len(scores))}}
     (folder / "evaluation.json").write_text(dumps(told), encoding="utf-8")
     return folder
+
+
+def _means(values: Sequence[float | None]) -> dict[str, float]:
+    """The mean, and the range in the place of its interval."""
+    known = [x for x in values if x is not None]
+    return {"mean": sum(known) / len(known), "low": min(known), "high": max(known)} if known else {}
 
 
 def refused(runs: Any, **options: Any) -> str:

@@ -1,0 +1,236 @@
+// Charts of lines with uPlot: bands, single seeds, a legend of buttons, zoom, and keys. Data: shoal/reporting/charts.py.
+"use strict";
+window.ShoalCharts = (() => {
+  const HUES = 7;
+  const MANY = 6; // bands of more lines hide each other, so they are shown on demand
+  const DASHES = [[], [8, 4], [8, 3, 2, 3], [2, 3]];
+  const charts = [];
+  let palette = {};
+
+  function readPalette() {
+    const style = getComputedStyle(document.documentElement);
+    const value = (name) => style.getPropertyValue(name).trim();
+    palette = { ink: value("--ink"), faint: value("--faint"), line: value("--line"), hues: [] };
+    for (let i = 0; i < HUES; i += 1) palette.hues.push(value(`--hue${i}`));
+  }
+
+  const hue = (i) => palette.hues[i % HUES];
+  const faded = (i, alpha) => hue(i) + Math.round(255 * alpha).toString(16).padStart(2, "0");
+  const dash = (i) => DASHES[Math.floor(i / HUES) % DASHES.length];
+
+  function make(name, className, text) {
+    const node = document.createElement(name);
+    if (className) node.className = className;
+    if (text !== undefined) node.textContent = text;
+    return node;
+  }
+
+  function button(text, pressed, act) {
+    const node = make("button", "tool", text);
+    node.type = "button";
+    if (pressed !== null) node.setAttribute("aria-pressed", String(pressed));
+    node.addEventListener("click", act);
+    return node;
+  }
+
+  function number(value) {
+    const size = Math.abs(value);
+    if (size === 0) return "0";
+    for (const [unit, word] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+      if (size >= unit) return `${Number((value / unit).toPrecision(4))}${word}`.replace("-", "−");
+    }
+    const text = size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+    return text.replace("-", "−");
+  }
+
+  const shown = (chart, value) => (chart.percent ? `${number(100 * value)} %` : number(value));
+
+  // The aligned data of uPlot, and for each of its series which line it belongs to and what it is.
+  function aligned(chart) {
+    const tables = [];
+    const series = [];
+    chart.lines.forEach((line, i) => {
+      const columns = [line.x, line.mean];
+      series.push({ line: i, kind: "mean", label: line.name });
+      if (line.low.length) {
+        columns.push(line.low, line.high);
+        series.push({ line: i, kind: "low", label: "" }, { line: i, kind: "high", label: "" });
+      }
+      line.seeds.forEach((values, k) => {
+        columns.push(values);
+        series.push({ line: i, kind: "seed", label: line.names[k] });
+      });
+      tables.push(columns);
+    });
+    return { data: tables.length > 1 ? uPlot.join(tables) : tables[0], series };
+  }
+
+  function positive(chart) {
+    const every = chart.lines.flatMap((line) => [...line.mean, ...line.low, ...line.seeds.flat()]);
+    const known = every.filter((value) => value !== null);
+    return known.length > 0 && known.every((value) => value > 0);
+  }
+
+  function seriesOptions(chart, each) {
+    const stepped = chart.stairs ? uPlot.paths.stepped({ align: 1 }) : undefined;
+    const few = chart.lines[each.line].mean.length < 4;
+    const common = { label: each.label, paths: stepped, points: { show: false } };
+    if (each.kind === "mean") {
+      return {
+        ...common, width: 2, stroke: () => hue(each.line), dash: dash(each.line),
+        points: { show: few, size: 7, fill: () => hue(each.line) },
+      };
+    }
+    if (each.kind === "seed") {
+      return { ...common, width: 1, stroke: () => faded(each.line, 0.55) };
+    }
+    return { ...common, width: 0, stroke: "transparent" };
+  }
+
+  function options(chart, parts, state, width, height) {
+    const vertical = state.log ? "log" : chart.vertical;
+    const axis = { stroke: () => palette.faint, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif" };
+    const mark = { stroke: () => palette.line, width: 1 };
+    const decade = (x) => x === 0 || Math.abs(Math.log10(Math.abs(x)) % 1) < 1e-9;
+    const sparse = vertical === "linear" ? {} : { filter: (_, ticks) => ticks.map((x) => (decade(x) ? x : null)) };
+    const share = chart.percent && vertical === "linear";
+    const range = (_, low, high) => [Math.min(0, low), Math.max(1, high) * 1.02];
+    return {
+      width, height,
+      legend: { show: false },
+      cursor: { drag: { x: true, y: false, dist: 8 }, focus: { prox: 24 }, points: { size: 7 } },
+      focus: { alpha: 0.35 },
+      scales: {
+        x: { time: false },
+        y: {
+          distr: vertical === "log" ? 3 : vertical === "symlog" ? 4 : 1,
+          ...(vertical === "symlog" ? { asinh: 1 } : {}),
+          ...(share ? { range } : {}),
+        },
+      },
+      axes: [
+        { ...axis, grid: mark, ticks: mark, label: chart.x, labelSize: 22, size: 34, values: (_, ticks) => ticks.map(number) },
+        {
+          ...axis, grid: { ...mark, ...sparse }, ticks: { ...mark, ...sparse }, size: 58, space: 36,
+          values: (_, ticks) => ticks.map((x) => (x === null ? "" : shown(chart, x))),
+        },
+      ],
+      series: [{}, ...parts.series.map((each) => seriesOptions(chart, each))],
+      bands: parts.series.flatMap((each, i) =>
+        each.kind === "low" ? [{ series: [i + 2, i + 1], fill: () => faded(each.line, 0.2) }] : []),
+      hooks: {
+        setCursor: [(plot) => state.read(plot)],
+        setScale: [(plot, key) => state.zoomed(plot, key)],
+      },
+    };
+  }
+
+  // One chart in its place: a row of tools, the plot, and the legend.
+  function mount(place, chart) {
+    const state = { seeds: false, bands: chart.lines.length <= MANY, log: false, hidden: new Set(), plot: null, read() {}, zoomed() {} };
+    const parts = aligned(chart);
+    const first = parts.data[0][0], last = parts.data[0][parts.data[0].length - 1];
+    const tools = make("div", "tools"), field = make("div", "plot"), legend = make("div", "legend");
+    field.tabIndex = 0;
+    field.setAttribute("role", "img");
+    field.setAttribute("aria-label", `${chart.y} over ${chart.x}; left and right arrows read the values`);
+    place.append(tools, field, legend);
+
+    const keys = chart.lines.map((line, i) => {
+      const key = button("", true, () => toggle(i));
+      key.className = "key";
+      const swatch = make("span", "swatch"), value = make("span", "reading");
+      swatch.style.borderTopStyle = ["solid", "dashed", "dotted", "dotted"][Math.floor(i / HUES) % 4];
+      key.append(swatch, make("span", "", line.name), value);
+      legend.append(key);
+      return { key, swatch, value };
+    });
+
+    const wanted = { mean: () => true, low: () => state.bands, high: () => state.bands, seed: () => state.seeds };
+    const visible = (each) => !state.hidden.has(each.line) && wanted[each.kind]();
+
+    function showSeries() {
+      state.plot.batch(() => parts.series.forEach((each, i) => state.plot.setSeries(i + 1, { show: visible(each) })));
+    }
+
+    function toggle(i) {
+      if (state.hidden.has(i)) state.hidden.delete(i);
+      else state.hidden.add(i);
+      keys[i].key.setAttribute("aria-pressed", String(!state.hidden.has(i)));
+      if (state.plot) showSeries();
+    }
+
+    const reset = button("Whole range", null, () => state.plot.setScale("x", { min: first, max: last }));
+    reset.hidden = true;
+    function tool(text, key, act) {
+      tools.append(button(text, state[key], (event) => {
+        state[key] = !state[key];
+        event.currentTarget.setAttribute("aria-pressed", String(state[key]));
+        if (state.plot) act();
+      }));
+    }
+    if (chart.lines.some((line) => line.low.length)) tool("Intervals", "bands", showSeries);
+    if (chart.lines.some((line) => line.seeds.length)) tool("Single seeds", "seeds", showSeries);
+    if (chart.vertical === "linear" && !chart.percent && positive(chart)) tool("Logarithmic", "log", draw);
+    tools.append(reset);
+
+    state.read = (plot) => {
+      const at = plot.cursor.idx;
+      keys.forEach(({ value }, i) => {
+        const column = 1 + parts.series.findIndex((each) => each.line === i && each.kind === "mean");
+        let k = at;
+        while (k !== null && k !== undefined && k > 0 && parts.data[column][k] === undefined) k -= 1;
+        const found = k === null || k === undefined ? null : parts.data[column][k];
+        value.textContent = found === null || found === undefined ? "" : shown(chart, found);
+      });
+      place.dataset.at = at === null || at === undefined ? "" : String(parts.data[0][at]);
+    };
+    state.zoomed = (plot, key) => {
+      if (key === "x") reset.hidden = !(plot.scales.x.min > first || plot.scales.x.max < last);
+    };
+
+    field.addEventListener("keydown", (event) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!by || !state.plot) return;
+      event.preventDefault();
+      const plot = state.plot, at = plot.cursor.idx;
+      const next = at === null || at === undefined ? 0 : Math.min(Math.max(at + by, 0), parts.data[0].length - 1);
+      plot.setCursor({ left: plot.valToPos(parts.data[0][next], "x"), top: plot.over.clientHeight / 2 });
+    });
+
+    const height = () => (field.clientWidth < 420 ? 210 : 260);
+
+    function draw() {
+      if (state.plot) state.plot.destroy();
+      state.plot = new uPlot(options(chart, parts, state, field.clientWidth, height()), parts.data, field);
+      showSeries();
+      repaint();
+      place.dataset.ready = "true";
+    }
+
+    function repaint() {
+      keys.forEach(({ swatch }, i) => { swatch.style.borderTopColor = hue(i); });
+      if (state.plot) state.plot.redraw(false);
+    }
+
+    // A chart in a folded part of the page has no width until it is opened.
+    new ResizeObserver(() => {
+      if (field.clientWidth === 0) return;
+      if (!state.plot) draw();
+      else if (state.plot.width !== field.clientWidth) state.plot.setSize({ width: field.clientWidth, height: height() });
+    }).observe(field);
+    charts.push({ place, chart, repaint, plot: () => state.plot });
+  }
+
+  function start() {
+    readPalette();
+    const data = JSON.parse(document.getElementById("chart-data").textContent);
+    for (const place of document.querySelectorAll(".chart[data-chart]")) mount(place, data[Number(place.dataset.chart)]);
+    document.addEventListener("shoal:theme", () => {
+      readPalette();
+      charts.forEach((each) => each.repaint());
+    });
+  }
+
+  return { start, charts };
+})();

@@ -1,0 +1,223 @@
+"""Writes reports; ``shoal report`` and :func:`shoal.report`."""
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from shoal.api import check_same_environment
+from shoal.comparing import compare
+from shoal.errors import GameError, InputError
+from shoal.opening import open_run
+from shoal.records import links, manifest
+from shoal.records.files import write_bytes, written_to
+from shoal.records.product_rate import rate_of
+from shoal.records.report import estimate_text
+from shoal.reporting import page
+from shoal.reporting.facts import Facts, facts_of
+from shoal.reporting.markup import Html, joined, table, tag
+from shoal.reporting.page import Page
+from shoal.reporting.replays import replays as played
+from shoal.reporting.run_page import run_page
+from shoal.reporting.study_page import study_page
+from shoal.run import Run
+from shoal.studies.plan import Cell, plan
+from shoal.studies.running import OUT
+from shoal.studies.state import recorded, records_folder
+from shoal.studies.study_file import found, read, shipped
+from shoal.studies.tuning_record import winner
+
+FILE = "report.html"
+MOST_RUNS = 4
+"""Most runs of a study that are played."""
+_NOTHING = "No episodes are shown."
+_LEFT_OUT = "The page was written without replays."
+
+
+def report(
+    what: Run | str | Path,
+    *,
+    out: str | Path | None = None,
+    against: Run | str | Path | None = None,
+    episodes: int = 2,
+    replays: bool = True,
+    records: str | Path | None = None,
+    runs: str | Path = OUT,
+    environment: Any = None,
+    trust: bool = False,
+) -> Path:
+    """Write a run or a study as one HTML file that needs no network; returns its path.
+
+    The file has less than 5 MB (:data:`shoal.reporting.page.LIMIT`). The page of a run has its scores, curves,
+    configuration and conditions, the commands that reproduce it, and played episodes; that of a study is made from its
+    records, with played episodes of at most four runs whose folders exist. The same files give the same bytes.
+
+    Args:
+        what: a run, its folder, a study file ``*.toml``, or the name of a study in ``studies/``.
+        out: the file; by default ``report.html`` in the run's folder, or in the folder of the study's runs.
+        against: another run, whose scores, curves and episodes are shown beside those of ``what``, a run.
+        episodes: played episodes of each policy.
+        replays: play episodes, which needs the environment.
+        records: of a study, see :func:`shoal.study`.
+        runs: folder in which the study has a folder with its runs.
+        environment: of runs that were not trained in a name.
+        trust: see :func:`shoal.open_run`.
+
+    Raises:
+        InputError: ``what`` is neither a run nor a study, a file is damaged, or an argument is invalid.
+        WriteError: the file cannot be written.
+    """
+    if episodes < 1:
+        raise InputError(f"A report plays at least one episode, not {episodes}; replays=False leaves them out.")
+    if out is not None and (Path(out).suffix not in (".html", ".htm") or Path(out).is_dir()):
+        raise InputError(f"A report is a .html file, not {str(out)!r}.")
+    if isinstance(what, Run) or _is_run(Path(what)):
+        given = [what] if against is None else [what, against]
+        return _run(given, out, episodes, replays, environment, trust)
+    if against is not None:
+        raise InputError("against shows a second run beside a run, and a study has its own comparisons.")
+    return _study(_study_path(what), out, episodes, replays, records, Path(runs), trust)
+
+
+def _is_run(path: Path) -> bool:
+    return (path / manifest.FILE).exists()
+
+
+def _study_path(what: str | Path) -> Path:
+    """The study's file.
+
+    Raises:
+        InputError: there is neither a run nor a study of this name.
+    """
+    if Path(what).suffix == ".toml" or str(what) in shipped():
+        return found(what)
+    if Path(what).is_dir():
+        raise InputError(f"There is no {manifest.FILE} in {str(what)!r}, so it is not the folder of a run.")
+    raise InputError(f"{str(what)!r} is neither the folder of a run nor a study: a file *.toml, or a name in studies/.")
+
+
+def _run(
+    given: Sequence[Run | str | Path],
+    out: str | Path | None,
+    episodes: int,
+    replays: bool,
+    environment: Any,
+    trust: bool,
+) -> Path:
+    every = [
+        facts_of(one.folder, one) if isinstance(one, Run) else facts_of(Path(one), environment=environment, trust=trust)
+        for one in given
+    ]
+    if len(every) > 1:
+        _check_comparable(*every)
+    path = links.own_file(every[0].folder, FILE) if out is None else written_to(out, Path())
+    runs = list(zip(_labels(every), every, strict=True))
+    rates = [rate_of(facts.folder, facts.made.get("hardware")) for facts in every]
+    comparison = _comparison(runs) if len(runs) > 1 else None
+    opened = [(label, facts.run) for label, facts in runs if facts.run is not None]
+
+    def made(notes: Sequence[str]) -> Page:
+        return run_page(runs, rates, comparison, notes)
+
+    return _write(path, made, opened if replays else [], episodes, _LEFT_OUT if not replays else "")
+
+
+def _check_comparable(one: Facts, other: Facts) -> None:
+    """Check that two runs have the same environment, as far as they can be opened.
+
+    Raises:
+        InputError: they have not.
+    """
+    if one.run is not None and other.run is not None:
+        check_same_environment(one.run, other.run)
+    elif one.entries["environment"] != other.entries["environment"]:
+        raise InputError(f"{other.folder} and {one.folder} were trained in different environments.")
+
+
+def _study(
+    file: Path,
+    out: str | Path | None,
+    episodes: int,
+    replays: bool,
+    records: str | Path | None,
+    runs: Path,
+    trust: bool,
+) -> Path:
+    described = read(file)
+    where = records_folder(described, records)
+    cells = plan(described, runs, winner(described, where))
+    held = recorded(where, cells)
+    path = written_to(runs / described.name / FILE if out is None else out, Path())
+    opened = list(islice(_opened(cells, trust), MOST_RUNS)) if replays else []
+    kept = sum(_is_run(cell.folder) for cell in cells)
+    said = f"Of {kept} runs with folders, the first {len(opened)} are played." if kept > len(opened) > 0 else ""
+
+    def made(notes: Sequence[str]) -> Page:
+        return study_page(described, cells, held, notes if opened else [])
+
+    return _write(path, made, opened, episodes, said)
+
+
+def _opened(cells: Sequence[Cell], trust: bool) -> Any:
+    """The runs of a study whose folders exist and can be opened, with their names."""
+    for cell in cells:
+        if _is_run(cell.folder):
+            try:
+                yield cell.title, open_run(cell.folder, cell.environment, trust=trust)
+            except InputError:
+                continue
+
+
+def _write(
+    path: Path, made: Callable[[Sequence[str]], Page], runs: Sequence[tuple[str, Run]], episodes: int, said: str
+) -> Path:
+    """Play episodes within the bytes that the page leaves, and write the page.
+
+    Args:
+        path: the file.
+        made: (sentences about the replays) -> the page.
+        runs: to play, with their labels.
+        episodes: of each policy.
+        said: a sentence about the replays; may be empty.
+    """
+    document, notes = None, [said] if said else []
+    if runs:
+        room = page.budget(made([*notes, _NOTHING]))
+        try:
+            document = played(runs, episodes=episodes, budget=room)
+            if document is not None and page.size_of(document) > room:
+                document, notes = None, [*notes, "The episodes are left out, since they do not fit into the page."]
+        except (InputError, GameError) as error:
+            notes.append(f"The episodes cannot be played: {error}")
+    if document is None and not notes:
+        notes.append(_NOTHING)
+    write_bytes(path, page.written(made(notes), document))
+    return path
+
+
+def _labels(every: Sequence[Facts]) -> list[str]:
+    """The names of runs on the page: their algorithms where these differ, otherwise their folders."""
+    algorithms = [facts.entries["algorithm"] for facts in every]
+    names = algorithms if len(set(algorithms)) == len(every) else [facts.name for facts in every]
+    return names if len(set(names)) == len(names) else [f"{name} ({i})" for i, name in enumerate(names, 1)]
+
+
+def _comparison(runs: Sequence[tuple[str, Facts]]) -> Html | None:
+    """The difference of two runs' final scores; None where it is not defined."""
+    try:
+        result = compare({label: [facts.folder] for label, facts in runs})
+    except InputError:
+        return None
+    rows = [
+        {
+            "X": pair.x,
+            "Y": pair.y,
+            "X − Y": estimate_text(pair.found.difference),
+            "P(X > Y)": estimate_text(pair.found.improvement),
+        }
+        for pair in result.pairs
+    ]
+    caption = (
+        "Difference of the final scores, and probability that a seed of X scores higher than one of Y [95% interval]"
+    )
+    return joined(table(rows, caption), *(tag("p", note, class_="note") for note in result.notes))

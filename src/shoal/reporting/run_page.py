@@ -1,0 +1,225 @@
+"""The page of a run."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from shoal.records.report import duration_text, metric_text, number_text
+from shoal.reporting import flags
+from shoal.reporting.charts import estimates_table, figure
+from shoal.reporting.facts import Facts, Scores, number
+from shoal.reporting.markup import Html, bullets, joined, pairs, table, tag
+from shoal.reporting.metrics import Chart, curves_of
+from shoal.reporting.page import Page, Section, player
+from shoal.statistics.intervals import Estimate, interval_text
+
+Labelled = Sequence[tuple[str, Facts]]
+"""The run, and perhaps another that it is shown beside, with their names on the page."""
+
+
+def run_page(runs: Labelled, rates: Sequence[float | None], comparison: Html | None, notes: Sequence[str]) -> Page:
+    """The page.
+
+    Args:
+        runs: the run, and one to compare it with if there is one.
+        rates: rate in FLOP/s of a 2048³ float32 product on the machine of each; None where unknown.
+        comparison: statistics of two runs.
+        notes: sentences about the replays.
+    """
+    first = runs[0][1]
+    title = first.title if len(runs) == 1 else f"{first.title}, beside {runs[1][0]}"
+    charts: list[dict[str, Any]] = []
+    curves = _curves(runs, charts)
+    sections = [Section("score", "Score", joined(_scores(runs), comparison))]
+    sections.append(Section("replays", "Replays", player(list(notes))))
+    sections += [Section("curves", "Curves", curves)] if charts else []
+    sections.append(Section("again", "Run it again", _again(runs)))
+    sections.append(
+        Section("configuration", "Configuration", joined(*(_configuration(*one, len(runs)) for one in runs)))
+    )
+    sections.append(Section("machine", "How it was made", _made(runs, rates)))
+    return Page(title, _lead(runs), sections, charts)
+
+
+def _lead(runs: Labelled) -> Html:
+    parts = []
+    for label, facts in runs:
+        name = tag("strong", f"{label}: ") if len(runs) > 1 else None
+        parts.append(tag("p", name, facts.ended, class_="ended"))
+        if facts.notes:
+            parts.append(bullets(facts.notes, class_="missing"))
+    return joined(*parts)
+
+
+def _scores(runs: Labelled) -> Html:
+    every = [
+        (f"{label}, {which}" if len(runs) > 1 else which, facts, scores)
+        for label, facts in runs
+        for which, scores in _evaluations(facts)
+        if scores is not None
+    ]
+    parts: list[Html | None] = [_cards(runs)]
+    if not every:
+        return joined(*parts, tag("p", "There is no final evaluation."))
+    parts.append(_bars("score", [(name, facts, one.estimate, one.per_seed) for name, facts, one in every]))
+    for metric in dict.fromkeys(name for _, _, one in every for name in one.metrics):
+        known = [(name, facts, one.metrics[metric]) for name, facts, one in every if metric in one.metrics]
+        parts.append(_bars(metric, [(name, facts, *values) for name, facts, values in known]))
+    parts += [_seeds(label if len(runs) > 1 else "", facts) for label, facts in runs if len(facts.seeds) > 1]
+    if any(facts.best for _, facts in runs):
+        said = (
+            "The best policies were selected by evaluations during training; their scores here are of other episodes."
+        )
+        parts.append(tag("p", said, class_="note"))
+    return joined(*parts)
+
+
+def _evaluations(facts: Facts) -> list[tuple[str, Scores | None]]:
+    return [("last policies", facts.last), ("best policies", facts.best)]
+
+
+def _bars(metric: str, every: Sequence[tuple[str, Facts, Estimate, tuple[float, ...]]]) -> Html:
+    """One metric of all policies: their names, runs, estimates and the values of each seed."""
+    counts = [len(per_seed) for _, _, _, per_seed in every]
+    over = [
+        f"{interval_text(n)} over {n} seeds" if n > 1 else "95% interval over the episodes of 1 seed" for n in counts
+    ]
+    brackets = " or ".join(dict.fromkeys(over))
+    played = "".join(dict.fromkeys(_episodes(facts) for _, facts, _, _ in every))
+    small = "; small marks: single seeds" if max(counts) > 1 else ""
+    scale, unit = (100.0, " in per cent") if metric == "won" else (1.0, "")
+    estimates = {name: _scaled(estimate, scale) for name, _, estimate, _ in every}
+    each = {name: [scale * x for x in per_seed] for name, _, _, per_seed in every if len(per_seed) > 1}
+    caption = f"{metric.replace('_', ' ').capitalize()}{unit}: mean [{brackets}]{played}{small}"
+    return estimates_table(estimates, caption, seeds=each, head="policies")
+
+
+def _episodes(facts: Facts) -> str:
+    episodes, kind = facts.evaluation.get("episodes"), "greedy" if facts.evaluation.get("greedy") else "sampled"
+    return f"; {episodes} {kind} episodes of each seed" if type(episodes) is int else ""
+
+
+def _scaled(estimate: Estimate, scale: float) -> Estimate:
+    mean, low, high = estimate
+    return scale * mean, scale * low, scale * high
+
+
+def _seeds(label: str, facts: Facts) -> Html:
+    """A row for each seed; folded, since there may be many."""
+    rows = []
+    for i, seed in enumerate(facts.seeds):
+        row: dict[str, str] = {"seed": str(seed)}
+        for which, one in _evaluations(facts):
+            if one is None:
+                continue
+            row[f"score, {which}"] = _at(one.per_seed, i, "")
+            row |= {f"{name}, {which}": _at(values, i, name) for name, (_, values) in one.metrics.items()}
+        rows.append(row)
+    caption = f"Mean over the final episodes of each seed{f' of {label}' if label else ''}"
+    return tag("details", tag("summary", "Every seed"), table(rows, caption))
+
+
+def _at(values: Sequence[float], i: int, metric: str) -> str:
+    if i >= len(values) or not math.isfinite(values[i]):
+        return "–"
+    rounded = float(f"{values[i]:.4g}")
+    return metric_text("won", rounded).removeprefix("won ") if metric == "won" else number_text(rounded)
+
+
+def _cards(runs: Labelled) -> Html:
+    """Steps, time and speed."""
+    each = [_extent(facts) for _, facts in runs]
+    if len(runs) == 1:
+        return pairs(each[0], class_="cards")
+    rows = [{"run": label} | extent for (label, _), extent in zip(runs, each, strict=True)]
+    return table(rows, "Steps, time and speed of training")
+
+
+def _extent(facts: Facts) -> dict[str, str]:
+    last = max(facts.rows, key=lambda row: row["step"], default={"step": 0})
+    seconds, steps, seeds = number(last.get("seconds")), last["step"], len(facts.seeds)
+    found = {"seeds": number_text(seeds), "steps per seed": number_text(steps)}
+    if seconds > 0:
+        speed = f"{number_text(round(steps * seeds / seconds))} steps per second, all seeds"
+        found |= {"training": duration_text(seconds), "speed": speed}
+    return found
+
+
+def _curves(runs: Labelled, charts: list[dict[str, Any]]) -> Html:
+    """The curves of all metrics; ``charts`` receives their data."""
+    main, other = curves_of(runs)
+
+    def placed(found: Sequence[Chart]) -> list[Html]:
+        start = len(charts)
+        charts.extend(one.drawn.chart for one in found)
+        return [figure(start + i, one.drawn) for i, one in enumerate(found)]
+
+    said = tag(
+        "p",
+        "Select a range with the mouse to zoom, double-click to see everything again. A line's name shows or hides it.",
+        class_="note screen",
+    )
+    parts = [said, tag("div", *placed(main), class_="charts")]
+    if other:
+        inner = tag("div", *placed(other), class_="charts small")
+        parts.append(tag("details", tag("summary", f"Losses and other metrics ({len(other)})"), inner, class_="more"))
+    return joined(*parts)
+
+
+def _again(runs: Labelled) -> Html:
+    parts = []
+    for label, facts in runs:
+        lines = {} if facts.run is None else {"Train it again": flags.train_command(facts.run)}
+        lines |= flags.other_commands(facts)
+        parts.append(tag("h3", label) if len(runs) > 1 else None)
+        parts.append(pairs({what: tag("code", command) for what, command in lines.items()}, class_="commands"))
+    said = "The same commit, versions and kind of device give the same numbers."
+    return joined(*parts, tag("p", said, class_="note"))
+
+
+def _configuration(label: str, facts: Facts, count: int) -> Html:
+    every = table(flags.every_row(facts), "All flags of the run")
+    folded = tag("details", tag("summary", "All flags"), every)
+    head = tag("h3", label) if count > 1 else None
+    if facts.run is None:
+        return joined(head, folded)
+    rows = flags.changed_rows(facts.run)
+    caption = "Flags that differ from the defaults of the code: set by Shoal's preset for this task, or given"
+    return joined(head, table(rows, caption) if rows else tag("p", "All flags have their defaults."), folded)
+
+
+def _made(runs: Labelled, rates: Sequence[float | None]) -> Html:
+    parts = []
+    for (label, facts), rate in zip(runs, rates, strict=True):
+        parts.append(tag("h3", label) if len(runs) > 1 else None)
+        parts.append(pairs(made_of(facts, rate), class_="facts"))
+    return joined(*parts)
+
+
+def made_of(facts: Facts, rate: float | None) -> dict[str, str]:
+    """Commit, versions, platform and hardware, as far as ``run.json`` has them.
+
+    Args:
+        facts: the run's.
+        rate: see :func:`run_page`.
+    """
+    made = facts.made
+    commit, versions, hardware = made.get("commit"), made.get("versions"), made.get("hardware")
+    found = {}
+    if isinstance(commit, str):
+        found["Commit"] = commit.removesuffix("+") + (" with changed files" if commit.endswith("+") else "")
+    else:
+        found["Commit"] = "an installed Shoal, not a checkout"
+    if isinstance(versions, dict):
+        found["Versions"] = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    if isinstance(made.get("platform"), str):
+        found["Platform"] = made["platform"]
+    if isinstance(hardware, dict):
+        devices = hardware.get("devices")
+        each = [one for one in devices if isinstance(one, dict)] if isinstance(devices, list) else []
+        known = ", ".join(f"{one.get('count')} × {one.get('kind')}" for one in each)
+        memory = f", {hardware['memory_gib']} GiB of memory" if hardware.get("memory_gib") else ""
+        found["Machine"] = f"{hardware.get('processor')}, {hardware.get('cores')} cores{memory}; devices: {known}"
+    measured = "not known, since this page was not written on the run's machine"
+    found["Product rate"] = measured if rate is None else f"{rate / 1e9:.0f} GFLOP/s in a 2048³ float32 product"
+    return {name: text if len(text) <= 500 else f"{text[:499]}…" for name, text in found.items()}

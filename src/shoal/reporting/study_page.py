@@ -1,0 +1,133 @@
+"""The page of a study, from its file and its records: what the Markdown page says, with charts that can be explored."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from shoal.environments.spelling import path_words
+from shoal.reporting.charts import Drawn, estimates_table, figure, line, lines_chart
+from shoal.reporting.markup import Html, bullets, joined, pairs, table, tag, with_code
+from shoal.reporting.page import Page, Section, player
+from shoal.studies import contents as study_contents
+from shoal.studies.charts import Chart, charts_of
+from shoal.studies.contents import Contents, contents, count_text
+from shoal.studies.page_tables import Rows
+from shoal.studies.plan import Cell
+from shoal.studies.record import Record
+from shoal.studies.study_file import StudyFile
+
+
+def study_page(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record], notes: Sequence[str]) -> Page:
+    """The page.
+
+    Args:
+        study: the study.
+        cells: all its runs.
+        records: their records by the cells' names; other runs are shown as missing.
+        notes: sentences about the replays; without any, no replays are mentioned.
+
+    Raises:
+        InputError: a value cannot be drawn on a figure's vertical axis.
+    """
+    found, charts = contents(study, cells, records), []
+    tables = [_tables(number, section) for number, section in enumerate(found.tables, 1)]
+    together = groupby(charts_of(study, cells, records), key=lambda chart: chart.number)
+    figures = [_figure(number, list(panels), charts) for number, panels in together]
+    sections = [*tables, *figures]
+    if found.references:
+        sections.append(
+            Section("published", "Published values", _table(found.references, "Published values, and here"))
+        )
+    if notes:
+        sections.append(Section("replays", "Replays", player(list(notes))))
+    if found.levels:
+        caption = "Scores that become 0 and 1 when scores are normalised"
+        sections.append(Section("levels", "Worst and best scores", _table(found.levels, caption)))
+    caption = "Every run: environment steps and score of each seed, and time of training"
+    sections.append(Section("runs", "Runs", _table(found.each_run, caption)))
+    sections.append(Section("again", "Run it again", _again(study)))
+    if found.conditions:
+        made = {what: bullets(texts) if len(texts) > 1 else texts[0] for what, texts in found.conditions.items()}
+        sections.append(Section("machine", "How it was made", pairs(made, class_="facts")))
+    return Page(study.title, _lead(study, found), sections, charts)
+
+
+def _lead(study: StudyFile, found: Contents) -> Html:
+    parts: list[Html] = [tag("p", with_code(study.question))]
+    if found.missing:
+        parts.append(tag("p", f"{found.missing} of {found.runs} runs are missing.", class_="warning"))
+    for mixture in found.mixtures:
+        each = [f"{one}: {count_text(count, 'run')}" for one, count in mixture.each.items()]
+        said = tag("p", tag("strong", f"The tables mix {len(mixture.each)} {mixture.what}:"))
+        parts.append(tag("div", said, bullets(each), class_="warning"))
+    return joined(*parts)
+
+
+def _tables(number: int, section: study_contents.Section) -> Section:
+    blocks, caption = [], ""
+    for block in section.blocks:
+        if not isinstance(block, str):
+            blocks.append(_table(block, caption or section.title, hidden=not caption))
+            caption = ""
+        elif block.endswith(":"):
+            caption = block.removesuffix(":")
+        else:
+            blocks.append(tag("p", block, class_="note"))
+    return Section(f"table-{number}", section.title, joined(*blocks))
+
+
+def _table(rows: Rows, caption: str, *, hidden: bool = False) -> Html:
+    """A table; its caption is ``hidden`` from sight where a heading says the same."""
+    cells = [{name: str(value) for name, value in row.items()} for row in rows]
+    return table(cells, caption, class_="titled" if hidden else None)
+
+
+def _figure(number: int, panels: Sequence[Chart], charts: list[dict[str, Any]]) -> Section:
+    """A figure of the study; ``charts`` receives the data of what a script draws."""
+    title = panels[0].title.removesuffix(f", {panels[0].panel}") if len(panels) > 1 else panels[0].title
+    notes = list(dict.fromkeys(panel.note for panel in panels))
+    bodies = []
+    for panel in panels:
+        heading = panel.panel if len(panels) > 1 else ""
+        note = panel.note if len(notes) > 1 else ""
+        bodies.append(_drawn(panel, heading, note, charts))
+    body = tag("div", *bodies, class_="charts") if len(panels) > 1 else bodies[0]
+    return Section(
+        f"figure-{number}", title, joined(body, tag("p", notes[0], class_="note") if len(notes) == 1 else None)
+    )
+
+
+def _drawn(chart: Chart, heading: str, note: str, charts: list[dict[str, Any]]) -> Html:
+    if chart.kind in ("curves", "profiles"):
+        drawn = Drawn(_lines(chart), heading, note)
+        charts.append(drawn.chart)
+        return figure(len(charts) - 1, drawn)
+    if chart.kind == "estimates":
+        tables = [
+            estimates_table(panel, f"{title[:1].upper()}{title[1:]}: {chart.label}")
+            for title, panel in chart.panels.items()
+        ]
+    else:
+        named = {f"{x} > {y}": estimate for (x, y), estimate in chart.pairs.items()}
+        tables = [estimates_table(named, chart.label, span=(0.0, 1.0), mark=0.5)]
+    title, said = tag("h3", heading) if heading else None, tag("p", note, class_="note") if note else None
+    return tag("div", title, *tables, said)
+
+
+def _lines(chart: Chart) -> dict[str, Any]:
+    lines = [line(name, places, band, chart.seeds.get(name)) for name, (places, band) in chart.lines.items()]
+    if chart.kind == "profiles":
+        return lines_chart(lines, x=chart.label, y="Share of runs with score > τ", percent=True, stairs=True)
+    return lines_chart(lines, x="Environment steps per run", y=chart.label, vertical=chart.vertical)
+
+
+def _again(study: StudyFile) -> Html:
+    named = path_words(study.name)
+    lines = {
+        "Run what is missing": f"shoal study {named}",
+        "Write the Markdown page": f"shoal results {named}",
+        "Write this page": f"shoal report {named}",
+    }
+    commands = pairs({what: tag("code", command) for what, command in lines.items()}, class_="commands")
+    said = "Tables and charts are made from the study's file and its records alone."
+    return joined(commands, tag("p", said, class_="note"))

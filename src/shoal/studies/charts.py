@@ -1,0 +1,211 @@
+"""What the figures of a study show, as data: pictures beside the Markdown page and charts in the HTML report."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from jaxtyping import Float
+
+from shoal import statistics
+from shoal.errors import InputError
+from shoal.records.figure_style import Vertical
+from shoal.records.figures import Line, check_positive
+from shoal.statistics.intervals import Estimate
+from shoal.studies.aggregation import Entries, Place, entries_of
+from shoal.studies.combinations import axes_of
+from shoal.studies.page_tables import head, metric_name, scaling_text
+from shoal.studies.plan import Cell
+from shoal.studies.presented import TRAINING, Figure, Kind
+from shoal.studies.record import Record
+from shoal.studies.study_file import StudyFile
+from shoal.studies.summaries import STATISTICS, Statistic, interval_of, known_curve
+
+POINTS = 50
+"""Points of a curve that aggregates tasks with different steps."""
+_AXES: dict[Vertical, str] = {
+    "linear": "",
+    "log": " The vertical axis is logarithmic.",
+    "symlog": " The vertical axis is linear between -1 and 1, and logarithmic beyond.",
+}
+_TITLES: dict[Kind, str] = {
+    "curves": "Learning curves",
+    "profiles": "Performance profiles",
+    "estimates": "Scores",
+    "improvement": "Probability of improvement",
+}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One figure; its kind says which of the mappings is filled."""
+
+    number: int
+    """Of the figure in the study's file, for messages."""
+    kind: Kind
+    name: str
+    """Of a file, without suffix."""
+    title: str
+    """Of the figure, with the panel."""
+    panel: str
+    """The values of column axes that it shows, where a figure has several pictures; else empty."""
+    note: str
+    """What it shows."""
+    label: str
+    """Of the axis of values."""
+    vertical: Vertical = "linear"
+    lines: Mapping[str, Line] = field(default_factory=dict)
+    """Of ``curves`` (steps, band) and ``profiles`` (thresholds, band), by name."""
+    seeds: Mapping[str, Float[np.ndarray, "X seeds"]] = field(default_factory=dict)
+    """Of ``curves``: each seed at the line's steps, for lines of a single task."""
+    panels: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
+    """Of ``estimates``, by the statistic's title and the name of what is estimated."""
+    pairs: Mapping[tuple[str, str], Estimate] = field(default_factory=dict)
+    """Of ``improvement``: P(X > Y) by the names of X and Y."""
+
+
+Lines = dict[str, list[Cell]]
+"""The runs of each line, by the line's name."""
+
+
+def charts_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record]) -> list[Chart]:
+    """The figures of a study.
+
+    Lines whose runs are not all recorded are left out, and so is a figure without lines.
+
+    Raises:
+        InputError: a value cannot be drawn on the figure's vertical axis.
+    """
+    found = []
+    for figure in study.figures:
+        entries = entries_of(study, figure, cells, records)
+        for where, first in entries.heads.items():
+            lines = _lines(entries, where, cells)
+            if not lines:
+                continue
+            panel = head(first, entries.columns) if len(entries.heads) > 1 else ""
+            words = [study.name, str(figure.number), panel]
+            name = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", word).strip("-.") for word in words if word)
+            try:
+                chart = _chart(figure, entries, lines, name, panel)
+            except InputError as error:
+                raise study.refuse(f"[[figures]] {figure.number}: {error}") from None
+            if chart is not None:
+                found.append(chart)
+    return found
+
+
+def _lines(entries: Entries, where: Place, cells: Sequence[Cell]) -> Lines:
+    """The complete lines of a panel; a line's name leaves out axes in which no lines differ."""
+    several = {axis for axis, known in axes_of([cell.values for cell in cells]).items() if len(known) > 1}
+    axes = [axis for axis in entries.rows if axis in several] or list(entries.rows)
+    found: Lines = {}
+    for line in entries.grid.values():
+        here = line.get(where)
+        if here and entries.complete(here):
+            found[head(here[0], axes).replace("env.", "")] = here
+    return found
+
+
+def _chart(figure: Figure, entries: Entries, lines: Lines, name: str, panel: str) -> Chart | None:
+    """One figure; None if there is nothing to draw."""
+    title = ", ".join(part for part in (figure.title or _TITLES[figure.kind], panel) if part)
+    empty = Chart(figure.number, figure.kind, name, title, panel, "", "", figure.vertical)
+    filled = {"curves": _curves, "profiles": _profiles, "estimates": _estimates, "improvement": _improvement}
+    chart = filled[figure.kind](empty, figure, entries, lines)
+    if chart is None:
+        return None
+    return replace(chart, note=" ".join(part for part in (chart.note, scaling_text(entries)) if part))
+
+
+def _curves(chart: Chart, figure: Figure, entries: Entries, lines: Lines) -> Chart | None:
+    statistic = figure.statistics[0]
+    curves: dict[str, Line] = {}
+    seeds: dict[str, np.ndarray] = {}
+    for name, cells in lines.items():
+        each = [known_curve(entries.records[cell.name], figure.metric) for cell in cells]
+        if any(len(steps) == 0 for steps, _ in each):
+            continue
+        for i, cell in enumerate(cells):
+            if cell.name in entries.levels:
+                worst, best = entries.levels[cell.name]
+                each[i] = each[i][0], (each[i][1] - worst) / (best - worst)
+        steps, values = _together(each)
+        curves[name] = steps, statistics.efficiency(values, statistic)
+        if len(values) == 1:
+            seeds[name] = values[0]
+    if not curves:
+        return None
+    if figure.vertical == "log":
+        check_positive(curves)
+    what = metric_name(figure.metric).removesuffix(", mean over all updates")
+    label_ = "Normalised score" if entries.scaling != "raw" else what[:1].upper() + what[1:]
+    brackets = " or ".join(dict.fromkeys(interval_of(n, entries.tasks) for n in entries.seeds))
+    if figure.metric.startswith(TRAINING):
+        source = ""
+    else:
+        greedy = all(entries.records[cell.name].evaluations for cells in lines.values() for cell in cells)
+        source = " Greedy evaluations during training." if greedy else " Episodes of training, which explores."
+    note = f"{STATISTICS[statistic].title.capitalize()} of the {what}; bands: {brackets}."
+    note = note + source + _AXES[figure.vertical]
+    return replace(chart, note=note, label=label_, lines=curves, seeds=seeds)
+
+
+def _together(each: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Curves of several tasks at common steps: their own if they agree, otherwise interpolated over shares of a run."""
+    steps = each[0][0]
+    if all(len(other) == len(steps) and np.array_equal(other, steps) for other, _ in each):
+        return steps, [values for _, values in each]
+    shares = np.linspace(max(x[0] / x[-1] for x, _ in each), 1.0, POINTS)
+    longest = max(x[-1] for x, _ in each)
+    moved = [np.stack([np.interp(shares * x[-1], x, run) for run in values.T], 1) for x, values in each]
+    return shares * longest, moved
+
+
+def _samples(entries: Entries, lines: Lines, statistic: Statistic) -> dict[str, list[np.ndarray]]:
+    every = {name: entries.samples(cells, statistic) for name, cells in lines.items()}
+    return {name: samples for name, samples in every.items() if samples is not None}
+
+
+def _profiles(chart: Chart, figure: Figure, entries: Entries, lines: Lines) -> Chart | None:
+    every = _samples(entries, lines, STATISTICS["mean"])
+    if not every:
+        return None
+    levels = statistics.spanning(*every.values())
+    profiles = {name: (levels, statistics.profile(samples, levels)) for name, samples in every.items()}
+    note = "Share of the seeds whose score exceeds τ, mean over tasks; bands: 95% stratified bootstrap intervals."
+    raw = entries.scaling == "raw"
+    label_ = f"{metric_name(figure.metric).capitalize()} τ" if raw else "Normalised score τ"
+    return replace(chart, note=note, label=label_, lines=profiles)
+
+
+def _estimates(chart: Chart, figure: Figure, entries: Entries, lines: Lines) -> Chart | None:
+    panels: dict[str, dict[str, Estimate]] = {}
+    for name in figure.statistics:
+        statistic = STATISTICS[name]
+        if statistic.estimate is None:
+            continue
+        found = {line: statistic.estimate(samples) for line, samples in _samples(entries, lines, statistic).items()}
+        if found:
+            panels[statistic.title] = found
+    if not panels or len({frozenset(panel) for panel in panels.values()}) > 1:
+        return None
+    text = metric_name(figure.metric)
+    label_ = text.capitalize() if entries.scaling == "raw" else "Normalised score"
+    brackets = " or ".join(dict.fromkeys(interval_of(n, entries.tasks) for n in entries.seeds))
+    return replace(chart, note=f"Of the {text}; bars: {brackets}.", label=label_, panels=panels)
+
+
+def _improvement(chart: Chart, figure: Figure, entries: Entries, lines: Lines) -> Chart | None:
+    every = list(_samples(entries, lines, STATISTICS["mean"]).items())
+    pairs: dict[tuple[str, str], Estimate] = {}
+    for i, (one, here) in enumerate(every):
+        for other, there in every[i + 1 :]:
+            try:
+                pairs[one, other] = statistics.improvement(here, there)
+            except InputError:  # they have different tasks
+                continue
+    if not pairs:
+        return None
+    note = "The probability that a seed of the first scores higher than one of the second; bars: 95% intervals."
+    return replace(chart, note=note, label="Probability of improvement, P(X > Y)", pairs=pairs)

@@ -1,0 +1,166 @@
+"""The pages in a real browser: charts are drawn and answer, nothing of a hostile folder runs, phones can show them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser
+from parsed import EVIL
+from test_run_report import hostile
+from test_study_report import study
+
+import shoal as library
+from run_folders import run
+
+WIDE = "document.documentElement.scrollWidth <= innerWidth"
+HAS = """([place, wanted]) => {
+  const canvas = place.querySelector("canvas"), copy = document.createElement("canvas");
+  copy.width = canvas.width;
+  copy.height = canvas.height;
+  const paint = copy.getContext("2d", { willReadFrequently: true });
+  paint.drawImage(canvas, 0, 0);
+  const data = paint.getImageData(0, 0, canvas.width, canvas.height).data;
+  for (let i = 0; i < data.length; i += 4) {
+    if (data[i + 3] > 150 && wanted.every((x, k) => Math.abs(x - data[i + k]) < 12)) return true;
+  }
+  return false;
+}"""
+"""Whether a chart has pixels of about a colour."""
+BLUE, VERMILION, SKY = [0, 114, 178], [213, 94, 0], [86, 180, 233]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A report of a run, of a hostile one, and of a study."""
+    folder = tmp_path_factory.mktemp("pages")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shoal.records.product_rate.product_rate", lambda: 1e9)
+        one = library.report(run(folder / "one", (1.0, 2.0, 4.0)), replays=False)
+        bad = library.report(hostile(folder / "bad"), replays=False)
+        return {"run": one, "bad": bad, "study": library.report(study(folder)[0], runs=folder, replays=False)}
+
+
+def ready(page: Any) -> Any:
+    """The first chart, once it is drawn."""
+    place = page.locator(".chart[data-ready=true]").first
+    place.wait_for(state="attached")
+    return place
+
+
+def has(place: Any, colour: list[int]) -> bool:
+    return place.page.evaluate(HAS, [place.element_handle(), colour])
+
+
+def loses(place: Any, colour: list[int]) -> None:
+    """Wait until the chart has no such colour: it is painted after the event."""
+    place.page.wait_for_function(f"(given) => !({HAS})(given)", arg=[place.element_handle(), colour])
+
+
+def test_charts_are_drawn_and_answer(browser: Browser, pages: dict[str, Path]) -> None:
+    def do(page: Any) -> None:
+        place = ready(page)
+        training, greedy = place.locator(".key").all()
+        assert training.inner_text() == "training" and greedy.get_attribute("aria-pressed") == "true"
+        assert has(place, BLUE) and has(place, VERMILION)
+
+        greedy.focus()
+        page.keyboard.press("Space")
+        assert greedy.get_attribute("aria-pressed") == "false"
+        loses(place, VERMILION)
+        page.keyboard.press("Space")
+
+        place.locator(".plot").focus()
+        for _ in range(4):
+            page.keyboard.press("ArrowRight")
+        assert place.get_attribute("data-at") == "192"
+        assert training.locator(".reading").inner_text() == "1.333"
+        assert greedy.locator(".reading").inner_text() == "2.333"
+
+        seeds = place.get_by_role("button", name="Single seeds")
+        seeds.click()
+        shown = (
+            "ShoalCharts.charts[0].plot().series.filter((each) => each.show && each.label.startsWith('seed')).length"
+        )
+        assert seeds.get_attribute("aria-pressed") == "true" and page.evaluate(shown) == 6
+        page.evaluate("ShoalCharts.charts[0].plot().setScale('x', { min: 100, max: 150 })")
+        page.get_by_role("button", name="Whole range").first.click()
+        assert page.evaluate("ShoalCharts.charts[0].plot().scales.x.min") == 48
+
+    browser.open(pages["run"], do)
+
+
+def test_the_theme_is_the_system_s_until_another_is_chosen(browser: Browser, pages: dict[str, Path]) -> None:
+    def do(page: Any) -> None:
+        place = ready(page)
+        button, ground = page.locator("#theme"), "getComputedStyle(document.body).backgroundColor"
+        assert button.get_attribute("aria-pressed") == "true" and page.evaluate(ground) == "rgb(20, 23, 27)"
+        assert has(place, SKY) and not has(place, BLUE)
+        button.click()
+        assert page.evaluate(ground) == "rgb(255, 255, 255)"
+        loses(place, SKY)
+        assert has(place, BLUE)
+        page.reload()
+        ready(page)
+        assert page.evaluate(ground) == "rgb(255, 255, 255)", "the choice is kept"
+
+    browser.open(pages["run"], do, scheme="dark")
+
+
+@pytest.mark.parametrize("name", ["run", "bad", "study"])
+def test_a_phone_shows_it_without_sideways_scrolling(browser: Browser, pages: dict[str, Path], name: str) -> None:
+    def do(page: Any) -> None:
+        ready(page)
+        for summary in page.locator("summary").all():
+            summary.click()
+        page.wait_for_function("ShoalCharts.charts.every((each) => each.place.dataset.ready)")
+        assert page.evaluate(WIDE)
+        page.set_viewport_size({"width": 800, "height": 600})
+        page.wait_for_function("ShoalCharts.charts[0].plot().width > 360")
+        assert page.evaluate(WIDE)
+
+    browser.open(pages[name], do, width=360, height=740)
+
+
+def test_nothing_of_a_hostile_folder_runs(browser: Browser, pages: dict[str, Path]) -> None:
+    def do(page: Any) -> None:
+        ready(page)
+        assert page.evaluate("typeof window.pwned") == "undefined"
+        assert page.evaluate("document.scripts.length") == 4 and page.locator("img").count() == 0
+        for text in EVIL:
+            assert page.get_by_text(text).count() > 0
+        keys = {key.text_content() for key in page.locator(".key").all()}
+        assert EVIL[0] in keys
+
+    browser.open(pages["bad"], do)
+
+
+def test_the_policy_refuses_other_scripts(browser: Browser, pages: dict[str, Path], tmp_path: Path) -> None:
+    """It is the second line of defence: a script that came through unescaped would not run."""
+    came = "<script>window.pwned=1</script><img src=x onerror=window.pwned=1><main"
+    text = pages["run"].read_text("utf-8").replace("<main", came, 1)
+    (tmp_path / "bad.html").write_text(text, encoding="utf-8")
+    found = []
+    with pytest.raises(AssertionError, match="Content Security Policy") as error:
+        browser.open(tmp_path / "bad.html", lambda page: found.append(page.evaluate("typeof window.pwned")))
+    assert found == ["undefined"] and str(error.value).count("Content Security Policy") >= 2
+
+
+def test_tables_can_be_sorted_and_the_page_has_its_landmarks(browser: Browser, pages: dict[str, Path]) -> None:
+    def do(page: Any) -> None:
+        ready(page)
+        table = page.locator("#runs table")
+        column = "(table) => [...table.tBodies[0].rows].map((row) => row.cells[0].textContent)"
+        table.get_by_role("button", name="algorithm").click()
+        assert table.evaluate(column) == ["mappo"] * 4 + ["qmix"] * 4
+        table.get_by_role("button", name="algorithm").click()
+        assert table.evaluate(column) == ["qmix"] * 4 + ["mappo"] * 4
+        assert table.locator("th[aria-sort=descending]").count() == 1
+        for role in ("banner", "navigation", "main", "contentinfo"):
+            assert page.get_by_role(role).count() == 1
+        page.keyboard.press("Tab")
+        page.evaluate("document.activeElement.blur(); document.body.focus()")
+        assert page.locator("a.skip").get_attribute("href") == "#contents"
+        for link in page.locator("nav a").all():
+            assert page.locator(f"section{link.get_attribute('href')}").count() == 1
+
+    browser.open(pages["study"], do)

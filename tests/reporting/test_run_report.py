@@ -1,0 +1,304 @@
+"""The report of a run: what it says of the folder's files, what is missing, and that nothing in them is run."""
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from parsed import EVIL, Parsed, check_harmless
+
+import shoal as library
+from run_folders import run
+from shoal import cli
+from shoal.configs import flags_of, override
+from shoal.errors import GameError, InputError
+from shoal.opening import open_run
+from shoal.presets import preset
+from shoal.records.log import Log
+from shoal.reporting import command, flags, page
+from shoal.training.settings import Settings
+
+SCORES = (1.0, 2.0, 4.0)
+
+
+@pytest.fixture(autouse=True)
+def rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's rate is not measured."""
+    monkeypatch.setattr("shoal.records.product_rate.product_rate", lambda: 123.4e9)
+
+
+def report(folder: Path, **options: Any) -> Parsed:
+    return Parsed(library.report(folder, **options))
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    found = json.loads(path.read_text("utf-8"))
+    change(found)
+    path.write_text(json.dumps(found), encoding="utf-8")
+
+
+def test_it_says_what_the_files_say(tmp_path: Path) -> None:
+    folder = run(tmp_path / "one", SCORES, won=(0.25, 0.5, 1.0), gamma=0.5)
+    found = report(folder)
+    assert "mappo on toys:busy" in found.text
+    ((caption, rows),) = [(c, r) for c, r in found.tables.items() if c.startswith("Score")]
+    assert caption == "Score: mean [range over 3 seeds]; 8 greedy episodes of each seed; small marks: single seeds"
+    assert rows[1][0] == "last policies" and rows[1][2] == "2.3 [1.0, 4.0]"
+    ((caption, rows),) = [(c, r) for c, r in found.tables.items() if c.startswith("Won")]
+    assert "in per cent" in caption and rows[1][2] == "58 [25, 100]"
+    assert found.tables["Mean over the final episodes of each seed"][1:] == [
+        ["0", "1", "25.0 %"],
+        ["1", "2", "50.0 %"],
+        ["2", "4", "100.0 %"],
+    ]
+    changed = next(rows for caption, rows in found.tables.items() if caption.startswith("Flags that differ"))
+    assert ["--gamma", "0.5", "0.99", "given"] in changed and ["--seeds", "3", "1", "given"] in changed
+    every = {row[0]: row[1] for row in found.tables["All flags of the run"]}
+    assert every["--gamma"] == "0.5" and every["--hidden"] == "64 64" and every["--time-budget"] == "None"
+    made = json.loads((folder / "run.json").read_text("utf-8"))["made_with"]
+    assert made["hardware"]["processor"] in found.text and f"jax {made['versions']['jax']}" in found.text
+    assert "123 GFLOP/s in a 2048³ float32 product" in found.text
+    check_harmless(found)
+
+
+def test_curves_are_the_means_over_seeds_of_the_log(tmp_path: Path) -> None:
+    found = report(run(tmp_path / "one", SCORES))
+    (chart,) = [chart for chart in found.data["chart-data"] if chart["y"] == "Return"]
+    training, greedy = chart["lines"]
+    assert (training["name"], greedy["name"]) == ("training", "greedy evaluations")
+    assert greedy["x"] == [48, 96, 144, 192]
+    for k, share in enumerate((0.25, 0.5, 0.75, 1.0)):
+        here = [share * score for score in SCORES]
+        assert greedy["mean"][k] == pytest.approx(sum(here) / 3, rel=1e-4)
+        assert (greedy["low"][k], greedy["high"][k]) == (here[0], here[2])  # the range of three seeds
+        assert [seed[k] for seed in greedy["seeds"]] == here
+    assert greedy["names"] == ["seed 0", "seed 1", "seed 2"]
+
+
+def test_long_logs_are_thinned_and_many_seeds_are_left_out(tmp_path: Path) -> None:
+    folder = run(tmp_path / "one", tuple(range(20)), steps=[48 * i for i in range(1, 602)])
+    found = report(folder)
+    (chart,) = [chart for chart in found.data["chart-data"] if chart["y"] == "Return"]
+    for line in chart["lines"]:
+        assert len(line["x"]) == 60 and line["x"][-1] == 48 * 601 and len(line["seeds"]) == 12
+    steps = 48.0 * np.arange(1, 602)
+    first = np.array_split(np.mean(np.arange(20)) * steps / steps[-1], 60)[0]
+    assert chart["lines"][1]["mean"][0] == pytest.approx(first.mean(), rel=1e-4)
+    assert "Each point is the mean of about 10 of 601 rows of the log." in found.text
+
+
+def test_the_same_files_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = run(tmp_path / "one", SCORES)
+    first = library.report(folder).read_bytes()
+    monkeypatch.setattr("shoal.records.product_rate.product_rate", lambda: 99e9)  # the first rate is kept
+    assert library.report(folder, out=tmp_path / "there" / "page.html").read_bytes() == first
+    assert library.report(open_run(folder)).read_bytes() == first
+
+
+def test_what_is_missing_or_damaged_is_said(tmp_path: Path) -> None:
+    folder = run(tmp_path / "one", SCORES)
+    (folder / "evaluation.json").write_text('{"mean": "high"}', encoding="utf-8")
+    with (folder / "metrics.jsonl").open("a", encoding="utf-8") as log:
+        log.write('{"step": \n')
+    found = report(folder)
+    assert "The final evaluation (evaluation.json) is damaged, so there is no final score." in found.text
+    assert "metrics.jsonl of 'one' is damaged: 1 line is left out." in found.text
+    assert "No checkpoint of the run is intact" in found.text
+    (folder / "evaluation.json").unlink()
+    (folder / "metrics.jsonl").unlink()
+    edit(folder / "run.json", lambda x: x["made_with"].clear())
+    found = report(folder)
+    assert "There is no final evaluation (evaluation.json)" in found.text and "There is no log" in found.text
+    assert found.data["chart-data"] == [] and "an installed Shoal, not a checkout" in found.text
+    edit(folder / "run.json", lambda x: x["config"]["config"].pop("gamma"))
+    assert "The run cannot be opened: " in report(folder).text
+
+
+def test_numbers_that_are_none_are_left_out(tmp_path: Path) -> None:
+    folder = run(tmp_path / "one", SCORES)
+    log = Log(folder, tensorboard=False)
+    log.resume(192)
+    log.write({"step": 240, "loss": float("nan"), "huge": 10**400, "text": "a", "kl": [1.0, None, float("inf")]})
+    found = report(folder)
+    names = {chart["y"] for chart in found.data["chart-data"]}
+    assert "Kl" in names and not {"Loss", "Huge", "Text"} & names
+
+
+def hostile(folder: Path) -> Path:
+    """A run folder in which every text that may be any is hostile."""
+    run(folder, SCORES)
+
+    def change(found: dict[str, Any]) -> None:
+        config, made = found["config"], found["made_with"]
+        config["environment"] = EVIL[0]
+        config["env"] = {EVIL[1]: EVIL[2], EVIL[3]: [EVIL[4]]}
+        config["spec"]["name"] = EVIL[1]
+        made["versions"] = dict.fromkeys(EVIL, EVIL[0])
+        made["commit"], made["platform"] = EVIL[2], EVIL[3]
+        made["hardware"] = {"processor": EVIL[4], "cores": EVIL[0], "memory_gib": EVIL[1]}
+        made["hardware"]["devices"] = [{"kind": EVIL[2], "count": EVIL[3]}]
+
+    edit(folder / "run.json", change)
+    each = {"per_seed": [1, 2, 3], "mean": 2, "low": 1, "high": 3}
+    evaluation = each | {"metrics": dict.fromkeys(EVIL, each), "text": EVIL[0], "episodes": EVIL[1], "step": EVIL[2]}
+    (folder / "evaluation.json").write_text(json.dumps(evaluation), encoding="utf-8")
+    rows = [{"step": step} | {name: [step, 2, 3] for name in (*EVIL, f"return/{EVIL[0]}", "return")} for step in (1, 2)]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return folder
+
+
+def test_texts_of_a_hostile_folder_are_shown_as_texts(tmp_path: Path) -> None:
+    path = library.report(hostile(tmp_path / "bad"))
+    found = Parsed(path)
+    check_harmless(found)
+    for text in EVIL:
+        assert text in found.text
+    named = {line["name"] for chart in found.data["chart-data"] for line in chart["lines"]}
+    assert set(EVIL) <= named
+    assert not any(text in path.read_text("utf-8") for text in EVIL if "<" in text)
+    command_line = next(text for text in found.texts if text.startswith(("shoal train", "shoal.train(")))
+    assert repr(EVIL[0]) in command_line or shlex.quote(EVIL[0]) in command_line
+
+
+def test_a_module_of_somebody_else_is_not_imported(tmp_path: Path) -> None:
+    folder = run(tmp_path / "one", SCORES)
+    edit(folder / "run.json", lambda x: x["config"].update(algorithm="evil_module:make"))
+    found = report(folder)
+    assert "The run cannot be opened: " in found.text and "evil_module" in found.text
+    assert ["--gamma", "0.99"] in found.tables["All flags of the run"]
+
+
+def test_it_is_smaller_than_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, asked, more = run(tmp_path / "one", SCORES), [], 0
+
+    def played(runs: Any, *, episodes: int, budget: int) -> dict[str, Any]:
+        asked.append((episodes, budget))
+        return {"pad": "<" * (budget // 6 - 20 + more)}  # each is six bytes in the page
+
+    monkeypatch.setattr(command, "played", played)
+    assert report(folder, episodes=5).size < page.LIMIT and asked == [(5, page.REPLAYS)]
+    monkeypatch.setattr(page, "LIMIT", 400_000)
+    assert 300_000 < report(folder).size < 400_000
+    more = 200
+    found = report(folder)
+    assert "replay-data" not in found.data and "they do not fit into the page" in found.text
+    monkeypatch.setattr(page, "LIMIT", 50_000)
+    with pytest.raises(InputError, match=r"its limit is 0 MB"):
+        report(folder)
+
+
+def test_episodes_that_cannot_be_played_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = run(tmp_path / "one", SCORES)
+    for error in (InputError("No policy is here."), GameError("It", 0, "broke", "")):
+        monkeypatch.setattr(command, "played", lambda *_, error=error, **__: (_ for _ in ()).throw(error))
+        found = report(folder)
+        assert f"The episodes cannot be played: {error}" in found.text and "replay-data" not in found.data
+    monkeypatch.setattr(command, "played", lambda *_, **__: {"runs": [EVIL[0]]})
+    assert report(folder).data["replay-data"] == {"runs": [EVIL[0]]}
+    assert "replay-data" not in report(folder, replays=False).data
+
+
+def test_two_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = run(tmp_path / "one", SCORES), run(tmp_path / "other", (5.0, 6.0, 7.0, 7.5, 9.0), "qmix")
+    labels: list[str] = []
+    monkeypatch.setattr(command, "played", lambda runs, **_: labels.extend(label for label, _ in runs))
+    found = report(one, against=other)
+    assert labels == ["mappo", "qmix"] and "beside qmix" in found.text
+    ((caption, rows),) = [(c, r) for c, r in found.tables.items() if c.startswith("Score")]
+    assert "[range over 3 seeds or 95% interval over 5 seeds]; 8 greedy" in caption
+    assert [row[0] for row in rows[1:]] == ["mappo, last policies", "qmix, last policies"]
+    rows = next(rows for caption, rows in found.tables.items() if caption.startswith("Difference"))
+    assert rows[1][:2] == ["mappo", "qmix"] and rows[1][2].startswith("−4.6 [")
+    (chart,) = [chart for chart in found.data["chart-data"] if chart["y"] == "Return"]
+    assert [line["name"].split(",")[0] for line in chart["lines"]] == ["mappo", "mappo", "qmix", "qmix"]
+    third = run(tmp_path / "third", SCORES, environment="toys:idle")
+    with pytest.raises(InputError, match="different environments"):
+        report(one, against=third)
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "said"),
+    [
+        ("nowhere", {}, "is neither the folder of a run nor a study"),
+        ("", {"out": "page.txt"}, r"A report is a \.html file"),
+        ("", {"episodes": 0}, "at least one episode"),
+        ("two_step", {"against": "x"}, "a study has its own comparisons"),
+        ("empty", {}, r"There is no run\.json in"),
+    ],
+)
+def test_refusals(what: str, options: dict[str, Any], said: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    folder = run(tmp_path / "one", SCORES)
+    given = folder if not what else tmp_path / what if what == "empty" else what
+    with pytest.raises(InputError, match=said) as error:
+        library.report(given, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_a_link_is_not_written_through(tmp_path: Path) -> None:
+    folder, target = run(tmp_path / "one", SCORES), tmp_path / "target"
+    target.write_text("mine", encoding="utf-8")
+    (folder / "report.html").symlink_to(target)
+    with pytest.raises(InputError, match="symbolic link"):
+        library.report(folder)
+    (folder / ".page.tmp.html").symlink_to(target)
+    library.report(folder, out=folder / "page.html")
+    assert target.read_text("utf-8") == "mine" and not (folder / "page.html").is_symlink()
+
+
+def test_the_command_trains_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def train(algorithm: str, environment: str, **options: Any) -> None:
+        asked.append({"algorithm": algorithm, "environment": environment, **options})
+        raise InputError("enough")
+
+    monkeypatch.setattr("shoal.api.train", train)
+    changes: dict[str, Any] = {"gamma": 0.25, "hidden": (8, 4), "log_std": -0.75, "huber": None, "agent_id": False}
+    changes |= {"stop_at": -1e-7, "eval_every": 12345678.0, "tensorboard": False}
+    folder = run(tmp_path / "one", SCORES, environment="mpe/simple_spread", env={"num_agents": 3}, **changes)
+    opened = open_run(folder)
+    text = flags.train_command(opened)
+    assert text.startswith("shoal train mappo mpe/simple_spread --env.num-agents 3")
+    assert cli.main(shlex.split(text)[1:]) == 2
+    (found,) = asked
+    assert found["env"] == {"num_agents": 3}
+    tuned = preset("mappo", "mpe/simple_spread")
+    settings, config = (override(override(x, tuned), found) for x in (Settings(), type(opened.config)()))
+    local = {"devices", "workers", "num_workers", "worker_timeout", "address"}
+    same = {name: value for name, value in flags_of(opened.settings).items() if name not in local}
+    assert {name: value for name, value in flags_of(settings).items() if name not in local} == same
+    assert config == opened.config
+
+
+def test_a_command_that_cannot_be_written_is_a_call(tmp_path: Path) -> None:
+    folder = run(tmp_path / "one", SCORES, environment="some:thing; rm -rf", env={"text": "$HOME"}, hidden=())
+    text = flags.train_command(open_run(folder))
+    calls: list[tuple] = []
+    fake = type("Fake", (), {"train": staticmethod(lambda *words, **options: calls.append((words, options)))})
+    eval(text, {"shoal": fake})
+    ((words, options),) = calls
+    assert words == ("mappo", "some:thing; rm -rf") and options["env"] == {"text": "$HOME"} and options["hidden"] == ()
+
+
+def test_a_report_that_fails_fails_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from shoal import cli_train
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a fault\nof two lines")
+
+    opened = open_run(run(tmp_path / "one", SCORES))
+    monkeypatch.setattr(opened, "curves", lambda: "curves", raising=False)
+    monkeypatch.setattr(opened, "replay", lambda: "replay", raising=False)
+    monkeypatch.setattr(command, "played", broken)
+    cli_train._draw(opened)
+    assert capsys.readouterr().out.splitlines()[-1] == "report        cannot be written: a fault of two lines"
+    monkeypatch.undo()
+    monkeypatch.setattr("shoal.records.product_rate.product_rate", lambda: 1e9)
+    assert cli.main(["report", str(opened.folder), "--no-replays"]) == 0
+    assert capsys.readouterr().out == f"{opened.folder / 'report.html'}\n"

@@ -1,0 +1,176 @@
+"""The report of a study: the same numbers as its Markdown page, from its file and records alone."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parsed import EVIL, Parsed, check_harmless
+
+import shoal as library
+from run_folders import run
+from shoal.reporting import command
+from shoal.studies.page import page
+from shoal.studies.record import Record, write
+from shoal.studies.state import record_path
+from shoal.studies.study_file import read
+from small_studies import GRID, cells_of, made, written
+
+PARTS = """
+[[tables]]
+title = "Scores at 0.9"
+where = { gamma = 0.9 }
+baseline = { algorithm = "qmix" }
+
+[[figures]]
+kind = "curves"
+title = "Curves"
+lines = "algorithm"
+panels = "environment"
+where = { gamma = 0.9 }
+
+[[figures]]
+kind = "profiles"
+title = "Profiles"
+lines = "algorithm"
+over = ["environment", "gamma"]
+
+[[figures]]
+kind = "estimates"
+title = "Estimates"
+lines = "algorithm"
+over = ["environment", "gamma"]
+statistic = ["mean", "iqm"]
+
+[[figures]]
+kind = "improvement"
+title = "Improvement"
+lines = "algorithm"
+over = ["environment", "gamma"]
+
+[[scales]]
+environment = ["matrix/climbing", "matrix/two_step"]
+worst = 0
+best = 8
+source = "known"
+
+[[references]]
+algorithm = "qmix"
+environment = "matrix/two_step"
+gamma = 0.9
+value = 8
+low = 7.5
+high = 8.5
+source = "Somebody 2018, table 1"
+"""
+FILE = GRID.replace("seeds = 2", "seeds = 5") + PARTS
+SCORES = {"mappo": (1.0, 2.0, 3.0, 4.0, 6.0), "qmix": (0.0, 0.5, 0.25, 1.0, 2.0)}
+
+
+def study(folder: Path, text: str = FILE, leave_out: int = 0, **changes: Any) -> tuple[Path, dict[str, Record]]:
+    """A study file with records on the disk; ``changes`` concern the last of them."""
+    path = written(folder, text)
+    cells = cells_of(path)
+    records = {cell.name: made(cell, SCORES[cell.algorithm]) for cell in cells[leave_out:]}
+    records[cells[-1].name] = made(cells[-1], SCORES["qmix"], **changes)
+    for cell in cells[leave_out:]:
+        write(record_path(folder / "records" / "demo", cell), records[cell.name])
+    return path, records
+
+
+def report(path: Path, **options: Any) -> Parsed:
+    return Parsed(library.report(path, runs=path.parent / "out", **options))
+
+
+def markdown_rows(text: str) -> list[list[list[str]]]:
+    """The tables of a Markdown page, without their rules."""
+    blocks = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    split = [[[cell.strip() for cell in line.strip("|").split("|")] for line in x.splitlines()] for x in blocks]
+    return [[rows[0], *rows[2:]] for rows in split]
+
+
+def test_every_table_of_the_markdown_page_is_there(tmp_path: Path) -> None:
+    path, records = study(tmp_path, leave_out=1)
+    found = report(path)
+    expected = markdown_rows(page(read(path), cells_of(path), records))
+    tables = [[[cell or "–" for cell in row] for row in rows] for rows in found.tables.values()]
+    assert len(expected) == 5
+    for rows in expected:
+        assert [[cell or "–" for cell in row] for row in rows] in tables
+    assert "1 of 8 runs are missing." in found.text and "Q?" in found.text
+    for words in ("5 seeds, 256 greedy episodes", "commit abababababab", "A processor, 2 cores; devices: 2 × cpu"):
+        assert words in found.text
+    for words in ("shoal study demo", "shoal results demo", "shoal report demo"):
+        assert words in found.texts
+    check_harmless(found)
+
+
+def test_figures_are_charts_of_the_records_numbers(tmp_path: Path) -> None:
+    found = report(study(tmp_path)[0])
+    first, second, profiles = found.data["chart-data"]
+    for chart in (first, second):
+        assert [line["name"] for line in chart["lines"]] == ["mappo", "qmix"] and chart["y"] == "Score"
+        assert chart["lines"][0]["x"] == [32, 64] and chart["lines"][0]["mean"] == [0.5, 1]
+        assert len(chart["lines"][0]["seeds"]) == 5
+    assert profiles["stairs"] and profiles["percent"]
+    every = [score / 8 for score in SCORES["mappo"]]
+    for threshold, share in zip(profiles["lines"][0]["x"], profiles["lines"][0]["mean"], strict=True):
+        assert share == pytest.approx(sum(score > threshold for score in every) / 5, rel=1e-4)
+    rows = found.tables["Mean: Normalised score"]
+    assert rows[1][0] == "mappo" and rows[1][2].startswith("0.40 [")
+    rows = found.tables["Probability of improvement, P(X > Y)"]
+    better = sum(x > y for x in SCORES["mappo"] for y in SCORES["qmix"])
+    equal = sum(x == y for x in SCORES["mappo"] for y in SCORES["qmix"])
+    assert rows[1][0] == "mappo > qmix" and float(rows[1][2].split()[0]) == pytest.approx(
+        (better + equal / 2) / 25, abs=0.005
+    )
+
+
+def test_mixed_commits_and_machines_are_warned_of(tmp_path: Path) -> None:
+    hardware = {"processor": "Another", "cores": 4, "memory_gib": 8.0, "product_gflops": None}
+    hardware["devices"] = [{"platform": "cpu", "kind": "cpu", "count": 4}]
+    found = report(study(tmp_path, commit="cd" * 20, changed=True, hardware=hardware)[0])
+    assert "The tables mix 2 commits: commit abababababab: 7 runs commit cdcdcdcdcdcd with changed files: 1 run" in (
+        found.text
+    )
+    assert "The tables mix 2 machines:" in found.text and "Another, 4 cores; devices: 4 × cpu: 1 run" in found.text
+
+
+def test_the_same_records_give_the_same_bytes(tmp_path: Path) -> None:
+    path, _ = study(tmp_path)
+    first = library.report(path, runs=tmp_path / "out")
+    assert first == tmp_path / "out" / "demo" / "report.html"
+    assert library.report(path, out=tmp_path / "other.html").read_bytes() == first.read_bytes()
+
+
+def test_texts_of_hostile_files_are_shown_as_texts(tmp_path: Path) -> None:
+    text = FILE.replace('"T"', f"'''{EVIL[0]}'''").replace('"Q?"', f"'''{EVIL[1]} `{EVIL[2]}`'''")
+    text = text.replace('"Scores at 0.9"', f"'''{EVIL[4]}'''").replace('"Curves"', f"'''{EVIL[0]}'''")
+    text = text.replace('"known"', f"'''{EVIL[1]}'''").replace('"Somebody 2018, table 1"', f"'''{EVIL[2]}'''")
+    hardware = {"processor": EVIL[0], "cores": 4, "memory_gib": 8.0, "product_gflops": None}
+    hardware["devices"] = [{"platform": "cpu", "kind": EVIL[3], "count": 4}]
+    path, _ = study(tmp_path, text, hardware=hardware, versions={EVIL[1]: EVIL[4]})
+    found = report(path)
+    check_harmless(found)
+    for words in (*EVIL, f"{EVIL[1]} {EVIL[4]}", f"{EVIL[0]}, 4 cores; devices: 4 × {EVIL[3]}"):
+        assert words in found.text
+
+
+def test_at_most_four_runs_whose_folders_exist_are_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _ = study(tmp_path)
+    labels: list[list[str]] = []
+    monkeypatch.setattr(command, "played", lambda runs, **_: labels.append([label for label, _ in runs]))
+    assert "Replays" not in report(path).texts and labels == []
+    cells = cells_of(path)
+    for cell in cells[1:7]:
+        run(cell.folder, (1.0, 2.0), cell.algorithm, cell.environment)
+    found = report(path)
+    assert labels == [[cell.title for cell in cells[1:5]]]
+    assert "Of 6 runs with folders, the first 4 are played." in found.text
+    report(path, replays=False)
+    assert len(labels) == 1
+
+
+def test_a_study_without_records_is_written(tmp_path: Path) -> None:
+    found = report(written(tmp_path, FILE))
+    assert "8 of 8 runs are missing." in found.text and found.data["chart-data"] == []
