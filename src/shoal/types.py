@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.game import HostEnvironment
-from shoal.spec import Box, Discrete, EnvSpec, Scene
+from shoal.spec import Box, Discrete, EnvSpec, Outline, Scene
 
 __all__ = [
     "Algorithm",
@@ -27,6 +27,7 @@ __all__ = [
     "Experience",
     "Learner",
     "Metrics",
+    "Outline",
     "PyTree",
     "Replay",
     "Scale",
@@ -206,6 +207,8 @@ class Environment:
     batched: Batched | None = None
     """The same environment E at a time; None: rollouts use ``vmap``. :func:`shoal.environments.batching.single` derives
     ``reset`` and ``step`` from it, so that the two cannot differ."""
+    outline: Callable[[PyTree], Outline] | None = None
+    """state -> an :class:`Outline`, which replays in a page prefer to ``render``."""
 
 
 AnyEnvironment = Environment | HostEnvironment
