@@ -4,8 +4,8 @@ The form of :func:`pack`'s result, which ``assets/player_data.js`` reads:
 
 * ``data``: base64 of a zlib stream of bytes.
 * ``index``: for each array its ``shape``, ``type``, and ``at``, the position of its first byte. The value of code c is
-  ``low + c · unit``; ``low`` and ``unit`` are numbers, or one number for each entry of the last axis. The largest code
-  of the type is NaN if ``gaps`` is true.
+  ``(first + c) · unit``, so that 0 is exact; both are numbers, or lists with one for each entry of the last axis. The
+  largest code of the type is NaN if ``gaps`` is true.
 
 A ``bits`` array has eight entries per byte, the first in the highest bit. Codes of ``u8`` and ``u16`` are stored as
 differences, modulo 256 or 65,536, from the codes one step (first axis) before; those of ``u16`` as all high bytes, then
@@ -49,13 +49,11 @@ def _encoded(x: np.ndarray, bits: int) -> tuple[dict[str, Any], bytes]:
     if whole:
         bits = COARSE if np.max(high - low, initial=0) < 255 else FINE
     codes = 2**bits - 1
-    # Few digits, and then the codes of these few digits: the reader computes with the same numbers.
-    low = _rounded(low, np.floor)
-    unit = 1.0 if whole else np.maximum(_rounded((high - low) / (codes - 1), np.ceil), 1e-30)
-    with np.errstate(invalid="ignore"):
-        code = np.where(np.isnan(x), codes, np.clip(np.rint((x - low) / unit), 0, codes - 1)).astype(np.int64)
-    change = np.diff(code, axis=0, prepend=np.zeros_like(code[:1])) % (codes + 1)
-    entry = {"type": f"u{bits}", "low": _plain(low), "unit": _plain(unit), "gaps": bool(np.isnan(x).any())}
+    unit = np.ones_like(low) if whole else _unit(low, high, codes - 2)
+    first = np.floor(low / unit)
+    code = np.where(np.isnan(x), codes, np.clip(np.rint(np.nan_to_num(x) / unit - first), 0, codes - 1))
+    change = np.diff(code.astype(np.int64), axis=0, prepend=np.zeros_like(code[:1], np.int64)) % (codes + 1)
+    entry = {"type": f"u{bits}", "first": first.tolist(), "unit": unit.tolist(), "gaps": bool(np.isnan(x).any())}
     if bits == COARSE:
         return entry, change.astype(np.uint8).tobytes()
     return entry, (change >> 8).astype(np.uint8).tobytes() + (change & 255).astype(np.uint8).tobytes()
@@ -66,16 +64,13 @@ def _over(x: np.ndarray, edge: np.ufunc, columns: bool) -> np.ndarray:
     if not x.size:
         return np.zeros(())
     found = edge.reduce(x.reshape(-1, x.shape[-1]), axis=0) if columns else edge.reduce(x.reshape(-1))
-    return np.nan_to_num(np.asarray(found))
+    return np.nan_to_num(np.asarray(found, np.float64))
 
 
-def _rounded(x: Any, way: Any) -> np.ndarray:
-    """Numbers with six significant digits, rounded up or down."""
-    x = np.asarray(x, np.float64)
-    scale = 10.0 ** (5 - np.floor(np.log10(np.maximum(np.abs(x), 1e-30))))
-    return way(x * scale) / scale
-
-
-def _plain(x: Any) -> float | list[float]:
-    """JSON numbers without digits that only come from binary fractions."""
-    return [float(f"{value:.7g}") for value in x] if np.ndim(x) else float(f"{float(x):.7g}")
+def _unit(low: np.ndarray, high: np.ndarray, most: int) -> np.ndarray:
+    """The step between codes, of which ``most`` cover the range, rounded up to few digits."""
+    unit = (high - low) / most
+    unit = np.where(unit > 1e-12 * np.abs(low), unit, np.abs(low))  # all numbers are the same
+    unit = np.where(unit > 0.0, unit, 1.0)
+    scale = 10.0 ** (6 - np.floor(np.log10(unit)))
+    return np.array([float(f"{value:.7g}") for value in np.ravel(np.ceil(unit * scale) / scale)]).reshape(unit.shape)

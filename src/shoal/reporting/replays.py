@@ -118,7 +118,10 @@ def _chosen(run: Run) -> list[tuple[int, str]]:
     places = {0: "best", count // 2: "median", count - 1: "worst"}
     if count == 2:
         places = {0: "best", 1: "worst"}
-    return [(first + order[i], f"{why} of {count}, score {number_text(float(scores[order[i]]))}") for i, why in places.items()]
+    return [
+        (first + order[i], f"{why} of {count}, score {number_text(float(scores[order[i]]))}")
+        for i, why in places.items()
+    ]
 
 
 def _document(played: Sequence[Played], detail: Detail, greedy: bool) -> dict[str, Any]:

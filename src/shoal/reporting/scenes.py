@@ -60,13 +60,11 @@ def _outlined(outlines: Sequence[Outline]) -> Seen:
     messages = tuple(each.messages for each in outlines)
     fixed = dict(first.fixed)
     if first.kind == "bodies":  # things may leave the box
-        x, y = (moving[axis][np.isfinite(moving[axis])] for axis in ("x", "y"))
-        left, bottom, right, top = fixed["box"]
-        if x.size:
-            left, right = min(left, float(x.min()) - 0.1), max(right, float(x.max()) + 0.1)
-            bottom, top = min(bottom, float(y.min()) - 0.1), max(top, float(y.max()) + 0.1)
-        if not fixed["cell"]:
-            fixed["box"] = [round(edge, 3) for edge in (left, bottom, right, top)]
+        around = np.array([body["radius"] for body in fixed["bodies"]]) + 0.05
+        low = [np.nanmin(moving[axis] - around, initial=np.inf) for axis in ("x", "y")]
+        high = [np.nanmax(moving[axis] + around, initial=-np.inf) for axis in ("x", "y")]
+        edges = [*np.minimum(fixed["box"][:2], low), *np.maximum(fixed["box"][2:], high)]
+        fixed["box"] = fixed["box"] if fixed["cell"] else [round(float(edge), 3) for edge in edges]
     return Seen(first.kind, fixed, moving, captions if any(captions) else (), messages if first.messages else ())
 
 

@@ -6,8 +6,8 @@
   on which units walk, those on which only climbing units do, and those of the floor that lie higher, as runs
   [y, first x, number of cells].
 * ``units`` [U], allies first: ``type``, ``letter``, ``side`` (0 or 1), ``agent`` (its number or null), ``radius``,
-  ``flies``, the largest ``health``, ``shield`` and ``energy`` (0 if it has none), ``attack`` (``shot``, ``beam``,
-  ``explosion`` or ``heal``), ``beam`` [length across the line of fire, width along it], ``blast`` (radius).
+  ``flies``, ``climbs``, the largest ``health``, ``shield`` and ``energy`` (0 if it has none), ``attack`` (``shot``,
+  ``beam``, ``explosion`` or ``heal``), ``beam`` [length across the line of fire, width along it], ``blast`` (radius).
 * ``allies``, ``limit``: the number of allies, the step limit.
 
 ``Outline.moving`` has [U]: ``x``, ``y``, ``health`` (0: dead), ``shield``, ``energy``, ``shot`` (the unit that it
@@ -62,6 +62,7 @@ def _fixed(battle: Battle, units: tuple[Unit, ...]) -> dict[str, Any]:
                 "agent": i if i < agents else None,
                 "radius": unit.radius,
                 "flies": unit.flies,
+                "climbs": unit.climbs,
                 "health": unit.hit_points,
                 "shield": unit.shield,
                 "energy": MAX_ENERGY if unit.heals else 0,
@@ -109,7 +110,8 @@ def _names(battle: Battle, side: int) -> list[str]:
 
 def _actions(battle: Battle, side: int, unit: Unit) -> list[str]:
     names = _names(battle, side if unit.heals else 1 - side)
-    return [*MOVES, *(f"{'heal' if unit.heals else 'attack'} {name}" for name in names)]
+    found = [*MOVES, *(f"{'heal' if unit.heals else 'attack'} {name}" for name in names)]
+    return found + ["none"] * (battle.num_actions(side) - len(found))
 
 
 def _features(battle: Battle, side: int, own: int) -> list[str]:
@@ -126,7 +128,7 @@ def _features(battle: Battle, side: int, own: int) -> list[str]:
     acted = [f"did action {i}" for i in range(battle.num_actions(side))] if battle.last_actions else []
     found = [f"can go {way}" for way in MOVES[2:]]
     for name in others:
-        found += of(name, "can be attacked", looks(1 - side))
+        found += of(name, "attackable", looks(1 - side))
     for i, name in enumerate(mates):
         found += of(name, "visible", looks(side) + acted) if i != own else []
     at = 1 + battle.has_shields(side)

@@ -11,6 +11,15 @@
 
   const largest = (numbers) => numbers.reduce((most, n) => Math.max(most, n), 0);
 
+  /** One view of two episodes of the same environment, so that their canvases are alike; null for others. */
+  const commonBox = (episodes) => {
+    const boxes = episodes.map(parts.boxOf);
+    const [one, other] = episodes;
+    if (!other || !boxes[0] || !boxes[1] || one.run.environment !== other.run.environment) return null;
+    const [a, b] = boxes;
+    return [Math.min(a[0], b[0]), Math.min(a[1], b[1]), Math.max(a[2], b[2]), Math.max(a[3], b[3])];
+  };
+
   sp.mount = (container, doc) => {
     const { el } = parts;
     container.classList.add("sp-root");
@@ -26,7 +35,7 @@
     };
     let open = []; // the episodes that are shown
     let colours = parts.colours(container);
-    let [wanted, opening, shown] = [0, 0, ""];
+    let [wanted, opening, shown, box] = [0, 0, "", null];
 
     const agents = () => (open[now.place] || open[0]).run.agents.length;
     const changed = () => {
@@ -95,9 +104,10 @@
     message.textContent = (doc.notes || []).join(" ");
 
     const said = (episode) => {
-      const words = [episode.raw.result, `score ${parts.number(episode.raw.score)}`, `${episode.length} steps`];
       const { j } = episode.place(now.time);
-      return (j < episode.shown ? [parts.armies(episode, j)] : [...words, parts.armies(episode, j)]).filter(Boolean).join(" · ");
+      const end = [episode.raw.result, `score ${parts.number(episode.raw.score)}`, `${episode.length} steps`];
+      const words = j < episode.shown ? [`return ${parts.number(episode.team[j])}`] : end;
+      return [...words, parts.armies(episode, j)].filter(Boolean).join(" · ");
     };
 
     const drawFigure = (figure, episode, place) => {
@@ -109,7 +119,7 @@
       figure.result.textContent = episode ? said(episode) : "";
       if (!episode) return;
       const agent = now.place === place || episode.run.agents.length > now.agent ? now.agent : -1;
-      figure.stage.draw(episode, Math.min(now.time, episode.length), { agent, trails: now.trails, colours });
+      figure.stage.draw(episode, Math.min(now.time, episode.length), { agent, trails: now.trails, colours, box });
       const name = episode.run.label;
       figure.canvas.setAttribute("aria-label", `${name}, step ${Math.floor(now.time)} of ${episode.length}. ${figure.result.textContent}`);
     };
@@ -150,6 +160,7 @@
         if (turn !== opening) return; // another one was chosen meanwhile
         open = found;
         now.length = largest(open.filter(Boolean).map((episode) => episode.length));
+        box = commonBox(open.filter(Boolean));
         now.ready = true;
         Object.assign(now, { time: Math.min(now.time, now.length), place: open[now.place] ? now.place : 0 });
         now.agent = Math.min(now.agent, agents() - 1);

@@ -16,8 +16,8 @@
    * a timestep. */
   parts.makeChart = (title, seek) => {
     const canvas = parts.el("canvas", "sp-chart", { role: "img" });
-    const value = parts.el("span", "sp-value");
-    const element = parts.el("div", "sp-charted", {}, parts.el("div", "sp-label", {}, parts.el("span", "", {}, title), value), canvas);
+    const [name, value] = [parts.el("span"), parts.el("span", "sp-value")];
+    const element = parts.el("div", "sp-charted", {}, parts.el("div", "sp-label", {}, name, value), canvas);
     let last = null;
     const at = (event) => {
       if (!last) return;
@@ -45,6 +45,7 @@
           if (y > high) high = y;
         }
       }
+      const [least, most] = [low, high];
       if (!Number.isFinite(low)) [low, high] = [0, 1];
       if (low === high) [low, high] = [low - 0.5, high + 0.5];
       const across = (t) => 2 + ((width - 4) * t) / Math.max(length, 1);
@@ -81,8 +82,7 @@
       pen.moveTo(across(time), 0);
       pen.lineTo(across(time), HEIGHT);
       pen.stroke();
-      parts.write(pen, parts.number(high), width - 3, 9, 10, colours.faint, "right");
-      parts.write(pen, parts.number(low), width - 3, HEIGHT - 8, 10, colours.faint, "right");
+      name.textContent = `${title}, ${parts.number(least)} to ${parts.number(most)}`;
       value.textContent = parts.number(now);
       canvas.setAttribute("aria-label", `${title} over time, now ${parts.number(now)}`);
     };

@@ -22,6 +22,7 @@
   /** Buttons, slider, speed and trails. ``act`` has toggle, step, seek, speed and trails. */
   parts.makeControls = (act) => {
     const play = button("Play", "▶", "space", act.toggle);
+    play.classList.add("sp-play");
     const slider = parts.el("input", "sp-slider", { type: "range", min: "0", max: "1", step: "1", "aria-label": "Step" });
     slider.addEventListener("input", () => act.seek(Number(slider.value)));
     const clock = parts.el("output", "sp-clock");
@@ -32,11 +33,11 @@
     trails.addEventListener("change", () => act.trails(trails.checked));
     const buttons = parts.el(
       "div", "sp-buttons", { role: "group", "aria-label": "Playback" },
-      button("First step", "⏮", "Home", () => act.seek(0)),
-      button("One step back", "◀", "left arrow", () => act.step(-1)),
+      button("First step", "|‹", "Home", () => act.seek(0)),
+      button("One step back", "‹", "left arrow", () => act.step(-1)),
       play,
-      button("One step forward", "▶|", "right arrow", () => act.step(1)),
-      button("Last step", "⏭", "End", () => act.seek(Infinity)),
+      button("One step forward", "›", "right arrow", () => act.step(1)),
+      button("Last step", "›|", "End", () => act.seek(Infinity)),
     );
     const element = parts.el("div", "sp-controls", {}, buttons, slider, clock, speed, parts.el("label", "sp-check", {}, trails, " trails"));
     const draw = (now) => {

@@ -31,13 +31,13 @@
     const wide = entry.type === "u16";
     const most = wide ? 65535 : 255;
     const codes = wide ? new Uint16Array(size) : new Uint8Array(size); // sums wrap around, as they were made
-    const many = Array.isArray(entry.low);
+    const many = Array.isArray(entry.first);
     for (let i = 0; i < size; i += 1) {
       const change = wide ? (bytes[at + i] << 8) | bytes[at + size + i] : bytes[at + i];
       codes[i] = change + (i >= row ? codes[i - row] : 0);
-      const low = many ? entry.low[i % columns] : entry.low;
-      const unit = Array.isArray(entry.unit) ? entry.unit[i % columns] : entry.unit;
-      data[i] = entry.gaps && codes[i] === most ? NaN : low + codes[i] * unit;
+      const first = many ? entry.first[i % columns] : entry.first;
+      const unit = many ? entry.unit[i % columns] : entry.unit;
+      data[i] = entry.gaps && codes[i] === most ? NaN : (first + codes[i]) * unit;
     }
     return { shape, row, data };
   };

@@ -47,13 +47,16 @@
       const bar = meter("");
       if (Number.isFinite(row.share)) place(bar.fill, 0, row.share);
       else place(bar.fill, 0, 0);
-      const text = !row.legal ? "illegal" : name === "probabilities" ? `${(100 * row.value).toFixed(1)} %` : name ? parts.number(row.value) : "";
+      const number = name === "probabilities" ? `${(100 * row.value).toFixed(1)} %` : name ? parts.number(row.value) : "";
+      const text = row.legal ? number : "illegal";
       const state = `sp-row${row.taken ? " sp-taken" : ""}${row.legal ? "" : " sp-illegal"}`;
       const label = parts.el("span", "sp-name", { title: row.label }, row.taken ? `▸ ${row.label}` : row.label);
-      target.list.append(parts.el("li", state, row.taken ? { "aria-current": "true" } : {}, label, bar.element, parts.el("span", "sp-value", {}, text)));
+      const value = parts.el("span", "sp-value", {}, text);
+      target.list.append(parts.el("li", state, row.taken ? { "aria-current": "true" } : {}, label, bar.element, value));
     }
     const kinds = { probabilities: "probability of each action", utilities: "utility of each action" };
-    target.note.textContent = [kinds[name] || "the policy does not tell more", hidden ? `${hidden} others are less likely or illegal` : ""].filter(Boolean).join("; ");
+    const more = hidden ? `; ${hidden} others are less likely or illegal` : "";
+    target.note.textContent = (kinds[name] || "the policy does not tell more") + more;
   };
 
   const drawContinuous = (target, episode, j, agent) => {
@@ -71,7 +74,8 @@
       else place(bar.fill, 0, 0);
       mark.style.left = `${(100 * Math.max(0, Math.min(1, at(action[k])))).toFixed(1)}%`;
       bar.element.append(mark);
-      target.list.append(parts.el("li", "sp-row", {}, parts.el("span", "sp-name", {}, label), bar.element, parts.el("span", "sp-value", {}, parts.number(action[k]))));
+      const value = parts.el("span", "sp-value", {}, parts.number(action[k]));
+      target.list.append(parts.el("li", "sp-row", {}, parts.el("span", "sp-name", {}, label), bar.element, value));
     });
     target.note.textContent = told ? `mark: the action; bar: mean ± deviation, from ${low} to ${high}` : `the action, from ${low} to ${high}`;
   };

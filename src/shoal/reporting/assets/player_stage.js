@@ -37,8 +37,27 @@
     return pen;
   };
 
-  const boxOf = (episode) => {
-    if (episode.kind === "units") return episode.fixed.ground.box;
+  const busy = new WeakMap();
+
+  /** The part of a battle's map where units are at any time, with some ground around it. */
+  const busyBox = (episode) => {
+    if (!busy.has(episode)) {
+      const [left, bottom, right, top] = episode.fixed.ground.box;
+      const span = (name, low, high) => {
+        const { data } = episode.arrays.get(`scene/${name}`);
+        const [least, most] = [data.reduce((a, b) => Math.min(a, b)), data.reduce((a, b) => Math.max(a, b))];
+        const more = Math.max(2.5, (11 - (most - least)) / 2);
+        return [Math.max(low, least - more), Math.min(high, most + more)];
+      };
+      const [x, y] = [span("x", left, right), span("y", bottom, top)];
+      busy.set(episode, [x[0], y[0], x[1], y[1]]);
+    }
+    return busy.get(episode);
+  };
+
+  /** [left, bottom, right, top] of what is shown; null for scenes without positions. */
+  parts.boxOf = (episode) => {
+    if (episode.kind === "units") return busyBox(episode);
     if (episode.kind === "bodies") return episode.fixed.box;
     return null;
   };
@@ -79,7 +98,7 @@
 
     const draw = (episode, time, view) => {
       const width = canvas.clientWidth || canvas.parentElement.clientWidth || 300;
-      const box = boxOf(episode);
+      const box = view.box || parts.boxOf(episode);
       const image = episode.images[0];
       let aspect = 0.5;
       if (box) aspect = (box[3] - box[1]) / (box[2] - box[0]);

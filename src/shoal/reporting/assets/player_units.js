@@ -27,6 +27,18 @@
     };
     cells(floor, colours.paper, 1);
     cells(high, BURST, 0.07);
+    pen.strokeStyle = colours.line;
+    pen.lineWidth = 1;
+    pen.globalAlpha = 0.45;
+    pen.beginPath();
+    for (let at = 0; at <= 32; at += 2) {
+      pen.moveTo(camera.x(at), 0);
+      pen.lineTo(camera.x(at), height);
+      pen.moveTo(0, camera.y(at));
+      pen.lineTo(width, camera.y(at));
+    }
+    pen.stroke();
+    pen.globalAlpha = 1;
     cells(cliff, colours.paper, 0.55);
     cells(cliff, BURST, 0.22);
   };
@@ -181,7 +193,7 @@
       if (aims[k] >= 0 && unit.attack === "beam") beam(scene, unit, spots[k], spots[aims[k]]);
     });
     const living = units.map((_, k) => k).filter((k) => health[k] > 0);
-    living.sort((a, b) => units[a].flies - units[b].flies || y[b] - y[a]);
+    living.sort((a, b) => units[a].flies - units[b].flies || units[a].climbs - units[b].climbs || y[b] - y[a]);
     if (view.trails) for (const k of living) parts.trail(scene, k, SIDES[units[k].side]);
     parts.attention(scene, scene.spots.filter((spot) => health[spots.indexOf(spot)] > 0));
     for (const k of living) {
