@@ -49,8 +49,8 @@ def _encoded(x: np.ndarray, bits: int) -> tuple[dict[str, Any], bytes]:
     if whole:
         bits = COARSE if np.max(high - low, initial=0) < 255 else FINE
     codes = 2**bits - 1
-    unit = np.ones_like(low) if whole else _unit(low, high, codes - 2)
-    first = np.floor(low / unit)
+    unit = np.asarray(np.ones_like(low)) if whole else _unit(low, high, codes - 2)
+    first = np.asarray(np.floor(low / unit))
     code = np.where(np.isnan(x), codes, np.clip(np.rint(np.nan_to_num(x) / unit - first), 0, codes - 1))
     change = np.diff(code.astype(np.int64), axis=0, prepend=np.zeros_like(code[:1], np.int64)) % (codes + 1)
     entry = {"type": f"u{bits}", "first": first.tolist(), "unit": unit.tolist(), "gaps": bool(np.isnan(x).any())}
@@ -64,12 +64,12 @@ def _over(x: np.ndarray, edge: np.ufunc, columns: bool) -> np.ndarray:
     if not x.size:
         return np.zeros(())
     found = edge.reduce(x.reshape(-1, x.shape[-1]), axis=0) if columns else edge.reduce(x.reshape(-1))
-    return np.nan_to_num(np.asarray(found, np.float64))
+    return np.asarray(np.nan_to_num(found), np.float64)
 
 
 def _unit(low: np.ndarray, high: np.ndarray, most: int) -> np.ndarray:
     """The step between codes, of which ``most`` cover the range, rounded up to few digits."""
-    unit = (high - low) / most
+    unit = np.asarray(high - low) / most
     unit = np.where(unit > 1e-12 * np.abs(low), unit, np.abs(low))  # all numbers are the same
     unit = np.where(unit > 0.0, unit, 1.0)
     scale = 10.0 ** (6 - np.floor(np.log10(unit)))

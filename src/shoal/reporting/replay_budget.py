@@ -56,12 +56,16 @@ class Detail(NamedTuple):
         if pictures and self.picture_stride > 1:
             found.append(f"Every {_th(self.picture_stride)} picture is kept, to keep the file small.")
         if self.seeds < max(len(run.seeds) for run in played):
-            found.append(
-                f"Only {self.seeds} of the seeds of each run that were played are kept, to keep the file small."
-            )
+            found.append(f"Of each run at most {_counted(self.seeds, 'seed')} can be replayed, to keep the file small.")
         if self.episodes < max(len(of_seed) for run in played for of_seed in run.episodes):
-            found.append(f"Only {self.episodes} of the episodes of each seed are kept, to keep the file small.")
+            found.append(
+                f"Of each seed at most {_counted(self.episodes, 'episode')} can be replayed, to keep the file small."
+            )
         return found
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _th(number: int) -> str:

@@ -185,7 +185,7 @@ def _episode(
         arrays["picture"] = numbers[np.searchsorted(kept, wanted, side="right") - 1]
     return {
         "kind": shown.kind,
-        "fixed": _kept(fixed, _fixed(shown.fixed, spec, run.settings.wrapping)),
+        "fixed": _kept(fixed, _fixed(shown.fixed, spec, run.settings.wrapping, features="obs" in arrays)),
         "length": length,
         "steps": None if len(steps) == length + 1 else steps.tolist(),
         "score": float(spec.scores(episode.rewards.sum(0, dtype=np.float64))),
@@ -214,14 +214,14 @@ def _kept(fixed: list[dict[str, Any]], one: dict[str, Any]) -> int | None:
     return fixed.index(one)
 
 
-def _fixed(fixed: Mapping[str, Any], spec: EnvSpec, wrapping: Wrapping) -> dict[str, Any]:
-    """:attr:`Outline.fixed` with tables of names, of the wrapped environment."""
+def _fixed(fixed: Mapping[str, Any], spec: EnvSpec, wrapping: Wrapping, features: bool) -> dict[str, Any]:
+    """:attr:`Outline.fixed` with tables of names, of the wrapped environment, and of its features if asked for."""
     found = {name: x for name, x in fixed.items() if name not in ("actions", "features")}
-    actions, features = fixed.get("actions") or [], fixed.get("features") or []
+    actions, observed = fixed.get("actions") or [], (fixed.get("features") if features else None) or []
     if [len(row) for row in actions] == list(spec.action_dims):
         found["actions"] = _table(actions)
-    if len(features) == spec.num_agents:
-        rows = [_extended(list(row), i, spec, wrapping) for i, row in enumerate(features)]
+    if len(observed) == spec.num_agents:
+        rows = [_extended(list(row), i, spec, wrapping) for i, row in enumerate(observed)]
         if [len(row) for row in rows] == list(spec.obs_dims):
             found["features"] = _table(rows)
     return found

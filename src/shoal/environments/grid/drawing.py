@@ -15,7 +15,9 @@ COLOURS = np.array([GREY, BLUE, ORANGE, GREEN])
 RADII = np.array([0.06, 0.17, 0.2, 0.12])
 
 
-def scene(field: Field, agents: Int[Array, " N"], prey: Int[Array, " M"], stags: int) -> Scene:
+def scene(
+    field: Field, agents: Int[Array | np.ndarray, " N"], prey: Int[Array | np.ndarray, " M"], stags: int
+) -> Scene:
     """One unbatched timestep. Posts mark the corners of the field, which may be smaller than the square picture."""
     cells, n = np.concatenate([np.asarray(agents), np.asarray(prey)]), len(agents)
     there = cells != GONE
@@ -37,7 +39,12 @@ def scene(field: Field, agents: Int[Array, " N"], prey: Int[Array, " M"], stags:
 
 
 def outline(
-    field: Field, agents: Int[Array, " N"], prey: Int[Array, " M"], stags: int, actions: tuple[str, ...], view: int
+    field: Field,
+    agents: Int[Array | np.ndarray, " N"],
+    prey: Int[Array | np.ndarray, " M"],
+    stags: int,
+    actions: tuple[str, ...],
+    view: int,
 ) -> Outline:
     """One unbatched timestep in numbers; cells are unit squares, and who has left the field is absent."""
     cells, n = np.concatenate([np.asarray(agents), np.asarray(prey)]), len(agents)

@@ -24,7 +24,7 @@
     const { el } = parts;
     container.classList.add("sp-root");
     container.textContent = "";
-    if (!doc || !Array.isArray(doc.runs) || doc.runs.length === 0) {
+    if (!doc || doc.format !== 1 || !Array.isArray(doc.runs) || doc.runs.length === 0) {
       container.append(el("p", "sp-notes", {}, ((doc && doc.notes) || ["There is no replay."]).join(" ")));
       return null;
     }

@@ -87,11 +87,11 @@
       shape(scene, body, px, py, radius, mark && mark[k] > 0);
       if (turn && Number.isFinite(turn[k])) {
         const angle = (turn[k] * Math.PI) / 180;
-        pen.strokeStyle = "#ffffff";
-        pen.lineWidth = Math.max(2, radius * 0.25);
+        pen.strokeStyle = body.colour;
+        pen.lineWidth = Math.max(3, radius * 0.4);
         pen.beginPath();
-        pen.moveTo(px + 0.35 * radius * Math.cos(angle), py - 0.35 * radius * Math.sin(angle));
-        pen.lineTo(px + 0.95 * radius * Math.cos(angle), py - 0.95 * radius * Math.sin(angle));
+        pen.moveTo(px + 0.9 * radius * Math.cos(angle), py - 0.9 * radius * Math.sin(angle));
+        pen.lineTo(px + 1.5 * radius * Math.cos(angle), py - 1.5 * radius * Math.sin(angle));
         pen.stroke();
       }
       const text = body.text || (body.agent === null ? "" : String(body.agent));

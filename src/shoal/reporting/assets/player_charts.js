@@ -8,7 +8,7 @@
   parts.number = (value) => {
     if (!Number.isFinite(value)) return "–";
     const size = Math.abs(value);
-    const text = size >= 1000 ? value.toFixed(0) : size >= 100 ? value.toFixed(1) : size >= 1 ? value.toFixed(2) : value.toFixed(3);
+    const text = size >= 1000 ? value.toFixed(0) : size >= 100 ? value.toFixed(1) : size >= 0.9995 ? value.toFixed(2) : value.toFixed(3);
     return text.replace("-", "−");
   };
 

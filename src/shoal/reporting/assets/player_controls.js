@@ -76,6 +76,7 @@
       }
       seed.hidden = chosen.run < 0 || doc.runs[chosen.run].seeds.length < 2;
       seed.value = String(chosen.seed);
+      element.hidden = run.hidden && seed.hidden;
     };
     return { element, draw };
   };
