@@ -1,6 +1,7 @@
 """``skirmish/…``: SMAC's maps on an engine of Shoal's own, on the device and without StarCraft."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from shoal.environments.options import check_choice, check_flag, check_steps
-from shoal.environments.skirmish import drawing, drawn
+from shoal.environments.skirmish import drawing, drawn, units_scene
 from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.battle import Battle
 from shoal.environments.skirmish.build import Start, begun, environment
@@ -81,7 +82,8 @@ def make(
     )
     name = f"skirmish/{task if isinstance(task, str) else task.name}"
     start = drawn.start_of(battle) if chosen is None else _start(battle, chosen)
-    return environment(name, battle, start, chosen is not None, lambda state: drawing.picture(battle, state))
+    views = partial(drawing.picture, battle), partial(units_scene.outline, battle)
+    return environment(name, battle, start, chosen is not None, *views)
 
 
 def battle_on(chosen: Map) -> Battle:
