@@ -44,7 +44,7 @@
       play.textContent = now.playing ? "❚❚" : "▶";
       play.setAttribute("aria-label", now.playing ? "Pause" : "Play");
       slider.max = String(now.length);
-      if (document.activeElement !== slider || now.playing) slider.value = String(Math.floor(now.time));
+      slider.value = String(Math.floor(now.time));
       slider.setAttribute("aria-valuetext", `step ${Math.floor(now.time)} of ${now.length}`);
       clock.textContent = `step ${Math.floor(now.time)} of ${now.length}`;
       speed.value = String(now.speed);
