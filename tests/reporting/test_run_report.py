@@ -262,7 +262,7 @@ def test_the_command_trains_the_same_run(tmp_path: Path, monkeypatch: pytest.Mon
     folder = run(tmp_path / "one", SCORES, environment="mpe/simple_spread", env={"num_agents": 3}, **changes)
     opened = open_run(folder)
     text = flags.train_command(opened)
-    assert text.startswith("shoal train mappo mpe/simple_spread --env.num-agents 3")
+    assert text.startswith("shoal train mappo mpe/simple_spread --env.num-agents 3") and "--log-std=-0.75" in text
     assert cli.main(shlex.split(text)[1:]) == 2
     (found,) = asked
     assert found["env"] == {"num_agents": 3}
