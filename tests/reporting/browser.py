@@ -53,7 +53,7 @@ class Browser:
             page.goto(here)
             found = do(page)
             page.wait_for_timeout(50)  # for what the last action started
-            assert wrong == []
+            assert not wrong, "; ".join(wrong)
             return found
         finally:
             context.close()
