@@ -70,6 +70,12 @@ def state(page: Any) -> dict[str, str]:
     return page.evaluate("() => ({...document.querySelector('.sp-root').dataset})")
 
 
+def until(page: Any, **data: object) -> None:
+    """Wait until the container has this data; an action may take a frame to be seen."""
+    wanted = "".join(f"[data-{name}='{value}']" for name, value in data.items())
+    page.wait_for_selector(f".sp-root{wanted}")
+
+
 PIXELS = """(selector) => {
     const canvas = document.querySelector(selector);
     const copy = new OffscreenCanvas(canvas.width, canvas.height);
@@ -97,29 +103,36 @@ def test_it_is_driven_by_mouse_and_keys(
         expected = {"step": "0", "agent": "0", "episode": "0", "playing": "false", "run": "0", "beside": "1"}
         assert expected.items() <= state(page).items()
         page.get_by_label("One step forward").click()
-        assert state(page)["step"] == "1"
+        until(page, step=1)
         page.locator(".sp-canvas").first.focus()
-        for key, step in (("ArrowRight", "2"), ("ArrowLeft", "1"), ("End", "8"), ("Home", "0")):
+        for key, step in (("ArrowRight", 2), ("ArrowLeft", 1), ("End", 8), ("Home", 0)):
             page.keyboard.press(key)
-            assert state(page)["step"] == step
+            until(page, step=step)
         page.keyboard.press("n")
-        assert state(page)["agent"] == "1"
+        until(page, agent=1)
         page.keyboard.press("]")
+        state(page)
         assert page.get_by_label("Speed").input_value() == "2"
-        page.keyboard.press("[")
+        for _ in range(3):
+            page.keyboard.press("[")
         page.keyboard.press(" ")
-        page.wait_for_selector("[data-playing=true][data-step='2']")
+        until(page, playing="true", step=1)
+        assert page.get_by_label("Speed").input_value() == "0.25"
         page.get_by_label("Pause").click()
+        until(page, playing="false")
         now = state(page)
         page.wait_for_timeout(150)
-        assert now["playing"] == "false" and state(page)["step"] == now["step"]
+        assert state(page)["step"] == now["step"]
         page.get_by_label("Step", exact=True).fill("5")
-        assert state(page)["step"] == "5" and page.locator(".sp-clock").inner_text() == "step 5 of 8"
+        until(page, step=5)
+        assert page.locator(".sp-clock").inner_text() == "step 5 of 8"
 
         # The panel shows the numbers of the step.
         page.get_by_label("Agent", exact=True).select_option("0")
         told, action = first[1].decisions, int(first[1].actions[5, 0])
-        assert told is not None and state(page)["agent"] == "0"
+        assert told is not None
+        until(page, agent=0)
+        state(page)
         taken = page.locator(".sp-section .sp-row.sp-taken")
         words = f"{('stay', 'left', 'right', 'down', 'up')[action % 5]}, say {'ABCDEFGHIJ'[action // 5]}"
         assert taken.locator(".sp-name").inner_text() == f"▸ {words}"
@@ -141,16 +154,18 @@ def test_it_is_driven_by_mouse_and_keys(
         across = (frame["width"] - scale * (right - left)) / 2 + (x - left) * scale
         down = (frame["height"] - scale * (top - bottom)) / 2 + (top - y) * scale
         canvas.click(position={"x": float(across), "y": float(down)})
-        assert state(page)["agent"] == "1"
+        until(page, agent=1)
+        state(page)
         told = second[1].decisions
         assert (
             abs(float(page.locator(".sp-obs .sp-value").nth(3).inner_text().replace("−", "-")) - told["obs"][5, 1, 3])
             < 0.006
         )
         page.get_by_label("Episode").select_option("1")
-        assert state(page)["episode"] == "1"
+        until(page, episode=1)
         page.get_by_label("Second policy", exact=True).select_option("-1")
-        assert state(page)["beside"] == "-1" and page.locator(".sp-canvas:visible").count() == 1
+        until(page, beside=-1)
+        assert page.locator(".sp-canvas:visible").count() == 1
         assert page.get_by_label("Policy", exact=True).locator("option").all_inner_texts() == ["one", INJECTED]
         assert page.evaluate("window.hacked") is None
         assert page.evaluate("ShoalPlayer.state().step") == 5
@@ -172,15 +187,18 @@ def test_every_kind_of_scene_is_drawn(
         page.get_by_label("Second policy", exact=True).select_option("-1")
         for run, kind in enumerate(cases):
             page.get_by_label("Policy", exact=True).select_option(str(run))
-            page.wait_for_selector(f"[data-run='{run}']")
+            until(page, run=run)
             page.locator(".sp-canvas").first.focus()
             page.keyboard.press("Home")
+            until(page, step=0)
             page.keyboard.press("ArrowRight")
-            assert state(page)["step"] == "1"
+            until(page, step=1)
+            state(page)
             seen[kind] = len(colours(page, ".sp-canvas"))
             if kind == "units":
                 assert "allies 3 of 3 · enemies 3 of 3" in page.locator(".sp-result").first.inner_text()
                 page.keyboard.press("End")
+                until(page, step=2)
                 state(page)
                 words = page.locator(".sp-result").first.inner_text()
                 assert "won" in words and "enemies 2 of 3" in words

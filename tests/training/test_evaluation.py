@@ -190,9 +190,10 @@ def test_decisions_are_recorded_with_what_they_follow_from(busy: Case) -> None:
     for t in range(length):
         seen = {name: jnp.asarray(told.decisions[name][t])[None] for name in ("obs", "legal", "alive")}
         now = step._replace(**seen, first=jnp.array([t == 0]))
-        carry, action, _ = busy.algorithm.act(learner, carry, now, jax.random.key(0), True)
+        carry, action, extras = busy.algorithm.act(learner, carry, now, jax.random.key(0), True)
         np.testing.assert_array_equal(action[0], told.actions[t])
-        np.testing.assert_array_equal(told.decisions["probabilities"][t].argmax(-1), told.actions[t])
+        chosen = np.take_along_axis(told.decisions["probabilities"][t], told.actions[t][:, None], -1)[:, 0]
+        np.testing.assert_allclose(np.log(chosen), extras["log_prob"][0], atol=1e-4)
 
 
 def test_decisions_in_an_environment_of_the_host() -> None:
