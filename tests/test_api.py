@@ -214,7 +214,7 @@ def test_what_a_state_holds_may_be_described_otherwise_unless_a_critic_is_pruned
     with pytest.raises(InputError, match=r"is not the environment it was .*: its novel is None and was \[0\]"):
         opened("pruned").env  # noqa: B018
     now = api.Run(tmp_path, "mappo", "toys:coordination", {}, Settings(), mappo.Config(), env)
-    api._check_same_environment(opened("pruned"), now)
+    api.check_same_environment(opened("pruned"), now)
 
 
 def test_an_environment_that_is_an_object(tmp_path: Path) -> None:

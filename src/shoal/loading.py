@@ -13,11 +13,12 @@ from shoal.configs import flags_of, override
 from shoal.deploy import Policies
 from shoal.errors import CheckpointError, InputError
 from shoal.records.checkpoint import Checkpoints
+from shoal.records.checkpoint_part import restore_part
 from shoal.records.configuration import identity
 from shoal.run_file import described
-from shoal.training.selection import FOLDER
+from shoal.training.selection import FOLDER, learner_of
 from shoal.training.settings import CHANGEABLE, Settings
-from shoal.types import Algorithm, EnvSpec, PyTree, Scale
+from shoal.types import Algorithm, EnvSpec, Learner, PyTree, Scale
 
 
 def load(
@@ -82,6 +83,29 @@ def saved_policy(folder: Path, algorithm: Any, seeds: int, run: Mapping[str, Any
             else f"{folder} holds no trained policy yet."
         )
     return Checkpoints(where, run=run).restore(template)[0]
+
+
+def learner_with_critic(folder: Path, algorithm: Algorithm, seeds: int, run: Mapping[str, Any]) -> Learner:
+    """A run's newest policies with their critics, leaves [S, ...].
+
+    Without an intact checkpoint of the policies' update, ``critic`` and ``statistics`` are empty tuples: the learner
+    can act, and ``Algorithm.inspect`` leaves out values. ``optimiser`` is empty. Arguments are those of
+    :func:`saved_policy`.
+
+    Raises:
+        CheckpointError: there is no policy, or it was trained under another configuration.
+    """
+    learner = learner_of(saved_policy(folder, algorithm, seeds, run))
+    template = jax.eval_shape(jax.vmap(algorithm.init), jax.random.split(jax.random.key(0), seeds))
+    checkpoints, step = Checkpoints(folder / "checkpoints", run=run), Checkpoints(folder / "policy").latest()
+    if step is None or step not in checkpoints.steps():
+        return learner
+    wanted = template._replace(policy=(), optimiser=(), updates=())  # pyright: ignore[reportArgumentType]
+    try:
+        found = restore_part(checkpoints, "learner", wanted, step)
+    except CheckpointError:
+        return learner
+    return learner._replace(critic=found.critic, statistics=found.statistics)
 
 
 def seed_index(settings: Settings, seed: int | None) -> int:

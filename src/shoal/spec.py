@@ -100,3 +100,22 @@ class Scene(NamedTuple):
     """The picture shows [-extent, extent]²."""
     caption: str = ""
     """One line under the picture, for example the agents' messages."""
+
+
+class Outline(NamedTuple):
+    """One timestep of an environment in numbers, for a replay whose viewer draws it.
+
+    The rows of ``moving`` are the same things at all timesteps of an episode; what is absent has NaN positions.
+    """
+
+    kind: Literal["bodies", "units"]
+    """``bodies``: :mod:`shoal.environments.outlines`. ``units``: :mod:`shoal.environments.skirmish.units_scene`."""
+    fixed: dict[str, Any]
+    """JSON values that are the same at all timesteps of an episode. In both kinds ``actions`` [N][A] may name the
+    agents' discrete actions, and ``features`` [N][O] the numbers that each observes."""
+    moving: dict[str, np.ndarray]
+    """Numbers at this timestep, [K] or [K, …]."""
+    caption: str = ""
+    """One line of text."""
+    messages: tuple[str, ...] = ()
+    """What each of the N agents says, if agents talk; empty strings for nothing."""

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.game import HostEnvironment
-from shoal.spec import Box, Discrete, EnvSpec, Scene
+from shoal.spec import Box, Discrete, EnvSpec, Outline, Scene
 
 __all__ = [
     "Algorithm",
@@ -27,6 +27,7 @@ __all__ = [
     "Experience",
     "Learner",
     "Metrics",
+    "Outline",
     "PyTree",
     "Replay",
     "Scale",
@@ -159,6 +160,18 @@ class Algorithm(NamedTuple):
     """A :class:`Replay`, or a tuple of them; an empty tuple for an on-policy algorithm."""
     unequal_rewards: str = ""
     """If agents may receive different rewards but do not learn from their own: the reward learned from, as text."""
+    inspect: Callable[[Learner, PyTree, Step, Array, dict[str, Array]], dict[str, Array]] | None = None
+    """(learner, carry before ``act``, step [E ...], the action and the extras that ``act`` returned) -> what the policy
+    considered, by name, as far as the algorithm has it:
+
+    * ``probabilities`` [E N A]: of discrete actions; 0 for illegal ones.
+    * ``mean`` and ``std`` [E N A]: of continuous actions; NaN in padded dimensions.
+    * ``utilities`` [E N A]: of Q-learning; NaN for illegal actions.
+    * ``value`` [E N]: the critic's, in units of reward, if the learner has its critic and statistics; a critic of
+      actions is asked for the actions taken.
+    * ``attention`` [E N N]: weight of each agent (last axis) for each agent, mean over layers and heads.
+
+    None: the algorithm does not tell."""
 
 
 class Batched(NamedTuple):
@@ -194,6 +207,8 @@ class Environment:
     batched: Batched | None = None
     """The same environment E at a time; None: rollouts use ``vmap``. :func:`shoal.environments.batching.single` derives
     ``reset`` and ``step`` from it, so that the two cannot differ."""
+    outline: Callable[[PyTree], Outline] | None = None
+    """state -> an :class:`Outline`, which replays in a page prefer to ``render``."""
 
 
 AnyEnvironment = Environment | HostEnvironment

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from run_folders import refused, run
 
 import shoal as library
+from run_folders import refused, run
 from shoal import statistics
 from shoal.comparing import sources
 from shoal.records import manifest

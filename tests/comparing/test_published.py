@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_folders import refused, run
 
 import shoal as library
+from run_folders import refused, run
 from shoal import statistics
 
 TASK = "toys:busy"

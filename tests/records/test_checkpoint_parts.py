@@ -37,14 +37,14 @@ def assert_same(state: dict) -> None:
 def test_leaves_are_written_and_read_a_part_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "PART", 100)
     most: list[int] = []
-    write, read = checkpoint._write_arrays, checkpoint._read_arrays
+    write, read = checkpoint._write_arrays, checkpoint.read_arrays
     monkeypatch.setattr(checkpoint, "_write_arrays", lambda f, a: (most.append(sum(x.nbytes for x in a)), write(f, a)))
     Checkpoints(tmp_path).save(3, STATE, {"m": 1})
     assert most == [24, 400, 16]  # the buffer alone: beside it at most 100 bytes
     folders = {path.name for path in (tmp_path / "3").iterdir() if path.is_dir()}
     assert folders == {"arrays", "arrays-1", "arrays-2"}
     counts: list[int] = []
-    monkeypatch.setattr(checkpoint, "_read_arrays", lambda f, a: (counts.append(len(a)), read(f, a))[1])
+    monkeypatch.setattr(checkpoint, "read_arrays", lambda f, a: (counts.append(len(a)), read(f, a))[1])
     monkeypatch.setattr(checkpoint, "PART", 10**9)  # what was written decides, not what would be written now
     assert_same(restored(tmp_path))
     assert counts == [2, 1, 2]

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_studies import GRID, cells_of, made, written
 from test_page import rows_of
 
 from shoal.errors import InputError
@@ -14,6 +13,7 @@ from shoal.records import figures
 from shoal.studies.page import page
 from shoal.studies.page_figures import draw_figures
 from shoal.studies.study_file import read
+from small_studies import GRID, cells_of, made, written
 
 # Worst and best are 0 and 10 in one task, 0 and 2 in the other.
 SCALES = """

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_studies import GRID, cells_of, made, written
 
 import shoal
 from shoal.errors import InputError
 from shoal.statistics import marl_eval
 from shoal.studies.record import write
 from shoal.studies.state import record_path
+from small_studies import GRID, cells_of, made, written
 
 
 def test_records_survive_the_format(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_studies import TINY, cells_of, toml, written
 
 import trained
 from shoal.studies.page import page
 from shoal.studies.state import recorded, records_folder
 from shoal.studies.study_file import read
+from small_studies import TINY, cells_of, toml, written
 
 TEXT = f"""
 title = "T"

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from small_studies import GRID, written
 
 from shoal.errors import InputError
 from shoal.studies.building import check_built
 from shoal.studies.plan import plan
 from shoal.studies.study_file import found, read
+from small_studies import GRID, written
 
 DEFAULTS, END = "[defaults]\n", "gamma = [0.9, 0.99]\n"
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_studies import GRID, cells_of, made, written
 
 from shoal.records.report import estimate_text
 from shoal.statistics.intervals import interval
 from shoal.studies.page import page
 from shoal.studies.record import Record, rounded
 from shoal.studies.study_file import read
+from small_studies import GRID, cells_of, made, written
 
 TABLES = """
 [[tables]]

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_studies import GRID, cells_of, written
 
 from shoal.errors import InputError
 from shoal.studies.combinations import combinations, selected
 from shoal.studies.entries import same
 from shoal.studies.plan import Cell, plan
 from shoal.studies.study_file import found, read, shipped
+from small_studies import GRID, cells_of, written
 
 EXTRAS = """
 [[variants]]

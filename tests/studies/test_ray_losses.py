@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from small_studies import GRID, cells_of, made, written
 
 from shoal.errors import FolderTakenError, GameError, InputError, NonFiniteError
 from shoal.studies import execution, ray_runs, ray_tasks, running
 from shoal.studies.plan import Cell
 from shoal.studies.ray_tasks import Outcome, Place
+from small_studies import GRID, cells_of, made, written
 
 ray = pytest.importorskip("ray")
 errors = ray.exceptions

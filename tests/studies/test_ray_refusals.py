@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_studies import GRID, written
 
 import shoal as library
 from shoal.errors import InputError
 from shoal.rollouts import ray_library
 from shoal.studies import ray_runs, running
 from shoal.studies.ray_cluster import Cluster, cluster_of, fits, joined, share, sparing, variables
+from small_studies import GRID, written
 
 pytest.importorskip("ray")
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_studies import TINY, cells_of, toml, written
 
 import processes
 import shoal
@@ -28,6 +27,7 @@ from shoal.studies.page import page
 from shoal.studies.record import Record
 from shoal.studies.state import recorded, records_folder
 from shoal.studies.study_file import read
+from small_studies import TINY, cells_of, toml, written
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning")  # to start Ray's own programs

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_studies import cells_of, made, written
 
 from shoal.errors import InputError
 from shoal.studies.execution import curve
 from shoal.studies.record import Record, read, rounded, write
+from small_studies import cells_of, made, written
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_studies import GRID, cells_of, made, written
 
 import shoal
 from shoal.errors import GameError, InputError, NonFiniteError
@@ -13,6 +12,7 @@ from shoal.studies import execution, running
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, read, write
 from shoal.studies.state import record_path
+from small_studies import GRID, cells_of, made, written
 
 FEW = GRID + "[evaluation]\nepisodes = 2\n"
 HARDWARE = {

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_studies import TINY, cells_of, toml, written
 
 import shoal
 from shoal.studies import execution
@@ -15,6 +14,7 @@ from shoal.studies.record import read
 from shoal.studies.state import recorded, records_folder
 from shoal.studies.study_file import read as read_study
 from shoal.training.trainer import Trainer
+from small_studies import TINY, cells_of, toml, written
 
 TEXT = f"""
 title = "T"

@@ -15,7 +15,7 @@ import pytest
 import shoal as library
 import toys
 from shoal import algorithms, opening
-from shoal.api import _check_same_environment
+from shoal.api import check_same_environment
 from shoal.configs import override
 from shoal.environments import registry
 from shoal.errors import InputError
@@ -265,4 +265,4 @@ def test_options_that_the_spec_does_not_show(tmp_path: Path) -> None:
     assert runs[0].env.spec == runs[2].env.spec
     with pytest.raises(InputError, match=r"different environments: death is 0.5 in the one and 0.3 in the other"):
         library.crossplay([runs[0], runs[2]])
-    _check_same_environment(runs[0], runs[1])  # the default, said or not
+    check_same_environment(runs[0], runs[1])  # the default, said or not

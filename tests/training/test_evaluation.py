@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import counters
 import toys
 from shoal.algorithms import mappo
 from shoal.configs import override
@@ -171,3 +172,38 @@ def test_recording_one_episode(name: str) -> None:
         if name == "drift":
             assert episode.actions.min() >= -1.0 and episode.actions.max() <= 3.0  # as they were sent
             np.testing.assert_array_equal(episode.actions[-1], episode.states[-1].sent)
+
+
+def test_decisions_are_recorded_with_what_they_follow_from(busy: Case) -> None:
+    """Played again by hand from what was seen, with the recurrent state; without being asked for there are none."""
+    learner = jax.tree.map(lambda x: x[0], busy.learner)
+    plain = record(busy.env, busy.algorithm, learner, jax.random.key(3), 1)[0]
+    told = record(busy.env, busy.algorithm, learner, jax.random.key(3), 1, decisions=True)[0]
+    assert plain.decisions is None and plain.ended and told.decisions is not None
+    np.testing.assert_array_equal(told.actions, plain.actions)
+    np.testing.assert_array_equal(told.rewards, plain.rewards)
+    length, n = told.rewards.shape
+    assert told.decisions.keys() == {"obs", "legal", "alive", "probabilities"}
+    assert all(x.shape[:2] == (length, n) for x in told.decisions.values())
+    step = jax.tree.map(lambda x: x[None], busy.env.reset(jax.random.key(0))[1])._replace(metrics=())
+    carry = busy.algorithm.initial_carry(1)
+    for t in range(length):
+        seen = {name: jnp.asarray(told.decisions[name][t])[None] for name in ("obs", "legal", "alive")}
+        now = step._replace(**seen, first=jnp.array([t == 0]))
+        carry, action, extras = busy.algorithm.act(learner, carry, now, jax.random.key(0), True)
+        np.testing.assert_array_equal(action[0], told.actions[t])
+        chosen = np.take_along_axis(told.decisions["probabilities"][t], told.actions[t][:, None], -1)[:, 0]
+        np.testing.assert_allclose(np.log(chosen), extras["log_prob"][0], atol=1e-4)
+
+
+def test_decisions_in_an_environment_of_the_host() -> None:
+    host = counters.hosted()
+    made = case(host, output_gain=3.0)  # type: ignore[arg-type]
+    learner = jax.tree.map(lambda x: x[0], made.learner)
+    told = record(host, made.algorithm, learner, jax.random.key(3), 1, decisions=True)[0]
+    assert told.decisions is not None and told.ended and told.states == []
+    assert told.decisions["obs"].shape == (*told.rewards.shape, host.spec.obs_dim)
+    np.testing.assert_array_equal(told.decisions["probabilities"].argmax(-1), told.actions)
+    legal = told.decisions["legal"]
+    assert np.take_along_axis(legal, told.actions[..., None], -1).all()
+    assert (told.decisions["obs"][0] != told.decisions["obs"][-1]).any()

@@ -176,4 +176,5 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         metrics["explained_variance"] = explained_variance(advantage, target, alive)
         return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
-    return Algorithm(init, nets.initial_carry, nets.act, update)
+    tell = on_policy.inspecting_values(spec, values, nets)
+    return Algorithm(init, nets.initial_carry, nets.act, update, inspect=tell)

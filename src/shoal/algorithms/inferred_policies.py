@@ -10,7 +10,7 @@ Its targets read μ̂', slowly updated copies.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -155,4 +155,8 @@ def make(spec: EnvSpec, config: maddpg.Config, scale: Scale, core: Algorithm, ac
         kept = ModelStatistics(learner.statistics, phi, target, state)
         return learner._replace(statistics=kept), metrics | inferring
 
-    return core._replace(init=init, update=update)
+    def inspect(learner: Learner, *played: Any) -> dict[str, Array]:
+        kept = learner.statistics.maddpg if learner.statistics else ()
+        return core.inspect(learner._replace(statistics=kept), *played)  # type: ignore[misc]
+
+    return core._replace(init=init, update=update, inspect=inspect)

@@ -33,7 +33,7 @@ from shoal.learning.config import QCriticConfig
 from shoal.learning.optimiser import ByNet
 from shoal.models import q_critic
 from shoal.models.actor_critic import Carry, Policy, make_actor
-from shoal.models.on_policy import end_update, entropy_coef
+from shoal.models.on_policy import end_update, entropy_coef, inspecting
 from shoal.networks.hyper import Mixing, mixing_critic
 from shoal.networks.input_statistics import init_inputs, normalised
 from shoal.networks.inputs import CriticInput, critic_input
@@ -203,7 +203,14 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         # END OF THE UPDATE
         return end_update(spec, c, scale, learner, traj, of_critic | of_actor)
 
-    unequal = on_unequal_rewards(spec)
+    def value(learner: Learner, carry: Carry, step: Step, action: Array) -> Array:
+        """Q(s, u), the team's."""
+        q = critic.apply(learner.critic, source.features(step), one_hot(action, step.alive))
+        q = values.denormalise(learner.statistics.value, q[..., None])
+        return jnp.broadcast_to(q, step.alive.shape)
+
+    unequal, tell = on_unequal_rewards(spec), inspecting(actor, value)
     return Algorithm(
-        init, lambda num_envs: Carry(actor.initial_carry(num_envs), ()), act, update, unequal_rewards=unequal
-    )
+        init, lambda num_envs: Carry(actor.initial_carry(num_envs), ()), act, update,
+        unequal_rewards=unequal, inspect=tell,
+    )  # fmt: skip

@@ -29,7 +29,7 @@ from shoal.learning.optimiser import ByNet, Optimiser, optimiser
 from shoal.learning.replay import ReplayConfig, as_trajectory, check_replay, init_targets, make_replay, warmed_up
 from shoal.models.deterministic import Policy, delayed, draw, make_actors, relax
 from shoal.models.ensemble import make_ensemble
-from shoal.models.joint_critic import make_critics, per_net, taken
+from shoal.models.joint_critic import inspecting, make_critics, per_net, taken
 from shoal.networks.body import Body
 from shoal.networks.input_statistics import init_inputs, normalised, update_inputs
 from shoal.networks.sharing import Sharing, policy_of
@@ -236,7 +236,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
     sequences, state = bool(c.network.recurrent), c.critic_input == "state" or c.normalise_inputs
     batch = c.batch_size * c.ensemble  # B of each sub-policy on average
     replay = make_replay(c, sequences=sequences, state=state, extras=actors.extras, batch=batch)
-    algorithm = Algorithm(init, actors.initial_carry, actors.act, update, replay=replay)
+    tell = inspecting(spec, actors, critics, c.reward_norm)
+    algorithm = Algorithm(init, actors.initial_carry, actors.act, update, replay=replay, inspect=tell)
     if c.policies == "true":
         return algorithm
     from shoal.algorithms import inferred_policies

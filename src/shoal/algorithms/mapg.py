@@ -35,8 +35,8 @@ from shoal.learning.config import QCriticConfig
 from shoal.learning.optimiser import ByNet
 from shoal.models import q_critic
 from shoal.models.action_critic import Options, make_action_critic, needs_team
-from shoal.models.actor_critic import Policy, make_actor, make_actor_critic, make_critic
-from shoal.models.on_policy import end_update, entropy_coef
+from shoal.models.actor_critic import Carry, Policy, make_actor, make_actor_critic, make_critic
+from shoal.models.on_policy import end_update, entropy_coef, inspecting
 from shoal.networks.input_statistics import init_inputs, normalised
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, Box, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
@@ -240,5 +240,11 @@ def make_policy_gradient(
         learner, metrics = end_update(spec, c, scale, learner, traj, metrics)
         return learner._replace(policy=learner.policy._replace(epsilon=epsilon_after(learner.updates))), metrics
 
-    unequal = on_unequal_rewards(spec) if central else ""
-    return Algorithm(init, nets.initial_carry, nets.act, update, unequal_rewards=unequal)
+    def value(learner: Learner, carry: Carry, step: Step, action: Array) -> Array:
+        """V(s), or without it Q(s, u)."""
+        phi = learner.critic
+        v = state_value.values(phi.v, (), step)[1] if with_value else critic.taken(phi.q, step, action)
+        return of_the_team(values.denormalise(learner.statistics.value, v), step.alive, spec.shared_reward or central)
+
+    unequal, tell = on_unequal_rewards(spec) if central else "", inspecting(actor, value)
+    return Algorithm(init, nets.initial_carry, nets.act, update, unequal_rewards=unequal, inspect=tell)

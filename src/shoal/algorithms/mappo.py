@@ -202,4 +202,5 @@ def make_ppo(
         metrics["explained_variance"] = explained_variance(advantage, target, traj.step.alive)
         return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
-    return Algorithm(init, nets.initial_carry, nets.act, update)
+    tell = on_policy.inspecting_values(spec, values, nets)
+    return Algorithm(init, nets.initial_carry, nets.act, update, inspect=tell)

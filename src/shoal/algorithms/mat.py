@@ -175,4 +175,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
     acts_on = "team" if c.critic_input == "local" else "state"
     unequal = on_unequal_rewards(spec, "the mean of the living agents' advantages") if c.advantage == "joint" else ""
-    return Algorithm(init, lambda num_envs: FEED_FORWARD, team.act, update, acts_on, unequal_rewards=unequal)
+    return Algorithm(
+        init, lambda num_envs: FEED_FORWARD, team.act, update, acts_on,
+        unequal_rewards=unequal, inspect=team.inspecting(values),
+    )  # fmt: skip

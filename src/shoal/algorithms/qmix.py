@@ -48,7 +48,7 @@ from shoal.learning.replay import (
 )
 from shoal.models.actor_critic import Policy
 from shoal.models.mixer import Mixer, mixer_input
-from shoal.models.utilities import best, epsilon_greedy, following, make_utilities, utility
+from shoal.models.utilities import best, epsilon_greedy, following, inspecting, make_utilities, utility
 from shoal.networks.hyper import hypernetwork, read
 from shoal.networks.input_statistics import init_inputs, normalised, update_inputs
 from shoal.networks.sharing import policy_of
@@ -149,9 +149,8 @@ def make_q_learning(spec: EnvSpec, config: QConfig, scale: Scale, mixer: Mixer) 
     Raises:
         InputError: actions are continuous, or an option is out of its range.
     """
-    c = config
-    check_q(spec, c)
-    index = policy_of(spec, c.sharing)
+    check_q(spec, config)
+    c, index = config, policy_of(spec, config.sharing)
     net, q = make_utilities(spec, c.network, index, c.agent_id)
     steps = scale.num_updates * c.gradient_steps
     adam = optimiser(c.learning_rate, c.lr_final, [steps] * (max(index) + 1), c.max_grad_norm, c.adam_eps)
@@ -222,8 +221,8 @@ def make_q_learning(spec: EnvSpec, config: QConfig, scale: Scale, mixer: Mixer) 
         done = learner.statistics.steps + 1
         frozen = follow(learner.statistics.target, Nets(theta, phi), done, c.target_interval, c.target_rate)
         statistics = learner.statistics._replace(target=frozen, steps=done)
-        policy, state = learner.policy._replace(actor=theta), Nets(own, of_mixer)
-        return Learner(policy, phi, state, statistics, learner.updates), metrics | {"grad_norm": norm}
+        policy = learner.policy._replace(actor=theta)
+        return Learner(policy, phi, Nets(own, of_mixer), statistics, learner.updates), metrics | {"grad_norm": norm}
 
     def update(learner: Learner, experience: Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         del key  # the batches are drawn already
@@ -244,7 +243,8 @@ def make_q_learning(spec: EnvSpec, config: QConfig, scale: Scale, mixer: Mixer) 
         learner = learner._replace(policy=learner.policy._replace(epsilon=epsilon), updates=updates)
         return learner, jax.tree.map(jnp.mean, metrics) | {"epsilon": explored}
 
-    replay = make_replay(c, sequences=c.sequences, state=mixer.reads_state or c.normalise_inputs)
-    unequal = on_unequal_rewards(spec) if mixer.team else ""
-    carry = lambda num_envs: net.initial_carry((num_envs,))  # noqa: E731
-    return Algorithm(init, carry, epsilon_greedy(q), update, replay=replay, unequal_rewards=unequal)
+    return Algorithm(
+        init, lambda num_envs: net.initial_carry((num_envs,)), epsilon_greedy(q), update,
+        replay=make_replay(c, sequences=c.sequences, state=mixer.reads_state or c.normalise_inputs),
+        unequal_rewards=on_unequal_rewards(spec) if mixer.team else "", inspect=inspecting(q, mixed, c.reward_norm),
+    )  # fmt: skip

@@ -94,6 +94,14 @@ def normalise_rewards(algorithm: Algorithm, spec: EnvSpec, gamma: float, clip: f
         discounted = jnp.where(step.first[:, None], 0.0, gamma * carry.discounted + step.reward)
         return RewardCarry(after, discounted), action, extras | {RETURN: discounted}
 
+    def inspect(
+        learner: Learner, carry: RewardCarry, step: Step, action: Array, extras: dict[str, Array]
+    ) -> dict[str, Array]:
+        assert algorithm.inspect is not None
+        extras = {name: x for name, x in extras.items() if name != RETURN}
+        found = algorithm.inspect(bare(learner), carry.carry, step, action, extras)
+        return found | ({"value": found["value"] * spread(learner.statistics.returns)} if "value" in found else {})
+
     def update(learner: Learner, data: Trajectory | Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         newest = data if isinstance(data, Trajectory) else data.newest
         discounted = gamma * newest.extras[RETURN] + newest.outcome.reward
@@ -114,4 +122,7 @@ def normalise_rewards(algorithm: Algorithm, spec: EnvSpec, gamma: float, clip: f
         return one._replace(keep=lambda traj: one.keep(own(traj)))
 
     replay = each_buffer(stored, algorithm.replay)
-    return algorithm._replace(init=init, initial_carry=initial_carry, act=act, update=update, replay=replay)
+    tell = inspect if algorithm.inspect else None
+    return algorithm._replace(
+        init=init, initial_carry=initial_carry, act=act, update=update, replay=replay, inspect=tell
+    )

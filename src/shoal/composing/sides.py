@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from shoal.bounds import Bounds
+from shoal.composing.told import of_all_sides
 from shoal.errors import InputError
 from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Scale, Step, Trajectory
 
@@ -141,13 +142,20 @@ class Side(NamedTuple):
             last=step.last,
         )
 
+    def taken(self, action: Array) -> Array:
+        """Its agents' actions."""
+        return self.rows(action, self.spec.action.width if isinstance(self.spec.action, Box) else None)
+
+    def own(self, extras: dict[str, Array]) -> dict[str, Array]:
+        """Its algorithm's extras."""
+        return {name.removeprefix(self.name): x for name, x in extras.items() if name.startswith(self.name)}
+
     def trajectory(self, traj: Trajectory) -> Trajectory:
         """Its part of a rollout."""
-        width = self.spec.action.width if isinstance(self.spec.action, Box) else None
         return Trajectory(
             self.step(traj.step),
-            self.rows(traj.action, width),
-            {name.removeprefix(self.name): x for name, x in traj.extras.items() if name.startswith(self.name)},
+            self.taken(traj.action),
+            self.own(traj.extras),
             self.step(traj.outcome),
             traj.carry[self.number - 1],
         )
@@ -210,6 +218,13 @@ def make(
             extras |= {side.name + name: x for name, x in noted.items()}
         return tuple(carries), jnp.concatenate(actions, 1)[:, order], extras
 
+    def tell(learner: Learner, carry: PyTree, step: Step, action: Array, extras: dict[str, Array]) -> dict[str, Array]:
+        told = []
+        for side, own in zip(sides, carry, strict=True):
+            part = side.learner(learner), own, side.step(step), side.taken(action), side.own(extras)
+            told.append((side.who, side.algorithm.inspect(*part) if side.algorithm.inspect else {}))
+        return of_all_sides(spec, step.alive.shape[0], told)
+
     def update(learner: Learner, data: Trajectory | Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         learners, metrics = [], {}
         for side, k in zip(sides, jax.random.split(key, len(sides)), strict=True):
@@ -224,7 +239,8 @@ def make(
     replay = tuple(side.stored() for side in sides)
     widest: Any = max((side.algorithm.acts_on for side in sides), key=("own", "team", "state").index)
     unequal = [f"{one} (side {side.number})" for side in sides if (one := side.algorithm.unequal_rewards)]
-    return Algorithm(init, initial_carry, act, update, widest, replay if any(replay) else (), " and ".join(unequal))
+    replay = replay if any(replay) else ()
+    return Algorithm(init, initial_carry, act, update, widest, replay, " and ".join(unequal), tell)
 
 
 def _side(number: int, name: str, module: Any, spec: EnvSpec, who: tuple[int, ...], config: Any, scale: Scale) -> Side:

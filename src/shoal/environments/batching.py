@@ -8,10 +8,15 @@ from jaxtyping import Array, Bool, PRNGKeyArray
 
 from shoal.environments.changes import Change
 from shoal.equations.select import select
-from shoal.types import Batched, Environment, EnvSpec, PyTree, Step
+from shoal.types import Batched, Environment, EnvSpec, Outline, PyTree, Step
 
 
-def single(spec: EnvSpec, batched: Batched, render: Callable[[PyTree], Any] | None = None) -> Environment:
+def single(
+    spec: EnvSpec,
+    batched: Batched,
+    render: Callable[[PyTree], Any] | None = None,
+    outline: Callable[[PyTree], Outline] | None = None,
+) -> Environment:
     """An environment from its batched form, whose ``reset`` and ``step`` are those of a batch of one."""
 
     def reset(key: PRNGKeyArray) -> tuple[PyTree, Step]:
@@ -20,7 +25,7 @@ def single(spec: EnvSpec, batched: Batched, render: Callable[[PyTree], Any] | No
     def step(key: PRNGKeyArray, state: PyTree, action: Array) -> tuple[PyTree, Step]:
         return jax.tree.map(lambda x: x[0], batched.step(key, jax.tree.map(lambda x: x[None], state), action[None]))
 
-    return Environment(spec, reset, step, render, batched)
+    return Environment(spec, reset, step, render, batched, outline)
 
 
 def changed(batched: Batched, change: Change, joined: Callable[[PyTree, PyTree], Any]) -> Batched:

@@ -129,12 +129,13 @@ def _on_device(env: Any, change: Change) -> Any:
         return Wrapped(inner, memory), outcome
 
     render = None if env.render is None else lambda state: env.render(state.inner)
+    outline = None if env.outline is None else lambda state: env.outline(state.inner)
     batched = env.batched
     if batched is not None:
         from shoal.environments import batching  # imports JAX
 
         batched = batching.changed(batched, change, Wrapped)
-    return replace(env, spec=change.spec, reset=reset, step=step, render=render, batched=batched)
+    return replace(env, spec=change.spec, reset=reset, step=step, render=render, batched=batched, outline=outline)
 
 
 class WrappedGame:

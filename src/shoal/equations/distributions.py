@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from shoal.equations.gaussians import DiagGaussian, TanhGaussian
 from shoal.equations.pytree import pytree
 
-__all__ = ["Categorical", "Deterministic", "DiagGaussian", "Distribution", "TanhGaussian"]
+__all__ = ["Categorical", "Deterministic", "DiagGaussian", "Distribution", "TanhGaussian", "described"]
 
 ILLEGAL = -1e9
 """Logit of an illegal action: its probability underflows to exactly 0, log-probabilities and ratios stay finite."""
@@ -145,3 +145,20 @@ class Deterministic:
 
 
 Distribution = Categorical | DiagGaussian | TanhGaussian | Deterministic
+
+
+def described(dist: Distribution) -> dict[str, Array]:
+    """A distribution in numbers, as ``Algorithm.inspect`` returns it: ``probabilities``, or ``mean`` and ``std``.
+
+    ``mean`` is the mode of continuous actions. ``std`` is half the width of the interval that one standard deviation of
+    the normal to both sides maps to, which for a Gaussian is the standard deviation.
+    """
+    if isinstance(dist, Categorical):
+        return {"probabilities": dist.probabilities()}
+    mean = dist.mode()
+    if isinstance(dist, Deterministic):
+        std = jnp.zeros_like(mean)
+    else:
+        ones = jnp.ones_like(mean)
+        std = (dist.sample_from(ones) - dist.sample_from(-ones)) / 2
+    return {name: jnp.where(dist.real, x, jnp.nan) for name, x in (("mean", mean), ("std", std))}

@@ -80,6 +80,11 @@ def scaled(
     return (reward - mean) / std if kind == "standardise" else reward / std
 
 
+def unscaled(stats: normalise.Running | None, value: Float[Array, "*b"] | Float[Array, "*b N"]) -> Array:
+    """Values of rewards that were divided by their standard deviation, in units of reward."""
+    return value if stats is None else value * normalise.moments(stats)[1]
+
+
 def team_mean(x: Float[Array, "*b N"], alive: Array) -> Float[Array, "*b"]:
     """The mean over living agents, 0 where there are none."""
     return jnp.where(alive, x, 0.0).sum(-1) / jnp.maximum(alive.sum(-1), 1)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from shoal.equations.distributions import Categorical, DiagGaussian, Distribution, TanhGaussian
+from shoal.equations.distributions import Categorical, DiagGaussian, Distribution, TanhGaussian, described
 from shoal.equations.exploration import mixed_with_uniform
 from shoal.errors import InputError
 from shoal.learning.config import ValueConfig
@@ -42,6 +42,8 @@ class Actor(NamedTuple):
     [T E N ...])."""
     act: Callable[[Policy, PyTree, Step, PRNGKeyArray, bool], tuple[PyTree, Array, dict[str, Array]]]
     """(policy, carry, step [E ...], key, greedy) -> (carry, action, extras); the extras hold ``log_prob`` [E N]."""
+    inspect: Callable[[Policy, PyTree, Step], dict[str, Array]]
+    """(policy, carry, step [E ...]) -> the distributions that ``act`` draws from, by :func:`described`."""
     features: Callable[[Step], Array]
     """Normalised step [*b ...] -> what each agent's net reads, [*b N F]."""
     alone: Callable[[PyTree, PyTree, Array, Array, Array], Distribution]
@@ -103,19 +105,25 @@ def make_actor(
     def alone(params: PyTree, carry: PyTree, x: Array, legal: Array, first: Array) -> Distribution:
         return to_distribution(one.apply(params, carry, x, first)[1], legal)
 
+    def decide(policy: Policy, carry: PyTree, step: Step) -> tuple[PyTree, Distribution]:
+        seen = jax.tree.map(lambda leaf: leaf[None], normalised(policy.inputs, step))
+        carry, x = net.apply(policy.actor, carry, source.features(seen), seen.first)
+        return carry, mixed_with_uniform(to_distribution(x[0], step.legal), policy.epsilon)
+
     def act(
         policy: Policy, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool
     ) -> tuple[PyTree, Array, dict[str, Array]]:
-        seen = jax.tree.map(lambda leaf: leaf[None], normalised(policy.inputs, step))
-        carry, x = net.apply(policy.actor, carry, source.features(seen), seen.first)
-        dist = mixed_with_uniform(to_distribution(x[0], step.legal), policy.epsilon)
+        carry, dist = decide(policy, carry, step)
         action = dist.mode() if greedy else dist.sample(key)
         return last_carry(carry), action, {"log_prob": dist.log_prob(action)}
+
+    def inspect(policy: Policy, carry: PyTree, step: Step) -> dict[str, Array]:
+        return described(decide(policy, carry, step)[1])
 
     def initial_carry(num_envs: int) -> PyTree:
         return net.initial_carry((num_envs,))
 
-    return Actor(index, net.init, initial_carry, distribution, act, source.features, alone)
+    return Actor(index, net.init, initial_carry, distribution, act, inspect, source.features, alone)
 
 
 class Critic(NamedTuple):

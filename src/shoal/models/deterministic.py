@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from shoal.equations.distributions import Categorical
+from shoal.equations.distributions import Categorical, described
 from shoal.equations.draws import row_keys
 from shoal.equations.relaxation import gumbel_softmax
 from shoal.models.actor_critic import make_distribution
@@ -48,6 +48,8 @@ class Actors(NamedTuple):
     actions)."""
     act: Callable[..., tuple[Carry, Array, dict[str, Array]]]
     """As ``Algorithm.act``."""
+    inspect: Callable[[Learner, Carry, Step, dict[str, Array]], dict[str, Array]]
+    """(learner, carry, step [E ...], extras of ``act``) -> the policies in numbers; see ``Algorithm.inspect``."""
     net_of: Callable[[dict[str, Array]], Int[Array, "*#b N"]]
     """Extras [*b ...] -> which of the nets chose each action."""
     num_nets: int
@@ -93,6 +95,22 @@ def acting(
     return act
 
 
+def inspecting(space: Discrete | Box, output: Callable[..., Any]) -> Callable[..., dict[str, Array]]:
+    """An ``Actors.inspect``: probabilities of the relaxed samples, or actions and the deviation of their noise."""
+
+    def inspect(learner: Learner, carry: Carry, step: Step, extras: dict[str, Array]) -> dict[str, Array]:
+        policy: Policy = learner.policy
+        ahead = jax.tree.map(lambda x: x[None], (normalised(policy.inputs, step), extras))
+        x = output(policy.actor, carry.actor, *ahead)[1][0]
+        if isinstance(space, Discrete):
+            return described(Categorical(x, step.legal))
+        std = jnp.broadcast_to(policy.noise * (space.high - space.low) / 2, x.shape)
+        mean = squashed(space, x, step.legal)
+        return {"mean": jnp.where(step.legal, mean, jnp.nan), "std": jnp.where(step.legal, std, jnp.nan)}
+
+    return inspect
+
+
 def make_actors(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: bool) -> Actors:
     """Actors from each agent's own observation; those with the same number in ``index`` share a net.
 
@@ -109,7 +127,8 @@ def make_actors(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: boo
     def initial_carry(num_envs: int) -> Carry:
         return Carry(net.initial_carry((num_envs,)))
 
-    return Actors(net.init, initial_carry, output, acting(spec.action, output), lambda extras: nets, max(index) + 1)
+    act, inspect = acting(spec.action, output), inspecting(spec.action, output)
+    return Actors(net.init, initial_carry, output, act, inspect, lambda extras: nets, max(index) + 1)
 
 
 def relax(

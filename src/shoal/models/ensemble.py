@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from shoal.models.actor_critic import make_distribution
-from shoal.models.deterministic import Actors, Carry, acting
+from shoal.models.deterministic import Actors, Carry, acting, inspecting
 from shoal.networks.body import Body, build
 from shoal.networks.inputs import actor_input
 from shoal.networks.sharing import copies, per_agent
@@ -44,6 +44,9 @@ def make_ensemble(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: b
     def initial_carry(num_envs: int) -> Carry:
         return Carry(net.initial_carry((num_envs,)), jnp.zeros((num_envs, n), jnp.int32))
 
-    act = acting(spec.action, output, start)
+    def net_of(extras: dict[str, Array]) -> Array:
+        return first_net + extras["member"]
+
+    act, inspect = acting(spec.action, output, start), inspecting(spec.action, output)
     nets = members * (max(index) + 1)
-    return Actors(net.init, initial_carry, output, act, lambda extras: first_net + extras["member"], nets, ("member",))
+    return Actors(net.init, initial_carry, output, act, inspect, net_of, nets, ("member",))

@@ -4,15 +4,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from shoal.equations.reduce import total
+from shoal.equations.targets import RewardNorm, of_the_team, unscaled
 from shoal.errors import InputError, unknown
+from shoal.models.deterministic import Actors, Carry
 from shoal.networks.body import Body, build
+from shoal.networks.input_statistics import normalised
 from shoal.networks.inputs import critic_input, encode
 from shoal.networks.sharing import copies, per_agent
-from shoal.types import EnvSpec, PyTree, Step
+from shoal.types import EnvSpec, Learner, PyTree, Step
 
 CRITIC_INPUTS = ("concat", "state", "local")
 
@@ -86,6 +90,25 @@ def taken(spec: EnvSpec, action: Array, step: Step) -> Float[Array, "*b N N A"]:
     """The joint action that was taken, as every agent's critic reads it."""
     u = encode(spec.action, action, step)
     return jnp.broadcast_to(u[..., None, :, :], (*u.shape[:-2], spec.num_agents, *u.shape[-2:]))
+
+
+def inspecting(
+    spec: EnvSpec, actors: Actors, critics: Critics, reward_norm: RewardNorm
+) -> Callable[..., dict[str, Array]]:
+    """An ``Algorithm.inspect``: the actors', and the first critic's value of the actions if the learner has critics."""
+
+    def inspect(
+        learner: Learner, carry: Carry, step: Step, action: Array, extras: dict[str, Array]
+    ) -> dict[str, Array]:
+        found = actors.inspect(learner, carry, step, extras)
+        if learner.critic and learner.statistics and reward_norm != "standardise":
+            seen, u = jax.tree.map(lambda x: x[None], (normalised(learner.policy.inputs, step), action))
+            value = critics.values(learner.critic, seen, taken(spec, u, seen))[0, ..., 0]
+            value = of_the_team(value, step.alive, spec.shared_reward)
+            found["value"] = unscaled(learner.statistics.reward, value)
+        return found
+
+    return inspect
 
 
 def per_net(mask: Array, net_of: Int[Array, "*#b N"], nets: int) -> Float[Array, "*b N"]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -13,7 +14,7 @@ from shoal.equations.value_scale import Stats, ValueScale
 from shoal.learning import sgd
 from shoal.learning.config import PolicyConfig, PpoConfig, ValueConfig
 from shoal.learning.optimiser import ByNet
-from shoal.models.actor_critic import Carry, Policy, ValueEstimate
+from shoal.models.actor_critic import Actor, ActorCritic, Carry, Policy, ValueEstimate
 from shoal.networks.input_statistics import init_inputs, normalised, update_inputs
 from shoal.types import EnvSpec, Learner, Metrics, Scale, Step, Trajectory
 
@@ -80,6 +81,39 @@ def init_learner(
     """The initial learner with these parameters and optimiser states."""
     policy = Policy(params.actor, init_inputs(spec, c.normalise_inputs))
     return Learner(policy, params.critic, optimiser, Statistics(values.init(), init_coefficients(c)), jnp.int32(0))
+
+
+def inspecting(
+    actor: Actor, value: Callable[[Learner, Carry, Step, Array], Float[Array, "1 E N"]]
+) -> Callable[..., dict[str, Array]]:
+    """An ``Algorithm.inspect``: the actors' distributions, and the value if the learner has a critic.
+
+    Args:
+        actor: the policies.
+        value: (learner, carry, normalised step [1 E ...], action [1 E N ...]) -> value in units of reward.
+    """
+
+    def inspect(
+        learner: Learner, carry: Carry, step: Step, action: Array, extras: dict[str, Array]
+    ) -> dict[str, Array]:
+        del extras
+        found = actor.inspect(learner.policy, carry.actor, step)
+        if learner.critic and learner.statistics:
+            seen, taken = jax.tree.map(lambda x: x[None], (normalised(learner.policy.inputs, step), action))
+            found["value"] = value(learner, carry, seen, taken)[0]
+        return found
+
+    return inspect
+
+
+def inspecting_values(spec: EnvSpec, values: ValueScale, nets: ActorCritic) -> Callable[..., dict[str, Array]]:
+    """:func:`inspecting` with the state-value critic of ``nets``, with :func:`of_the_team` for dead agents."""
+
+    def value(learner: Learner, carry: Carry, step: Step, action: Array) -> Float[Array, "1 E N"]:
+        output = nets.critic.values(learner.critic, carry.critic, step)[1]
+        return of_the_team(values.denormalise(learner.statistics.value, output), step.alive, spec.shared_reward)
+
+    return inspecting(nets.actor, value)
 
 
 def entropy_coef(c: PolicyConfig, learner: Learner, scale: Scale) -> Float[Array, ""]:

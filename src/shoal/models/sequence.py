@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from shoal.equations.distributions import Distribution
+from shoal.equations.distributions import Distribution, described
+from shoal.equations.targets import of_the_team
+from shoal.equations.value_scale import ValueScale
 from shoal.errors import InputError
 from shoal.models.actor_critic import Carry, ValueEstimate, make_distribution
 from shoal.networks.body import Body
@@ -29,6 +31,9 @@ class SequenceTeam(NamedTuple):
     evaluate_actions: Callable[[PyTree, Step, Array, dict[str, Array]], tuple[Distribution, Float[Array, "*b N"]]]
     """(parameters, normalised step [*b ...], action, extras) -> (each agent's distribution given the actions before
     it, value), all agents at once."""
+    inspecting: Callable[[ValueScale], Callable[..., dict[str, Array]]]
+    """The values' scale -> an ``Algorithm.inspect``, with the distributions given the actions taken before, and the
+    encoder's attention."""
 
 
 def decoding_rank(
@@ -158,7 +163,23 @@ def make_sequence_team(
         now, then = (encode(params, normalised(inputs, x))[0] for x in (traj.step, traj.outcome))
         return ValueEstimate(now, then, FEED_FORWARD)
 
-    return SequenceTeam(init, act, evaluate, evaluate_actions)
+    def inspecting(values: ValueScale) -> Callable[..., dict[str, Array]]:
+        def inspect(
+            learner: Learner, carry: Carry, step: Step, action: Array, extras: dict[str, Array]
+        ) -> dict[str, Array]:
+            del carry
+            params, seen = learner.policy.actor, normalised(learner.policy.inputs, step)
+            dist, value = evaluate_actions(params, seen, action, extras)
+            attention = encoder.attention(_only(params)["encoder"], source.features(seen), step.alive)
+            found = described(dist) | {"attention": attention}
+            if learner.statistics:  # the critic is a part of the policy's network, its scale is not
+                value = values.denormalise(learner.statistics.value, value)
+                found["value"] = of_the_team(value, step.alive, spec.shared_reward)
+            return found
+
+        return inspect
+
+    return SequenceTeam(init, act, evaluate, evaluate_actions, inspecting)
 
 
 def _only(params: PyTree) -> PyTree:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.equations.distributions import ILLEGAL, Categorical
+from shoal.equations.targets import RewardNorm, unscaled
 from shoal.networks.body import Body, build
 from shoal.networks.input_statistics import normalised
 from shoal.networks.inputs import actor_input
@@ -58,6 +59,34 @@ def make_utilities(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: 
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
     net = per_agent(build(body, source.width, spec.action.width, output_gain=0.01), index)
     return net, lambda params, carry, step: net.apply(params, carry, source.features(step), step.first)
+
+
+def inspecting(
+    q: Utilities, mixed: Callable[[PyTree, Array, Array, Step], Array], reward_norm: RewardNorm
+) -> Callable[..., dict[str, Array]]:
+    """An ``Algorithm.inspect``: the utilities, and the mixed value of the action if the learner has a critic.
+
+    Args:
+        q: the net.
+        mixed: (the mixer's parameters, utilities of every action, actions, normalised step [1 E ...]) -> value [1 E],
+            or [1 E N] where each agent has its own.
+        reward_norm: the scale of the rewards that ``q`` was trained on.
+    """
+
+    def inspect(
+        learner: Learner, carry: PyTree, step: Step, action: Array, extras: dict[str, Array]
+    ) -> dict[str, Array]:
+        del extras
+        seen, taken = jax.tree.map(lambda x: x[None], (normalised(learner.policy.inputs, step), action))
+        values = q(learner.policy.actor, carry, seen)[1]
+        found = {"utilities": jnp.where(step.legal, values[0], jnp.nan)}
+        if learner.statistics and reward_norm != "standardise":
+            value = mixed(learner.critic, values, taken, seen)[0]
+            value = value if value.ndim == 2 else value[:, None]
+            found["value"] = jnp.broadcast_to(unscaled(learner.statistics.reward, value), action.shape)
+        return found
+
+    return inspect
 
 
 def epsilon_greedy(q: Utilities) -> Callable[..., tuple[PyTree, Array, dict[str, Array]]]:

@@ -80,14 +80,22 @@ def attend(
     Source: Vaswani et al. 2017, Attention Is All You Need, eq. 1.
     """
     B, count, width = query.shape[0], query.shape[1], query.shape[2] // heads
-
-    def split(x: Array) -> Array:
-        """[B, N, D] -> [B · heads, N, d]: with a separate axis of heads, products are six times slower on a CPU."""
-        return jnp.swapaxes(x.reshape(*x.shape[:-1], heads, width), 1, 2).reshape(-1, x.shape[1], width)
-
     keys, values = jnp.split(memory, 2, axis=-1)
-    scores = jnp.einsum("bid,bjd->bij", split(query), split(keys)) * width**-0.5
-    mask = jnp.broadcast_to(mask[:, None], (B, heads, count, mask.shape[-1])).reshape(scores.shape)
-    weights = jax.nn.softmax(jnp.where(mask, scores, MASKED), axis=-1)
-    mixed = jnp.einsum("bij,bjd->bid", weights, split(values)).reshape(B, heads, count, width)
+    shares = weights(query, keys, mask, heads).reshape(B * heads, count, -1)
+    mixed = jnp.einsum("bij,bjd->bid", shares, _split(values, heads)).reshape(B, heads, count, width)
     return jnp.swapaxes(mixed, 1, 2).reshape(query.shape)
+
+
+def weights(
+    query: Float[Array, "B I D"], keys: Float[Array, "B J D"], mask: Bool[Array, "#B #I J"], heads: int
+) -> Float[Array, "B heads I J"]:
+    """softmax(Q Kᵀ / √d) of :func:`attend`, for each head."""
+    B, count, width = query.shape[0], query.shape[1], query.shape[2] // heads
+    scores = jnp.einsum("bid,bjd->bij", _split(query, heads), _split(keys, heads)) * width**-0.5
+    mask = jnp.broadcast_to(mask[:, None], (B, heads, count, mask.shape[-1])).reshape(scores.shape)
+    return jax.nn.softmax(jnp.where(mask, scores, MASKED), axis=-1).reshape(B, heads, count, -1)
+
+
+def _split(x: Float[Array, "B N D"], heads: int) -> Float[Array, "B2 N D2"]:
+    """[B, N, D] -> [B · heads, N, d]: with a separate axis of heads, products are six times slower on a CPU."""
+    return jnp.swapaxes(x.reshape(*x.shape[:-1], heads, -1), 1, 2).reshape(-1, x.shape[1], x.shape[2] // heads)

@@ -7,7 +7,7 @@ There are no positional encodings. The order is data: ``rank[i]`` agents decode 
 Source: Wen et al. 2022, Multi-Agent Reinforcement Learning is a Sequence Modeling Problem, figure 2.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +25,7 @@ from shoal.networks.attention import (
     layer_norm,
     layers,
     linear,
+    weights,
 )
 from shoal.networks.body import ACTIVATIONS, Body
 from shoal.types import PyTree
@@ -42,6 +43,8 @@ class Encoder(NamedTuple):
     init: Callable[[PRNGKeyArray], PyTree]
     apply: Callable[[PyTree, Float[Array, "*b N F"], Bool[Array, "*b N"]], tuple[Array, Array]]
     """(params, features, alive) -> (value [*b, N], representation [*b, N, D]). Attention masks dead agents."""
+    attention: Callable[[PyTree, Float[Array, "*b N F"], Bool[Array, "*b N"]], Float[Array, "*b N N"]]
+    """(params, features, alive) -> each agent's weights over all agents, mean over blocks and heads."""
 
 
 class Decoder(NamedTuple):
@@ -103,21 +106,35 @@ def make_encoder(body: Body, blocks: int, heads: int, inputs: int) -> Encoder:
             "head": init_linear(head, body, width, 1, 1.0),
         }
 
-    def apply(params: PyTree, x: Array, alive: Array) -> tuple[Array, Array]:
-        lead, mask = x.shape[:-1], alive.reshape(-1, 1, alive.shape[-1])
+    def through(params: PyTree, x: Array, mask: Array) -> Iterator[tuple[Array, Array, Array]]:
+        """Each block's queries, its keys and values, and the features after it."""
         x = x.reshape(-1, x.shape[-1])
         for norm in params["input_norm"]:
             x = layer_norm(norm, x)
         x = layers(params["embed"], body, x)
         for block in params["blocks"]:
             p = block["attention"]
-            near = _of_agents(linear(p["query"], x), linear(p["memory"], x), mask, heads)
+            query, memory = linear(p["query"], x), linear(p["memory"], x)
+            near = _of_agents(query, memory, mask, heads)
             x = layer_norm(block["attention_norm"], x + linear(p["output"], near))
             x = _mlp(block, body, x)
+            yield query, memory, x
+
+    def attention(params: PyTree, x: Array, alive: Array) -> Array:
+        n, mask = alive.shape[-1], alive.reshape(-1, 1, alive.shape[-1])
+        found = [
+            weights(query.reshape(-1, n, width), memory.reshape(-1, n, 2 * width)[..., :width], mask, heads).mean(1)
+            for query, memory, _ in through(params, x, mask)
+        ]
+        return jnp.stack(found).mean(0).reshape(*alive.shape, n)
+
+    def apply(params: PyTree, x: Array, alive: Array) -> tuple[Array, Array]:
+        lead, mask = x.shape[:-1], alive.reshape(-1, 1, alive.shape[-1])
+        *_, (_, _, x) = through(params, x, mask)
         value = linear(params["head"], layers(params["value"], body, x))
         return value.reshape(lead), x.reshape(*lead, width)
 
-    return Encoder(init, apply)
+    return Encoder(init, apply, attention)
 
 
 def make_decoder(

@@ -100,7 +100,7 @@ class Checkpoints:
                 template; the message names the first setting or leaf that differs.
         """
         path = newest_sound(self.folder, step, warn)
-        index = _read_index(path)
+        index = read_index(path)
         if self.run is not None:
             check_same(from_json(index.get("run")), self.run, index["step"])
         leaves = [Leaf(*leaf) for leaf in index["leaves"]]
@@ -108,7 +108,7 @@ class Checkpoints:
         like, structure = jax.tree.flatten(template)
         state: list = []
         for name, (start, stop) in index["parts"].items():
-            state += from_host(_read_arrays(path / name, leaves[start:stop]), leaves[start:stop], like[start:stop])
+            state += from_host(read_arrays(path / name, leaves[start:stop]), leaves[start:stop], like[start:stop])
         return structure.unflatten(state), from_json(index["meta"]), index["step"]
 
     def check_run(self, step: int) -> None:
@@ -118,7 +118,7 @@ class Checkpoints:
             CheckpointError: it was not, or is damaged; the message names the first setting that differs.
         """
         if self.run is not None:
-            index = _read_index(newest_sound(self.folder, step, lambda sentence: None))
+            index = read_index(newest_sound(self.folder, step, lambda sentence: None))
             check_same(from_json(index.get("run")), self.run, index["step"])
 
     def steps(self) -> list[int]:
@@ -144,7 +144,7 @@ class Checkpoints:
 
     def load_meta(self, step: int | None = None, warn: Warn = lambda sentence: None) -> dict:
         """The ``meta`` of the checkpoint that :meth:`restore` would choose; by default without warnings."""
-        return from_json(_read_index(newest_sound(self.folder, step, warn))["meta"])
+        return from_json(read_index(newest_sound(self.folder, step, warn))["meta"])
 
 
 def _parts(leaves: list[Leaf]) -> dict[str, tuple[int, int]]:
@@ -163,7 +163,7 @@ def _parts(leaves: list[Leaf]) -> dict[str, tuple[int, int]]:
     return dict(zip(names, pairwise([*starts, len(leaves)]), strict=True))
 
 
-def _read_index(path: Path) -> dict:
+def read_index(path: Path) -> dict:
     """The index of one checkpoint.
 
     Raises:
@@ -214,7 +214,7 @@ def _unraisable(report: Callable[[Any], object], found: Any) -> None:
         report(found)
 
 
-def _read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray | None]:
+def read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray | None]:
     """The arrays of one part.
 
     Raises:

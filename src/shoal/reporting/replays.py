@@ -1,9 +1,58 @@
-"""Played episodes for the page."""
+"""Played episodes as one JSON document for the player of ``assets/player.js``.
 
-from collections.abc import Sequence
-from typing import Any
+The document has
 
+* ``format``: 1. ``notes``: what was left out or rounded, in sentences. ``greedy``: how the policies acted.
+* ``same_start``: whether episodes of one index start alike in all runs: the same key of the start and of the
+  environment's chance.
+* ``fixed``: a list of what episodes refer to by index: :attr:`Outline.fixed`, with ``actions`` and ``features`` as
+  tables {``names``: strings, ``rows`` [N][]: indices into them}.
+* ``runs``: for each its ``label``, ``algorithm``, ``environment``, ``agents``, ``dims`` and ``obs_dims`` of each agent,
+  ``space`` {``kind``: ``discrete`` or ``box``, ``n`` or ``low`` and ``high``}, ``score`` (``sum`` or ``mean`` of the
+  agents' returns), and ``seeds``: for each its ``seed``, ``about`` (why it was chosen) and ``episodes``.
+
+An episode of T steps, of which S are shown, has ``kind`` (``units``, ``bodies``, ``pictures``, ``none``), ``fixed`` (an
+index or null), ``length`` T, ``steps`` [S + 1] (the timesteps shown, null for all), ``score``, ``result``, ``metrics``,
+``ended``, ``captions`` and ``messages`` (different texts), ``pictures`` (different ``data:`` addresses), and ``packed``
+(:mod:`shoal.reporting.packing`): ``rewards`` [S, N], sums over the steps up to the next one shown; ``actions``; what
+was recorded of the decisions [S, N, …]; ``scene/…`` [S + 1, …] from :attr:`Outline.moving`; ``caption`` [S + 1],
+``message`` [S + 1, N] and ``picture`` [S + 1], indices of texts and pictures.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from shoal.environments.wrappers import Wrapping
+from shoal.loading import learner_with_critic, seed_index
+from shoal.records import evaluation_file
+from shoal.records.report import number_text, result_text
+from shoal.reporting import scenes_pictures
+from shoal.reporting.packing import pack
+from shoal.reporting.replay_budget import DETAILS, Detail
+from shoal.reporting.scenes import Seen, seen
 from shoal.run import Run
+from shoal.spec import Discrete, EnvSpec
+from shoal.training.episodes import RecordedEpisode, record_each
+
+KEY = 1000
+"""Seed of the episodes, that of ``Run.replay``."""
+MOST_SEEDS = 3
+"""Largest number of seeds of a run that are chosen."""
+
+
+class Played(NamedTuple):
+    """The recorded episodes of one run."""
+
+    label: str
+    run: Run
+    seeds: list[tuple[int, str]]
+    """Each seed and why it was chosen."""
+    episodes: list[list[tuple[RecordedEpisode, Seen]]]
+    """By seed."""
 
 
 def replays(
@@ -14,14 +63,183 @@ def replays(
     budget: int = 3_000_000,
     greedy: bool = True,
 ) -> dict[str, Any] | None:
-    """Episodes of one or several labelled runs as a JSON value; None if there is nothing to show.
+    """Play episodes of one or several labelled runs, as a JSON value for the player; None without runs.
 
     Args:
-        runs: labels and runs.
+        runs: labels and runs; those of one environment start alike.
         episodes: of each seed.
-        seeds: of the runs; None for a choice.
-        budget: most bytes of the JSON.
+        seeds: of the runs; None for the best, the median and the worst seed in the final evaluation of each.
+        budget: most bytes of the JSON. Details are left out until it is kept, which ``notes`` of the document say.
         greedy: act by the mode of the policy rather than by sampling.
+
+    Raises:
+        InputError: a run does not have a seed, or ``episodes`` is below 1.
+        CheckpointError: a run has no intact policy.
     """
-    del runs, episodes, seeds, budget, greedy
-    return None
+    if not runs:
+        return None
+    played = [_played(label, run, episodes, seeds, greedy) for label, run in runs]
+    document: dict[str, Any] = {}
+    for detail in DETAILS:
+        document = _document(played, detail, greedy)
+        if size_of(document) <= budget:
+            return document
+    document["notes"] = [f"No replay fits into {budget:,} bytes; the smallest has {size_of(document):,}."]
+    return document | {"runs": [], "fixed": []}
+
+
+def size_of(document: Mapping[str, Any]) -> int:
+    """Bytes of a document as compact JSON in ASCII."""
+    return len(json.dumps(document, separators=(",", ":")))
+
+
+def _played(label: str, run: Run, episodes: int, seeds: Sequence[int] | None, greedy: bool) -> Played:
+    env = run.env  # first, since it refuses to import the environment of an untrusted folder
+    chosen = _chosen(run) if seeds is None else [(int(seed), "") for seed in seeds]
+    rows = [seed_index(run.settings, seed) for seed, _ in chosen]
+    algorithm = run._acting()
+    learner = learner_with_critic(run.folder, algorithm, run.settings.seeds, run._identity())
+    each = [jax.tree.map(lambda x, row=row: x[row], learner) for row in rows]
+    found = record_each(env, algorithm, each, jax.random.key(KEY), episodes, greedy, decisions=True)
+    return Played(label, run, chosen, [[(one, seen(env, one)) for one in of_seed] for of_seed in found])
+
+
+def _chosen(run: Run) -> list[tuple[int, str]]:
+    """The best, the median and the worst seed if an evaluation is known, else the first ones."""
+    count, first = run.settings.seeds, run.settings.seed
+    scores = (evaluation_file.read(run.folder) or {}).get("per_seed")
+    try:
+        scores = np.array(scores, np.float64)
+    except (TypeError, ValueError):
+        scores = np.zeros(0)
+    if count == 1 or scores.shape != (count,) or not np.isfinite(scores).all():
+        return [(first + i, "") for i in range(min(count, MOST_SEEDS))]
+    order = np.argsort(-scores, kind="stable").tolist()
+    places = {0: "best", count // 2: "median", count - 1: "worst"}
+    if count == 2:
+        places = {0: "best", 1: "worst"}
+    return [
+        (first + order[i], f"{why} of {count}, score {number_text(float(scores[order[i]]))}")
+        for i, why in places.items()
+    ]
+
+
+def _document(played: Sequence[Played], detail: Detail, greedy: bool) -> dict[str, Any]:
+    fixed: list[dict[str, Any]] = []
+    runs = [_run(one, detail, fixed) for one in played]
+    specs = [one.run.spec for one in played]
+    same = all(one.run.env_options == played[0].run.env_options for one in played) and all(
+        (spec.name, spec.agents, spec.horizon) == (specs[0].name, specs[0].agents, specs[0].horizon) for spec in specs
+    )
+    notes = detail.notes(played)
+    return {"format": 1, "greedy": greedy, "same_start": same, "notes": notes, "fixed": fixed, "runs": runs}
+
+
+def _run(played: Played, detail: Detail, fixed: list[dict[str, Any]]) -> dict[str, Any]:
+    run, spec = played.run, played.run.spec
+    space = spec.action
+    seeds = [
+        {
+            "seed": seed,
+            "about": about,
+            "episodes": [_episode(run, *one, detail, fixed) for one in of_seed[: detail.episodes]],
+        }
+        for (seed, about), of_seed in zip(played.seeds, played.episodes, strict=True)
+    ]
+    return {
+        "label": played.label,
+        "algorithm": run.algorithm,
+        "environment": run.environment,
+        "agents": list(spec.agents),
+        "dims": list(spec.action_dims),
+        "obs_dims": list(spec.obs_dims),
+        "space": {"kind": "discrete", "n": space.n}
+        if isinstance(space, Discrete)
+        else {"kind": "box", "low": space.low, "high": space.high},
+        "score": spec.score,
+        "seeds": seeds[: detail.seeds],
+    }
+
+
+def _episode(
+    run: Run, episode: RecordedEpisode, shown: Seen, detail: Detail, fixed: list[dict[str, Any]]
+) -> dict[str, Any]:
+    spec, length = run.spec, len(episode.rewards)
+    steps = detail.steps(length)
+    acted = steps[:-1]
+    arrays = {"rewards": np.add.reduceat(episode.rewards, acted, axis=0), "actions": episode.actions[acted]}
+    told = episode.decisions or {}
+    arrays |= {name: x[acted] for name, x in told.items() if name != "obs" and not np.isnan(x).all()}
+    if "obs" in told and detail.observers:
+        arrays["obs"] = told["obs"][acted][:, : detail.observers]
+    arrays |= {f"scene/{name}": x[steps] for name, x in shown.moving.items()}
+    captions, messages, pictures = [], [], []
+    if shown.captions:
+        captions, arrays["caption"] = _texts(np.array(shown.captions)[steps])
+    if shown.messages:
+        messages, arrays["message"] = _texts(np.array(shown.messages)[steps])
+    if shown.pictures:
+        wanted = np.searchsorted(shown.shown, steps, side="right") - 1  # the picture at each step, or the last before
+        kept = np.unique(wanted[:: detail.picture_stride])
+        pictures, numbers = scenes_pictures.addresses([shown.pictures[i] for i in kept], detail.width)
+        arrays["picture"] = numbers[np.searchsorted(kept, wanted, side="right") - 1]
+    return {
+        "kind": shown.kind,
+        "fixed": _kept(fixed, _fixed(shown.fixed, spec, run.settings.wrapping, features="obs" in arrays)),
+        "length": length,
+        "steps": None if len(steps) == length + 1 else steps.tolist(),
+        "score": float(spec.scores(episode.rewards.sum(0, dtype=np.float64))),
+        "result": result_text(episode.metrics),
+        "metrics": episode.metrics,
+        "ended": episode.ended,
+        "captions": captions,
+        "messages": messages,
+        "pictures": pictures,
+        "packed": pack(arrays, detail.coarse),
+    }
+
+
+def _texts(texts: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """The different texts, and the number of each."""
+    different, numbers = np.unique(texts, return_inverse=True)
+    return different.tolist(), numbers.reshape(texts.shape)
+
+
+def _kept(fixed: list[dict[str, Any]], one: dict[str, Any]) -> int | None:
+    """The index of a value in a list, to which it is added if it is new; None for an empty one."""
+    if not one:
+        return None
+    if one not in fixed:
+        fixed.append(one)
+    return fixed.index(one)
+
+
+def _fixed(fixed: Mapping[str, Any], spec: EnvSpec, wrapping: Wrapping, features: bool) -> dict[str, Any]:
+    """:attr:`Outline.fixed` with tables of names, of the wrapped environment, and of its features if asked for."""
+    found = {name: x for name, x in fixed.items() if name not in ("actions", "features")}
+    actions, observed = fixed.get("actions") or [], (fixed.get("features") if features else None) or []
+    if [len(row) for row in actions] == list(spec.action_dims):
+        found["actions"] = _table(actions)
+    if len(observed) == spec.num_agents:
+        rows = [_extended(list(row), i, spec, wrapping) for i, row in enumerate(observed)]
+        if [len(row) for row in rows] == list(spec.obs_dims):
+            found["features"] = _table(rows)
+    return found
+
+
+def _extended(names: list[str], agent: int, spec: EnvSpec, wrapping: Wrapping) -> list[str]:
+    """The names of an agent's features with those that wrappers add."""
+    stack = wrapping.frame_stack
+    if stack > 1:
+        names = [
+            f"{name}, {stack - 1 - k} steps ago" if k < stack - 1 else name for k in range(stack) for name in names
+        ]
+    if wrapping.last_action:
+        names = names + [f"last action {k}" for k in range(spec.action_dims[agent])]
+    return names + ([f"is {name}" for name in spec.agents] if wrapping.agent_ids else [])
+
+
+def _table(rows: Sequence[Sequence[str]]) -> dict[str, Any]:
+    names = list(dict.fromkeys(str(name) for row in rows for name in row))
+    at = {name: i for i, name in enumerate(names)}
+    return {"names": names, "rows": [[at[str(name)] for name in row] for row in rows]}

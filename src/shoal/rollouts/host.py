@@ -206,23 +206,24 @@ class HostRollout:
 
     def watch(
         self, act: Act, learner: PyTree, keys: Key[Array, " 1"], greedy: bool = True
-    ) -> Iterator[tuple[np.ndarray | None, np.ndarray | None, HostTimestep | None]]:
-        """One episode of a single game in this process: yields (picture, None, None) at the start, then for each step
-        its picture, the action [N, ...] as sent to the game, and the resulting timestep (leaves [...])."""
+    ) -> Iterator[tuple[np.ndarray | None, np.ndarray | None, HostTimestep | None, dict[str, Array]]]:
+        """One episode of a single game in this process: yields (picture, None, None, {}) at the start, then for each
+        step its picture, the action [N, ...] as sent to the game, the timestep after it, and extras [1, 1 ...]."""
         half, stepper = self.halves[0], self.pool.here
         assert stepper is not None
         self.init(jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys))
         decide, game, board = self.acting(act, greedy), stepper.games[0], self.pool.board
-        yield game.render(), None, None
+        yield game.render(), None, None, {}
         for chunk in itertools.count():
             acting, _ = jax.device_get(self._seeds(keys, PLAYED, 0, chunk))
             for t in range(PLAYED):
-                half.carry, _, sent, _ = decide(learner, half.carry, half.shown(), acting[t])
+                half.carry, _, sent, extras = decide(learner, half.carry, half.shown(), acting[t])
                 board.action[...] = np.asarray(sent).reshape(board.action.shape)
                 refresh(stepper.outcome[0], stepper.own)
                 game.step(board.action[0], stepper.outcome[0])  # not by the pool, which would reset it at the end
                 half.step = copied(board.outcome, slice(None))
-                yield game.render(), board.action[0].copy(), HostTimestep._make(leaf[0] for leaf in half.step)
+                after = HostTimestep._make(leaf[0] for leaf in half.step)
+                yield game.render(), board.action[0].copy(), after, extras
                 if half.step.last[0]:
                     return
 

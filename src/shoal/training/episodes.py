@@ -14,11 +14,12 @@ from jaxtyping import Array, Key
 from shoal.game import HostEnvironment
 from shoal.records import animation, report
 from shoal.records.picture import Frame
+from shoal.rollouts.fused import Act
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
 from shoal.training.evaluation import check_episodes
 from shoal.training.stopping import call
-from shoal.types import Algorithm, AnyEnvironment, Box, EnvSpec, Learner, PyTree, Scene, Step
+from shoal.types import Algorithm, AnyEnvironment, Box, Environment, EnvSpec, Learner, PyTree, Scene, Step
 
 SHOWN = 1000
 """Largest number of steps recorded of an episode of a host environment."""
@@ -40,21 +41,76 @@ class RecordedEpisode(NamedTuple):
     """[T, N]."""
     metrics: dict[str, float]
     """The finite values of ``EnvSpec.metrics``; empty if the episode did not end."""
+    decisions: dict[str, np.ndarray] | None = None
+    """``obs`` [T, N, O], ``legal`` [T, N, A] and ``alive`` [T, N] of each step, and what the policy considered in it
+    (``Algorithm.inspect``); None unless it was asked for."""
+    ended: bool = True
+    """Whether the episode ended; False if it was cut off at the largest number of recorded steps."""
 
 
 def record(
-    env: AnyEnvironment, algorithm: Algorithm, learner: Learner, key: Key[Array, ""], episodes: int, greedy: bool = True
+    env: AnyEnvironment,
+    algorithm: Algorithm,
+    learner: Learner,
+    key: Key[Array, ""],
+    episodes: int,
+    greedy: bool = True,
+    decisions: bool = False,
 ) -> list[RecordedEpisode]:
     """Play ``episodes`` episodes with one seed's policy (the learner's leaves have no seed axis).
+
+    The start of each episode and the environment's chance depend on ``key`` alone, not on the algorithm.
+
+    Args:
+        env: the environment.
+        algorithm: the algorithm.
+        learner: its learner; ``policy`` is enough to act.
+        key: of all episodes.
+        episodes: their number.
+        greedy: act by the mode of the policy rather than by sampling.
+        decisions: record :attr:`RecordedEpisode.decisions` as well.
 
     Raises:
         InputError: ``episodes`` is below 1.
     """
+    return record_each(env, algorithm, [learner], key, episodes, greedy, decisions)[0]
+
+
+def record_each(
+    env: AnyEnvironment,
+    algorithm: Algorithm,
+    learners: Sequence[Learner],
+    key: Key[Array, ""],
+    episodes: int,
+    greedy: bool = True,
+    decisions: bool = False,
+) -> list[list[RecordedEpisode]]:
+    """:func:`record` with each of several learners, from the same starts; compiled once."""
     check_episodes(episodes)
     keys = jax.random.split(key, episodes)
+    act = observing(algorithm) if decisions else algorithm.act
     if isinstance(env, HostEnvironment):
         with closing(HostRollout(env, algorithm.initial_carry, Parallelism(1, 1, 0), 1, render=True)) as rollout:
-            return [_recorded(rollout, algorithm, learner, key, greedy) for key in keys]
+            return [[_recorded(rollout, act, one, key, greedy, decisions) for key in keys] for one in learners]
+    play = _on_device(env, algorithm, act, greedy, decisions)
+    return [[play(one, key) for key in keys] for one in learners]
+
+
+def observing(algorithm: Algorithm) -> Act:
+    """``Algorithm.act`` whose extras are those of :attr:`RecordedEpisode.decisions` [E ...]."""
+
+    def act(learner: Learner, carry: PyTree, step: Step, key: Array, greedy: bool) -> tuple[PyTree, Array, dict]:
+        after, action, extras = algorithm.act(learner, carry, step, key, greedy)
+        told = algorithm.inspect(learner, carry, step, action, extras) if algorithm.inspect else {}
+        return after, action, {"obs": step.obs, "legal": step.legal, "alive": step.alive} | told
+
+    return act
+
+
+def _on_device(
+    env: Environment, algorithm: Algorithm, act: Act, greedy: bool, decisions: bool
+) -> Callable[[Learner, Array], RecordedEpisode]:
+    """A compiled function that plays one episode."""
     space = env.spec.action
 
     def reset(key: Array) -> tuple[PyTree, Step, PyTree]:
@@ -64,30 +120,33 @@ def record(
     def batched(step: Step) -> Step:
         return jax.tree.map(lambda x: x[None], step._replace(metrics=()))
 
-    def step_once(loop: tuple, key: Array) -> tuple[tuple, tuple]:
-        state, step, carry = loop
-        key_act, key_step = jax.random.split(key)
-        carry, action, _ = algorithm.act(learner, carry, step, key_act, greedy)
-        sent = jnp.clip(action, space.low, space.high) if isinstance(space, Box) else action
-        state, outcome = env.step(key_step, state, sent[0])
-        recorded = (state, sent[0], outcome.reward, outcome.last, outcome.metrics)
-        return (state, batched(outcome), carry), recorded
+    def play(learner: Learner, key: Array) -> tuple:
+        def step_once(loop: tuple, key: Array) -> tuple[tuple, tuple]:
+            state, step, carry = loop
+            key_act, key_step = jax.random.split(key)
+            carry, action, extras = act(learner, carry, step, key_act, greedy)
+            sent = jnp.clip(action, space.low, space.high) if isinstance(space, Box) else action
+            state, outcome = env.step(key_step, state, sent[0])
+            noted = {name: x[0] for name, x in extras.items()} if decisions else {}
+            recorded = (state, sent[0], outcome.reward, outcome.last, outcome.metrics, noted)
+            return (state, batched(outcome), carry), recorded
 
-    def play(key: Array) -> tuple:
         key_reset, key_play = jax.random.split(key)
         start = reset(key_reset)
         return start[0], jax.lax.scan(step_once, start, jax.random.split(key_play, min(env.spec.horizon, LONGEST)))[1]
 
     def cut(played: tuple) -> RecordedEpisode:
-        first, (states, actions, rewards, last, metrics) = jax.device_get(played)
+        first, (states, actions, rewards, last, metrics, noted) = jax.device_get(played)
         length = int(np.argmax(last)) + 1 if last.any() else len(last)
         states = [first] + [jax.tree.map(lambda x, t=t: x[t], states) for t in range(length)]
         frames = None if env.render is None else _pictures(env.render, states)
         final = metrics[length - 1] if last.any() and env.spec.metrics else ()
-        return RecordedEpisode(states, frames, actions[:length], rewards[:length], _known(env.spec, final))
+        told = {name: x[:length] for name, x in noted.items()} if decisions else None
+        known = _known(env.spec, final)
+        return RecordedEpisode(states, frames, actions[:length], rewards[:length], known, told, bool(last.any()))
 
     run = jax.jit(play)  # compiled once for all episodes
-    return [cut(call(run, key)) for key in keys]
+    return lambda learner, key: cut(call(run, learner, key))
 
 
 class Pictures(Sequence[Frame]):
@@ -117,21 +176,25 @@ def _pictures(render: Callable[[PyTree], Frame], states: Sequence[PyTree]) -> Se
 
 
 def _recorded(
-    rollout: HostRollout, algorithm: Algorithm, learner: Learner, key: Array, greedy: bool
+    rollout: HostRollout, act: Act, learner: Learner, key: Array, greedy: bool, decisions: bool
 ) -> RecordedEpisode:
     """One episode of the only game of ``rollout``."""
     one = jax.tree.map(lambda x: x[None], learner)
-    frames, actions, rewards, metrics = [], [], [], ()
-    for frame, action, outcome in rollout.watch(algorithm.act, one, key[None], greedy):
+    frames, actions, rewards, metrics, told, ended = [], [], [], (), [], False
+    for frame, action, outcome, extras in rollout.watch(act, one, key[None], greedy):
         frames.append(frame)
         if action is not None and outcome is not None:
             actions.append(action)
             rewards.append(outcome.reward)
-            metrics = outcome.metrics if outcome.last else ()
+            ended = bool(outcome.last)
+            metrics = outcome.metrics if ended else ()
+            told.append(jax.device_get(extras) if decisions else {})
         if len(actions) == SHOWN:
             break
     drawn = None if any(frame is None for frame in frames) else frames
-    return RecordedEpisode([], drawn, np.stack(actions), np.stack(rewards), _known(rollout.env.spec, metrics))
+    noted = {name: np.stack([each[name][0, 0] for each in told]) for name in told[0]} if decisions else None
+    known = _known(rollout.env.spec, metrics)
+    return RecordedEpisode([], drawn, np.stack(actions), np.stack(rewards), known, noted, ended)
 
 
 def _known(spec: EnvSpec, values: Sequence[Any] | np.ndarray) -> dict[str, float]:

@@ -56,7 +56,7 @@ def with_values(make: Make, defaults: Mapping[str, float]) -> Algorithm:
         after, metrics = make(values).update(learner._replace(policy=policy), experience, key)
         return after._replace(policy=TriedPolicy(after.policy, values)), metrics
 
-    return outer._replace(init=init, act=act, update=update)
+    return outer._replace(init=init, act=act, update=update, inspect=None)  # trials are not watched
 
 
 def traceable(make: Make, env: Environment, sizes: tuple[int, int], candidates: Mapping[str, float]) -> list[str]:

@@ -35,6 +35,19 @@ KINDS = {
     "spine_crawler": Kind(300, 0, 1),
 }
 
+RANGES = {
+    "marine": (5, 9),
+    "marauder": (6, 10),
+    "medivac": (4, 11),
+    "stalker": (6, 10),
+    "zealot": (2, 9),
+    "colossus": (7, 10),
+    "zergling": (2, 8),
+    "baneling": (2, 8),
+    "hydralisk": (5, 9),
+}
+"""SMACv2's ranges of attack, at least its ``min_attack_range`` of 2, and of sight."""
+
 FREE: dict[str, list[tuple[range, range]]] = {
     "open": [(range(32), range(32))],
     "band": [(range(8, 24), range(32))],
@@ -101,6 +114,8 @@ class Rules:
     timestep: bool = False
     smac_reward: bool = False
     both: bool = False
+    race: tuple[str, ...] = ()
+    """SMACv2: the types that may be drawn. Each has its own ranges, and agents observe their positions."""
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -113,18 +128,18 @@ class Rules:
 
     def free(self, x: float, y: float) -> bool:
         """Whether a point lies on a walkable cell of the map."""
-        i, j = math.floor(x), math.floor(y)
-        return 0 <= i < CELLS and 0 <= j < CELLS and any(j in rows and i in columns for rows, columns in self._free)
-
-    @property
-    def _free(self) -> list[tuple[range, range]]:
-        return FREE[self.terrain]
+        i, j = int(x), int(y)
+        return 0 <= i < CELLS and 0 <= j < CELLS and any(j in ys and i in xs for ys, xs in FREE[self.terrain])
 
     def actions(self, side: int) -> int:
         """6 and one for each opponent; with healers one for each unit of their own at least."""
         own, others = len(self.army(side)), len(self.army(1 - side))
-        healers = any(self.units[i] == "medivac" for i in self.army(side))
+        healers = "medivac" in (self.race or [self.units[i] for i in self.army(side)])
         return 6 + (max(own, others) if healers else others)
+
+    def ranges(self, i: int) -> tuple[int, int]:
+        """How far a unit may attack, and how far it sees."""
+        return RANGES[self.units[i]] if self.race else (SHOOT, SIGHT)
 
     def legal(self, now: Table, side: int) -> np.ndarray:
         """bool [agents, actions]."""
@@ -139,7 +154,7 @@ class Rules:
             heals = self.units[i] == "medivac"
             for k, j in enumerate(self.army(side if heals else 1 - side)):
                 possible = now.health[j] > 0 and not (heals and self.units[j] == "medivac")
-                row[6 + k] = possible and _distance(now, i, j) <= SHOOT
+                row[6 + k] = possible and _distance(now, i, j) <= self.ranges(i)[0]
         return rows
 
     def obs(self, now: Table, side: int) -> np.ndarray:
@@ -156,7 +171,11 @@ class Rules:
                 seen = self._seen(now, i, j, True)
                 acted = self._one_hot_action(now, j, side) if self.last_actions else []
                 row += seen + (acted if any(seen) else [0.0] * len(acted))
-            row += self._looks(now, i)
+            looks = self._looks(now, i)
+            if self.race:
+                types = len(looks) - len(self.race)
+                looks = [*looks[:types], now.x[i] / CELLS, now.y[i] / CELLS, *looks[types:]]
+            row += looks
             if self.timestep:
                 row.append(now.t / self.limit)
             rows.append([value if now.health[i] > 0 else 0.0 for value in row])
@@ -204,20 +223,20 @@ class Rules:
         return (delta + WIN * self.won(now, side)) * SCALE / self.largest(side)
 
     def _seen(self, now: Table, i: int, j: int, marked: bool) -> list[float]:
-        looks, distance = self._looks(now, j), _distance(now, i, j)
-        if distance >= SIGHT or now.health[j] <= 0:
+        looks, distance, sight = self._looks(now, j), _distance(now, i, j), self.ranges(i)[1]
+        if distance >= sight or now.health[j] <= 0:
             return [0.0] * (4 + len(looks))
         dx, dy = now.x[j] - now.x[i], now.y[j] - now.y[i]
-        return [float(marked), distance / SIGHT, dx / SIGHT, dy / SIGHT, *looks]
+        return [float(marked), distance / sight, dx / sight, dy / sight, *looks]
 
     def _looks(self, now: Table, i: int) -> list[float]:
         """Hit points, shield if there are any on that side, and type if there are several on a side."""
         kind, side = KINDS[self.units[i]], int(i >= len(self.allies))
         part = [now.health[i] / kind.health]
-        if any(KINDS[self.units[j]].shield for j in self.army(side)):
+        if any(KINDS[other].shield for other in self.race or [self.units[j] for j in self.army(side)]):
             part.append(now.shield[i] / kind.shield if kind.shield else 0.0)
-        types = list(dict.fromkeys(self.units))
-        if len(set(self.allies)) > 1 or len(set(self.enemies)) > 1:
+        types = self.race or tuple(dict.fromkeys(self.units))
+        if self.race or len(set(self.allies)) > 1 or len(set(self.enemies)) > 1:
             part += [float(self.units[i] == other) for other in types]
         return part
 

@@ -13,6 +13,7 @@ from selection import quick
 from shoal.environments.skirmish import observe, rewards
 from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.battle import Battle
+from shoal.environments.skirmish.drawn import ARMIES, battle_named
 from shoal.environments.skirmish.maps import MAPS
 from shoal.environments.skirmish.tasks import battle_on, make
 
@@ -82,7 +83,8 @@ def tables(rules: Rules, rng: np.random.Generator, before: Table | None = None) 
     spread = rng.choice([3.0, 8.0, 32.0])
     x, y = (rng.uniform(CELLS / 2 - spread / 2, CELLS / 2 + spread / 2, units) for _ in "xy")
     pair = rng.permutation(units)[:2]
-    y[pair[0]], x[pair[0]] = y[pair[1]], x[pair[1]] - rng.choice([6.0, 9.0])  # at the very ends of the ranges
+    ends = rules.ranges(int(pair[0]))
+    y[pair[0]], x[pair[0]] = y[pair[1]], x[pair[1]] - rng.choice(ends)  # at the very ends of the ranges
     border = rng.random(units) < 0.2  # the first or last point of a cell, also of the map's
     rounded = [np.where(border, rng.choice([0, -1 / 64], units) + np.round(v), np.round(v * 64) / 64) for v in (x, y)]
     x, y = np.clip(rounded, 0.0, CELLS - 1 / 64)
@@ -109,11 +111,13 @@ def tables(rules: Rules, rng: np.random.Generator, before: Table | None = None) 
     return Table(x, y, health, shield, energy, cooldown, np.concatenate(last), int(rng.integers(rules.limit)))
 
 
-def stacked(battle: Battle, many: list[Table]) -> State:
-    """The package's state of tables, environments last."""
+def stacked(battle: Battle, many: list[Table], kinds: np.ndarray | None = None) -> State:
+    """The package's state of tables, environments last; ``kinds`` [U, E] are the units' types if they are drawn."""
     arrays = {name: np.stack([getattr(one, name) for one in many], -1).astype(np.float32) for name in Table._fields[:6]}
     none = np.full((battle.num_units, len(many)), -1, np.int32)
-    units = [battle.types.index(unit) for unit in battle.units or ()]
+    if kinds is None:
+        units = [battle.types.index(unit) for unit in battle.units or ()]
+        kinds = np.tile(np.array(units)[:, None], (1, len(many)))
     return State(
         **{name: jnp.asarray(value) for name, value in arrays.items()},
         calm=jnp.zeros(none.shape),
@@ -121,7 +125,7 @@ def stacked(battle: Battle, many: list[Table]) -> State:
         shot=jnp.asarray(none),
         action=jnp.asarray(np.stack([one.action for one in many], -1), jnp.int32),
         goal=jnp.zeros((2, len(many))),
-        kind=jnp.asarray(np.tile(np.array(units, np.int32)[:, None], (1, len(many)))),
+        kind=jnp.asarray(kinds, jnp.int32),
         t=jnp.asarray([one.t for one in many], jnp.int32),
     )
 
@@ -145,9 +149,22 @@ CASES = [(name, options) for name in SEEN for options in OPTIONS]
 @pytest.mark.parametrize(("name", "options"), quick(CASES, *FEW))
 def test_what_agents_and_critics_see_is_that_of_loops(name: str, options: str) -> None:
     rules, rng = rules_of(name, **OPTIONS[options]), np.random.default_rng(len(name))
-    battle = battle_of(name, rules)
-    before = [tables(rules, rng) for _ in range(COUNT)]
-    after = [tables(rules, rng, one) for one in before]
+    compared(battle_of(name, rules), [rules] * COUNT, rng)
+
+
+@pytest.mark.parametrize("race", quick(list(ARMIES), "terran"))
+def test_what_agents_and_critics_see_of_drawn_armies_is_that_of_loops(race: str) -> None:
+    battle, rng = battle_named(f"{race}_4_vs_6"), np.random.default_rng(0)
+    assert battle is not None
+    armies = [tuple(str(name) for name in rng.choice(ARMIES[race], 10)) for _ in range(2 * COUNT)]
+    rules = [Rules(army[:4], army[4:], "open", 200, race=ARMIES[race]) for army in armies]
+    compared(battle, rules, rng, np.array([[ARMIES[race].index(name) for name in army] for army in armies]).T)
+
+
+def compared(battle: Battle, rules: list[Rules], rng: np.random.Generator, kinds: np.ndarray | None = None) -> None:
+    """Compare one table of each set of rules, and the step to another one."""
+    before = [tables(each, rng) for each in rules]
+    after = [tables(each, rng, one) for each, one in zip(rules, before, strict=True)]
     sides = battle.agent_sides
 
     @jax.jit
@@ -161,18 +178,18 @@ def test_what_agents_and_critics_see_is_that_of_loops(name: str, options: str) -
         return legal, obs, observe.state(battle, stats, s), won, end.over, paid
 
     legal, obs, state, won, over, paid = jax.tree.map(
-        np.asarray, looked(stacked(battle, before), stacked(battle, after))
+        np.asarray, looked(stacked(battle, before, kinds), stacked(battle, after, kinds))
     )
     ends = set()
-    for e, (now, then) in enumerate(zip(before, after, strict=True)):
+    for e, (each, now, then) in enumerate(zip(rules, before, after, strict=True)):
         for side in sides:
-            np.testing.assert_array_equal(legal[side][..., e], rules.legal(now, side))
-            np.testing.assert_allclose(obs[side][..., e], rules.obs(now, side), atol=1e-5)
-            assert bool(won[side][e]) == rules.won(then, side)
-            np.testing.assert_allclose(paid[side][e], rules.reward(now, then, side), rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(state[..., e], rules.state(now), atol=1e-5)
-        assert bool(over[e]) == rules.over(then)
-        ends.add((bool(over[e]), rules.won(then, 0)))
+            np.testing.assert_array_equal(legal[side][..., e], each.legal(now, side))
+            np.testing.assert_allclose(obs[side][..., e], each.obs(now, side), atol=1e-5)
+            assert bool(won[side][e]) == each.won(then, side)
+            np.testing.assert_allclose(paid[side][e], each.reward(now, then, side), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(state[..., e], each.state(now), atol=1e-5)
+        assert bool(over[e]) == each.over(then)
+        ends.add((bool(over[e]), each.won(then, 0)))
     assert ends == {(False, False), (True, False), (True, True)}
 
 

@@ -7,10 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from shoal.types import Environment, EnvSpec, Step
+from shoal.types import Environment, EnvSpec, Outline, Step
 
 
-def environment(spec: EnvSpec, env: Any, metrics: Callable[[Any], Float[Array, " M"]] | None = None) -> Environment:
+def environment(
+    spec: EnvSpec,
+    env: Any,
+    metrics: Callable[[Any], Float[Array, " M"]] | None = None,
+    outline: Callable[[Any], Outline] | None = None,
+) -> Environment:
     """A Jumanji environment whose observation holds ``agents_view`` [N O] and ``action_mask`` [N A].
 
     The state is the concatenation of all observations. Rewards per agent are summed over the team if
@@ -22,6 +27,7 @@ def environment(spec: EnvSpec, env: Any, metrics: Callable[[Any], Float[Array, "
         env: the environment, with a time limit beyond ``spec.horizon``, so that every end by itself is a termination
             (Jumanji's RobotWarehouse gives discount 0 at its time limit as well).
         metrics: state -> the values of ``spec.metrics``; None if there are none.
+        outline: see :class:`Environment`.
     """
     n = spec.num_agents
 
@@ -49,7 +55,7 @@ def environment(spec: EnvSpec, env: Any, metrics: Callable[[Any], Float[Array, "
         state, timestep = env.step(state, action)
         return state, make_step(state, timestep, first=False)
 
-    return Environment(spec, reset, step, _painter(env))
+    return Environment(spec, reset, step, _painter(env), outline=outline)
 
 
 def _painter(env: Any) -> Callable[[Any], np.ndarray]:

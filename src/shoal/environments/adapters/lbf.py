@@ -129,7 +129,7 @@ def _device(spec: EnvSpec, task: Task) -> "Environment":
         from jumanji.environments.routing.lbf.viewer import LevelBasedForagingViewer
     except ModuleNotFoundError as error:
         raise InputError(f"{spec.name} on the device needs jumanji: {install('lbf')}.") from error
-    from shoal.environments.adapters import jumanji
+    from shoal.environments.adapters import jumanji, jumanji_outlines
 
     generator = RandomGenerator(
         grid_size=task.side,
@@ -147,7 +147,8 @@ def _device(spec: EnvSpec, task: Task) -> "Environment":
         gone = state.food_items.eaten
         return jnp.stack([gone.all().astype(jnp.float32), gone.mean()])
 
-    return jumanji.environment(spec, LevelBasedForaging(generator, viewer, time_limit=spec.horizon + 1), eaten)
+    env = LevelBasedForaging(generator, viewer, time_limit=spec.horizon + 1)
+    return jumanji.environment(spec, env, eaten, functools.partial(jumanji_outlines.foraging, side=task.side))
 
 
 class Foraging:

@@ -125,7 +125,7 @@ def _device(task: Task, horizon: int) -> "Environment":
         from jumanji.environments.routing.robot_warehouse.viewer import RobotWarehouseViewer
     except ModuleNotFoundError as error:
         raise InputError(f"rware/{task.name} on the device needs jumanji: {install('rware')}.") from error
-    from shoal.environments.adapters import jumanji
+    from shoal.environments.adapters import jumanji, jumanji_outlines
 
     generator = RandomGenerator(
         shelf_rows=task.rows,
@@ -138,7 +138,8 @@ def _device(task: Task, horizon: int) -> "Environment":
     side: Any = generator.grid_size
     viewer = RobotWarehouseViewer(side, generator.goals, task.name, render_mode="rgb_array")
     env = RobotWarehouse(generator, time_limit=horizon + 1, viewer=viewer)
-    return jumanji.environment(describe(task, horizon, True, int(env.num_obs_features)), env)
+    outline = functools.partial(jumanji_outlines.warehouse, size=tuple(side), goals=np.asarray(generator.goals))
+    return jumanji.environment(describe(task, horizon, True, int(env.num_obs_features)), env, outline=outline)
 
 
 class Warehouse:

@@ -5,7 +5,8 @@ from jaxtyping import Array, Int
 
 from shoal.environments.grid.field import GONE, Field
 from shoal.environments.mpe.drawing import BLUE, GREEN, GREY, ORANGE
-from shoal.types import Scene
+from shoal.environments.outlines import body
+from shoal.types import Outline, Scene
 
 CELL = 0.5
 """The side of a cell, so that the picture's grid lines are the borders of the cells."""
@@ -14,7 +15,9 @@ COLOURS = np.array([GREY, BLUE, ORANGE, GREEN])
 RADII = np.array([0.06, 0.17, 0.2, 0.12])
 
 
-def scene(field: Field, agents: Int[Array, " N"], prey: Int[Array, " M"], stags: int) -> Scene:
+def scene(
+    field: Field, agents: Int[Array | np.ndarray, " N"], prey: Int[Array | np.ndarray, " M"], stags: int
+) -> Scene:
     """One unbatched timestep. Posts mark the corners of the field, which may be smaller than the square picture."""
     cells, n = np.concatenate([np.asarray(agents), np.asarray(prey)]), len(agents)
     there = cells != GONE
@@ -33,3 +36,41 @@ def scene(field: Field, agents: Int[Array, " N"], prey: Int[Array, " M"], stags:
         extent=CELL * -(-max(field.rows, field.columns) // 2),
         caption=f"{(~there[n:]).sum()} of {len(prey)} animals captured, {there[:n].sum()} of {n} agents on the field",
     )
+
+
+def outline(
+    field: Field,
+    agents: Int[Array | np.ndarray, " N"],
+    prey: Int[Array | np.ndarray, " M"],
+    stags: int,
+    actions: tuple[str, ...],
+    view: int,
+) -> Outline:
+    """One unbatched timestep in numbers; cells are unit squares, and who has left the field is absent."""
+    cells, n = np.concatenate([np.asarray(agents), np.asarray(prey)]), len(agents)
+    row, column = (np.where(cells == GONE, np.nan, place) for place in field.place(cells))
+    bodies = [body(f"agent_{i}", "disc", 0.34, BLUE, agent=i, text=str(i)) for i in range(n)]
+    bodies += [body(f"stag_{i}", "square", 0.32, ORANGE) for i in range(stags)]
+    bodies += [body(f"hare_{i}", "square", 0.2, GREEN) for i in range(len(prey) - stags)]
+    kinds = ("agent", "stag", "hare")[: 2 + (len(prey) > stags)]
+    side = range(-view, view + 1)
+    features = [f"{kind} {_offset(down, right)}" for down in side for right in side for kind in kinds]
+    left = (cells == GONE).astype(int)
+    return Outline(
+        "bodies",
+        {
+            "box": [0, 0, field.columns, field.rows],
+            "cell": 1,
+            "bodies": bodies,
+            "actions": [list(actions)] * n,
+            "features": [features] * n,
+        },
+        {"x": column + 0.5, "y": field.rows - row - 0.5},
+        f"{left[n:].sum()} of {len(prey)} animals captured, {n - left[:n].sum()} of {n} agents on the field",
+    )
+
+
+def _offset(down: int, right: int) -> str:
+    """A cell of a view in words."""
+    words = [f"{abs(d)} {ways[d > 0]}" for d, ways in ((down, ("up", "down")), (right, ("left", "right"))) if d]
+    return ", ".join(words) or "here"

@@ -12,13 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from shoal.environments.grid.drawing import scene
+from shoal.environments.grid.drawing import outline, scene
 from shoal.environments.grid.field import GONE, MAX_SIDE, Field, distinct
 from shoal.environments.options import check_count, check_number, check_steps
 from shoal.errors import InputError
 from shoal.types import Discrete, Environment, EnvSpec, Step
 
 RIGHT, DOWN, LEFT, UP, STAY, CATCH = range(6)
+ACTIONS = ("right", "down", "left", "up", "stay", "catch")
 STAG, HARE = 10.0, 1.0
 """The team's reward for one animal."""
 UNROLL = 4
@@ -135,7 +136,13 @@ def stag_hunt(
         earned = jnp.where(captured, np.where(is_stag, STAG, HARE), 0.0).sum() + penalty * failed.sum()
         return state, make_step(state, earned, first=False)
 
-    return Environment(spec, reset, step, lambda state: scene(field, state.agents, state.prey, stags))
+    return Environment(
+        spec,
+        reset,
+        step,
+        render=lambda state: scene(field, state.agents, state.prey, stags),
+        outline=lambda state: outline(field, state.agents, state.prey, stags, ACTIONS, view),
+    )
 
 
 def walk(field: Field, state: State, action: Int[Array, " N"], order: Int[Array, " N"]) -> Int[Array, " N"]:

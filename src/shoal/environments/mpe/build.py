@@ -74,4 +74,10 @@ def environment(
         state = core.advance(world, state, action)
         return state, make_step(state, reward(state), first=False)
 
-    return Environment(spec, reset, step, lambda state: drawing.scene(world, state, colours))
+    return Environment(
+        spec,
+        reset,
+        step,
+        render=lambda state: drawing.scene(world, state, colours),
+        outline=lambda state: drawing.outline(world, state, colours),
+    )

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Array, Int
 
-from shoal.environments.mpe.core import State, World
-from shoal.types import Scene
+from shoal.environments.mpe.core import Agent, State, World
+from shoal.environments.outlines import body
+from shoal.types import Outline, Scene
 
 Colour = tuple[float, float, float]
 
@@ -18,6 +19,8 @@ ORANGE: Colour = (0.902, 0.624, 0.0)
 SKY: Colour = (0.337, 0.706, 0.914)
 PURPLE: Colour = (0.8, 0.475, 0.655)
 GREY: Colour = (0.6, 0.6, 0.6)
+PUSHES = ("stay", "left", "right", "down", "up")
+"""The names of the moves."""
 
 
 def highlighted(world: World, goals: Int[Array, " G"] | np.ndarray, colours: Sequence[Colour] = (GREEN,)) -> np.ndarray:
@@ -45,12 +48,47 @@ def scene(world: World, state: State, colours: Callable[[State], np.ndarray] | N
     )
 
 
-def _caption(world: World, comm: np.ndarray) -> str:
-    def message(word: np.ndarray) -> str:
-        if not word.any():
-            return "nothing"
-        if world.continuous:
-            return "[" + " ".join(f"{value:.2f}" for value in word) + "]"
-        return chr(ord("A") + int(word.argmax()))
+def outline(world: World, state: State, colours: Callable[[State], np.ndarray] | None) -> Outline:
+    """One unbatched state in numbers."""
+    shown, n = scene(world, state, colours), len(world.agents)
+    rows = zip(shown.labels, shown.radii, shown.colours, shown.hollow, strict=True)
+    bodies = [
+        body(label, "ring" if hollow else "disc", radius, colour, i if i < n else None)
+        for i, (label, radius, colour, hollow) in enumerate(rows)
+    ]
+    comm = np.asarray(state.comm)
+    said = tuple(_message(world, comm[i]) if agent.speaks else "" for i, agent in enumerate(world.agents))
+    fixed = {"box": [-1.2, -1.2, 1.2, 1.2], "cell": 0, "bodies": bodies, "actions": _actions(world)}
+    moving = {"x": shown.centres[:, 0], "y": shown.centres[:, 1]}
+    return Outline("bodies", fixed, moving, messages=said if any(agent.speaks for agent in world.agents) else ())
 
-    return "   ".join(f"{agent.name}: {message(comm[i])}" for i, agent in enumerate(world.agents) if agent.speaks)
+
+def _actions(world: World) -> list[list[str]]:
+    """The names of each agent's discrete actions; empty for continuous ones."""
+    if world.continuous:
+        return []
+    words = [f"say {_letter(word)}" for word in range(world.vocabulary)]
+
+    def names(agent: Agent) -> list[str]:
+        if not agent.speaks:
+            return list(PUSHES if agent.moves else ("nothing",))
+        return [f"{push}, {word}" for word in words for push in PUSHES] if agent.moves else words
+
+    return [names(agent) for agent in world.agents]
+
+
+def _letter(word: int) -> str:
+    return chr(ord("A") + word)
+
+
+def _message(world: World, word: np.ndarray) -> str:
+    if not word.any():
+        return "nothing"
+    if world.continuous:
+        return "[" + " ".join(f"{value:.2f}" for value in word) + "]"
+    return _letter(int(word.argmax()))
+
+
+def _caption(world: World, comm: np.ndarray) -> str:
+    said = (f"{agent.name}: {_message(world, comm[i])}" for i, agent in enumerate(world.agents) if agent.speaks)
+    return "   ".join(said)

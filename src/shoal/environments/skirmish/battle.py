@@ -32,6 +32,8 @@ class Battle:
     """The enemies attack the nearest ally wherever it is."""
     commanded: bool = False
     """The enemies are agents as well."""
+    every_tick: bool = False
+    """Units that attack-move look for targets at every tick instead of once in each step."""
     delay_noise: bool = True
     smac_reward: bool = False
     """The absolute value of the damage is paid."""

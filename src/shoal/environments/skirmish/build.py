@@ -13,7 +13,7 @@ from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.battle import Battle
 from shoal.environments.skirmish.units import ENERGY, Unit
 from shoal.equations.select import select
-from shoal.types import Batched, Discrete, Environment, EnvSpec, Step
+from shoal.types import Batched, Discrete, Environment, EnvSpec, Outline, Step
 
 Start = Callable[[PRNGKeyArray, int], State]
 """(key, E) -> states at the start of episodes, leaves [E, ...]."""
@@ -21,7 +21,14 @@ LONG_AGO = 1e4
 """Ticks since the last damage at the start: shields are full and nobody is provoked."""
 
 
-def environment(name: str, battle: Battle, start: Start, fixed: bool, render: Callable[[State], object]) -> Environment:
+def environment(
+    name: str,
+    battle: Battle,
+    start: Start,
+    fixed: bool,
+    render: Callable[[State], object],
+    outline: Callable[[State], Outline] | None = None,
+) -> Environment:
     """Assemble a battle.
 
     Args:
@@ -30,6 +37,7 @@ def environment(name: str, battle: Battle, start: Start, fixed: bool, render: Ca
         start: how episodes start.
         fixed: whether all episodes start with the same observations.
         render: state of one environment -> a picture.
+        outline: the same -> numbers.
     """
     spec = _spec(name, battle)
     widths = [observe.obs_width(battle, side) for side in battle.agent_sides]
@@ -91,7 +99,7 @@ def environment(name: str, battle: Battle, start: Start, fixed: bool, render: Ca
         first = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape[1:])), reset(key, 1)[1])
         return select(which, start(key, count), state), first
 
-    return single(spec, Batched(reset, step, restart), render)
+    return single(spec, Batched(reset, step, restart), render, outline)
 
 
 def _spec(name: str, battle: Battle) -> EnvSpec:

@@ -38,7 +38,7 @@ HEAD = 30
 """Height in pixels of the line of text above the map."""
 FLYING_ROOM = 1.0
 """Cells that flying units may leave the walkable ground by."""
-_RAISED: dict[str, tuple[int, int]] = {"ravine": (14, 20)}
+HIGH_GROUND: dict[str, tuple[int, int]] = {"ravine": (14, 20)}
 """First row of the high ground, and the row after its last, where the map archive has any."""
 
 
@@ -76,7 +76,7 @@ def _view(terrain: str, margin: float, room: float) -> View:
     ground = Image.new("RGB", (wide, high + HEAD * FINE), BLOCKED)
     view = View(float(left), float(top), float(scale), ground)
     pen = ImageDraw.Draw(ground)
-    first, after = _RAISED.get(terrain, (SIDE, SIDE))
+    first, after = HIGH_GROUND.get(terrain, (SIDE, SIDE))
     for (x, y), steps_over in np.ndenumerate(cells):
         if steps_over:
             tint = CLIFF if not walkable(terrain)[x, y] else RAISED if first <= y < after else PAPER

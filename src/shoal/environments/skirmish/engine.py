@@ -1,6 +1,6 @@
 """One step of a battle: eight ticks of targets, attacks, healing, deaths and movement."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from shoal.environments.skirmish import fighting, motion
 from shoal.environments.skirmish.army import State, Stats
 from shoal.environments.skirmish.battle import EAST, NORTH, SOUTH, WEST, Battle, half
-from shoal.environments.skirmish.fighting import Aim
+from shoal.environments.skirmish.fighting import Aim, Targets
 from shoal.environments.skirmish.motion import Course
 from shoal.environments.skirmish.targets import FAR, acquired, commanded, distances, first_least
 
@@ -35,11 +35,13 @@ def advance(battle: Battle, key: PRNGKeyArray, s: State, actions: Sequence[Int[A
         commanded(battle, stats, side, s, orders[side]) if side in orders else acquired(battle, stats, side, s)
         for side in (0, 1)
     ]
-    targets = fighting.located(battle, stats, jnp.concatenate(chosen))
+    at_first = fighting.located(battle, stats, jnp.concatenate(chosen))
     ways = {side: _way(battle, side, s, action) for side, action in orders.items()}
-    s = s._replace(target=targets.target, shot=jnp.full_like(s.shot, -1))
+    s = s._replace(target=at_first.target, shot=jnp.full_like(s.shot, -1))
 
     def tick(s: State, _: None) -> tuple[State, None]:
+        targets = _again(battle, stats, s, orders) if battle.every_tick else at_first
+        s = s._replace(target=targets.target)
         aimed = fighting.aim(s, targets)
         away = [ways[side] if side in ways else _march(battle, stats, side, s) for side in (0, 1)]
         s = _attacks(battle, stats, s, aimed, delay)
@@ -47,6 +49,12 @@ def advance(battle: Battle, key: PRNGKeyArray, s: State, actions: Sequence[Int[A
         return motion.moved(battle, stats, s, course), None
 
     return jax.lax.scan(tick, s, None, TICKS)[0]
+
+
+def _again(battle: Battle, stats: Stats, s: State, ordered: Container[int]) -> Targets:
+    """The targets at a tick, if units that attack-move look for them at every tick; agents keep theirs."""
+    chosen = [s.target[battle.sides[k]] if k in ordered else acquired(battle, stats, k, s) for k in (0, 1)]
+    return fighting.located(battle, stats, jnp.concatenate(chosen))
 
 
 def _way(battle: Battle, side: int, s: State, action: Int[Array, "P E"]) -> Course:

@@ -108,7 +108,7 @@ def _strength(own: Stats, other: Stats) -> Float[Array, "P Q E"] | np.ndarray:
     """Damage of one hit of each unit on each other, before armour."""
     bonus = own.light_bonus[:, None] * other.light[None] + own.armoured_bonus[:, None] * other.armoured[None]
     strength = own.damage[:, None] + bonus
-    return strength if strength.shape[0] > 1 else strength + np.zeros_like(own.heals)[:, None]
+    return strength if strength.shape[0] > 1 else strength + 0.0 * own.heals[:, None]
 
 
 def _sums(struck: Array, own: Stats, strength: Array | np.ndarray, kind: Array | np.ndarray) -> tuple[Array, Array]:

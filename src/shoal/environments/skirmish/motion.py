@@ -120,10 +120,14 @@ def _on_ground(battle: Battle, stats: Stats, s: State, x: Array, y: Array) -> St
 
 
 def can_step(ground: np.ndarray, x: Array, y: Array) -> Bool[Array, "P E"]:
-    """Whether the points lie on the map and on walkable cells; ``ground`` is bool [x, y]."""
-    inside = (x >= 0.0) & (x < terrain.SIDE) & (y >= 0.0) & (y < terrain.SIDE)
+    """Whether the points lie on the map and on walkable cells; ``ground`` is bool [x, y].
+
+    As in SMAC, coordinates are truncated towards 0, so that points less than a cell beyond the map's west and south
+    border count as its first cells.
+    """
+    inside = (x > -1.0) & (x < terrain.SIDE) & (y > -1.0) & (y < terrain.SIDE)
     rows = ground.all(0)
     if (ground == rows).all():  # whole rows are walkable: no table is needed
         low, high = np.flatnonzero(rows)[[0, -1]]
-        return inside & (y >= float(low)) & (y < high + 1.0)
+        return inside & (y >= float(low) if low else True) & (y < high + 1.0)
     return inside & jnp.asarray(ground.ravel())[_cell(x, y)]

@@ -53,10 +53,10 @@ def commanded(battle: Battle, stats: Stats, side: int, s: State, action: Int[Arr
 
 
 def acquired(battle: Battle, stats: Stats, side: int, s: State) -> Int[Array, "P E"]:
-    """The targets of units under the order to attack-move, chosen once in each step.
+    """The targets of units under the order to attack-move.
 
-    How often the game's units look for targets is not known. If they did so in every tick, they would have an advantage
-    over agents, who act once in a step, that no published result shows.
+    How often the game's units look for targets is not known. At every tick they have an advantage over agents, who act
+    once in a step; docs/skirmish.md compares both.
 
     A unit keeps its target as long as its weapon reaches it. Otherwise it takes the nearest opponent within its scan
     range, edge to edge: its weapon's range, but at least 5; 9 for two seconds after damage; any distance in a map whose

@@ -1,6 +1,7 @@
 """``skirmish/…``: SMAC's maps on an engine of Shoal's own, on the device and without StarCraft."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from shoal.environments.options import check_choice, check_flag, check_steps
-from shoal.environments.skirmish import drawing, drawn
+from shoal.environments.skirmish import drawing, drawn, units_scene
 from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.battle import Battle
 from shoal.environments.skirmish.build import Start, begun, environment
@@ -27,6 +28,7 @@ def make(
     last_actions: bool = False,
     timestep: bool = False,
     delay_noise: bool = True,
+    target_search: Literal["step", "tick"] = "step",
     both: bool = False,
 ) -> Environment:
     """A battle of the team's units against enemies under SMAC's orders (Samvelyan et al. 2019).
@@ -52,6 +54,8 @@ def make(
         last_actions: observations of allies hold their last actions (SMAC's ``obs_last_action``).
         timestep: observations and state hold the step over the limit (SMAC's ``obs_timestep_number``).
         delay_noise: each shot is followed by a random delay of -1 to 2 ticks, the game's only noise.
+        target_search: the enemies look for targets once in each step, or at each of its eight ticks, which makes them
+            stronger.
         both: the enemies are agents too, with the same view of their own side, and rewards of their own.
 
     Raises:
@@ -69,6 +73,7 @@ def make(
         battle,
         limit=battle.limit if horizon is None else check_steps("horizon", horizon),
         commanded=check_flag("both", both),
+        every_tick=check_choice("target_search", target_search, ("step", "tick")) == "tick",
         delay_noise=check_flag("delay_noise", delay_noise),
         smac_reward=check_choice("reward", reward, ("positive", "smac")) == "smac",
         limit_terminates=check_choice("at_limit", at_limit, ("truncate", "terminate")) == "terminate",
@@ -77,7 +82,8 @@ def make(
     )
     name = f"skirmish/{task if isinstance(task, str) else task.name}"
     start = drawn.start_of(battle) if chosen is None else _start(battle, chosen)
-    return environment(name, battle, start, chosen is not None, lambda state: drawing.picture(battle, state))
+    views = partial(drawing.picture, battle), partial(units_scene.outline, battle)
+    return environment(name, battle, start, chosen is not None, *views)
 
 
 def battle_on(chosen: Map) -> Battle:

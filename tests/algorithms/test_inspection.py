@@ -1,0 +1,174 @@
+"""What algorithms tell of their policies is what these act by."""
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from trajectories import E, N, T, acted, compiled, make_spec, make_trajectory, program
+
+from selection import quick
+from shoal import algorithms
+from shoal.composing.reward_normalisation import normalise_rewards, spread
+from shoal.configs import override
+from shoal.equations.normalise import Running
+from shoal.types import Box, EnvSpec, Learner, Scale, Trajectory
+
+SPECS = {"discrete": make_spec(), "box": make_spec(action=Box(2, -2.0, 1.0), shared_reward=True)}
+WITHOUT_BOX = {"coma", "iql", "lica", "qmix", "qplex", "qtran", "vdn"}
+CASES = [(name, kind) for name in algorithms.NAMES for kind in SPECS if kind == "discrete" or name not in WITHOUT_BOX]
+QUICK = [("mappo", "discrete"), ("mappo", "box"), ("mat", "discrete"), ("qmix", "discrete"), ("maddpg", "discrete")]
+every_case = pytest.mark.parametrize(("name", "kind"), quick(CASES, *QUICK, ("coma", "discrete"), ("lica", "discrete")))
+
+
+def config_of(name: str, **flags: Any) -> Any:
+    small = {
+        "hidden": (6,),
+        "orthogonal": False,
+        "epochs": 1,
+        "minibatches": 1,
+        "chunk_length": T,
+        "sequence_length": T,
+    }
+    return override(algorithms.get(name).Config(), small | flags)
+
+
+def told(algorithm: Any, learner: Learner, traj: Trajectory) -> dict[str, np.ndarray]:
+    """``inspect`` at every step of a trajectory that ``act`` played, [T, E, N ...], with the carries of acting."""
+
+    def turn(carry: Any, moment: Any) -> Any:
+        step, action, extras, key = moment
+        found = algorithm.inspect(learner, carry, step, action, extras)
+        return algorithm.act(learner, carry, step, key, False)[0], found
+
+    keys = jax.random.split(jax.random.key(0), T)  # those of ``acted``
+    moments = (traj.step, traj.action, traj.extras, keys)
+    return jax.device_get(compiled(lambda carry: jax.lax.scan(turn, carry, moments)[1])(traj.carry))
+
+
+@cache
+def played(name: str, kind: str, greedy: bool = False) -> tuple[Any, Trajectory, dict[str, np.ndarray]]:
+    prog = program(SPECS[kind], config_of(name))
+    traj = make_trajectory(SPECS[kind], carry=prog.algorithm.initial_carry(E))
+    traj = acted(prog, prog.learner, traj, greedy=greedy)
+    return prog, traj, told(prog.algorithm, prog.learner, traj)
+
+
+@every_case
+def test_it_has_the_shapes_that_it_promises(name: str, kind: str) -> None:
+    prog, traj, found = played(name, kind)
+    width = SPECS[kind].action.width
+    shapes = {"value": (), "attention": (N,)}
+    assert found.keys() <= {"probabilities", "mean", "std", "utilities", "value", "attention"}
+    assert {"probabilities", "mean", "utilities"} & found.keys() and "value" in found
+    assert ("attention" in found) == (name == "mat")
+    for about, x in found.items():
+        assert x.shape == (T, E, N, *shapes.get(about, (width,))), about
+    assert np.isfinite(found["value"]).all()
+    bare = prog.learner._replace(critic=(), optimiser=(), statistics=())
+    step, action, extras = jax.tree.map(lambda x: x[0], (traj.step, traj.action, traj.extras))
+    deployed = jax.eval_shape(lambda carry: prog.algorithm.inspect(bare, carry, step, action, extras), traj.carry)
+    assert deployed.keys() == found.keys() - {"value"}
+
+
+@every_case
+def test_nothing_illegal_is_likely_and_the_likeliest_is_the_greedy_action(name: str, kind: str) -> None:
+    for greedy in (False, True):
+        _, traj, found = played(name, kind, greedy)
+        legal, action, alive = (np.asarray(x) for x in (traj.step.legal, traj.action, traj.step.alive))
+        if kind == "box":
+            np.testing.assert_array_equal(np.isnan(found["mean"]), ~legal)
+            assert (found["std"][legal] > 0).all()
+            if greedy:
+                np.testing.assert_allclose(np.nan_to_num(found["mean"])[alive], action[alive], rtol=1e-5, atol=1e-6)
+        elif "utilities" in found:
+            np.testing.assert_array_equal(np.isnan(found["utilities"]), ~legal)
+            if greedy:
+                np.testing.assert_array_equal(np.nanargmax(found["utilities"], -1), action)
+        else:
+            p = found["probabilities"]
+            np.testing.assert_allclose(p.sum(-1), 1.0, rtol=1e-5)
+            assert (p[~legal] == 0).all() and (p >= 0).all()
+            if greedy:
+                np.testing.assert_array_equal(p.argmax(-1)[alive], action[alive])  # MAT's dead decode last
+
+
+@every_case
+def test_samples_are_drawn_from_what_it_tells(name: str, kind: str) -> None:
+    _, traj, found = played(name, kind)
+    if "log_prob" not in traj.extras:
+        assert name not in ("mappo", "mat", "mapg")
+        return
+    if kind == "box":
+        z = (traj.action - found["mean"]) / found["std"]
+        log_p = np.nansum(-0.5 * z**2 - np.log(found["std"]) - 0.5 * np.log(2 * np.pi), -1)
+    else:
+        log_p = np.log(np.take_along_axis(found["probabilities"], np.asarray(traj.action)[..., None], -1)[..., 0])
+    alive = np.asarray(traj.step.alive)
+    np.testing.assert_allclose(np.asarray(traj.extras["log_prob"])[alive], log_p[alive], rtol=1e-4, atol=1e-4)
+
+
+def dense(params: Any, x: np.ndarray) -> np.ndarray:
+    return x @ np.asarray(params["kernel"][0]) + np.asarray(params["bias"][0])
+
+
+def test_mappos_value_is_its_nets_in_units_of_reward() -> None:
+    """By the layers written out: the mean of the targets seen plus their deviation times the net's output."""
+    spec = make_spec(shared_reward=True)
+    prog = program(spec, config_of("mappo", critic_input="state", layer_norm=False, input_layer_norm=False))
+    seen = Running(jnp.array([4.2]), jnp.array([50.0]), jnp.array([0.7]))  # mean, mean square, weight
+    learner = prog.learner._replace(statistics=prog.learner.statistics._replace(value=seen))
+    traj = acted(prog, learner, make_trajectory(spec, carry=prog.algorithm.initial_carry(E)))
+    found = told(prog.algorithm, learner, traj)["value"]
+    critic = jax.device_get(learner.critic)
+    x = np.asarray(traj.step.state)
+    for layer in critic["layers"].values():
+        x = np.tanh(dense(layer, x))
+    output = dense(critic["head"], x)
+    expected = 4.2 + np.sqrt(50.0 - 4.2**2) * output
+    np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=1e-4, atol=1e-4)
+
+
+def test_rewards_that_are_normalised_are_told_in_their_own_unit() -> None:
+    spec = SPECS["discrete"]
+    prog, traj, found = played("mappo", "discrete")
+    wrapped = normalise_rewards(prog.algorithm, spec, 0.9, 10.0)
+    returns = Running(jnp.float32(1.0), jnp.float32(10.0), jnp.float32(1.0))
+    kept = wrapped.init(jax.random.key(0)).statistics._replace(statistics=prog.learner.statistics, returns=returns)
+    carry = wrapped.initial_carry(E)._replace(carry=traj.carry)
+    again = traj._replace(carry=carry)
+    learner = prog.learner._replace(statistics=kept)
+    scaled = told(wrapped, learner, again)
+    np.testing.assert_allclose(scaled["value"], 3.0 * found["value"], rtol=1e-4)
+    assert abs(float(spread(returns)) - 3.0) < 1e-5
+    np.testing.assert_array_equal(scaled["probabilities"], found["probabilities"])
+
+
+def test_two_sides_tell_of_their_own_agents() -> None:
+    spec: EnvSpec = make_spec(4, roles=(0, 1, 0, 1), action_dims=(4, 3, 4, 3))
+    module = algorithms.get("mappo+iql")
+    config = override(module.Config(), {"hidden": (6,), "epochs": 1, "minibatches": 1})
+    both = module.make(spec, config, Scale(E, T, 10))
+    learner, carry = both.init(jax.random.key(0)), both.initial_carry(E)
+    own = jnp.arange(4) < jnp.array(spec.action_dims)[:, None]
+    step = jax.tree.map(lambda x: x[0], make_trajectory(spec).step)
+    step = step._replace(legal=step.legal & own)
+    _, action, extras = both.act(learner, carry, step, jax.random.key(1), False)
+    found = both.inspect(learner, carry, step, action, extras)
+    p, q = (np.asarray(found[name]) for name in ("probabilities", "utilities"))
+    np.testing.assert_allclose(p[:, [0, 2]].sum(-1), 1.0, rtol=1e-5)
+    assert np.isnan(p[:, [1, 3]]).all() and np.isnan(q[:, [0, 2]]).all()
+    np.testing.assert_array_equal(np.isfinite(q[:, [1, 3]]), np.asarray(step.legal)[:, [1, 3]])
+    chosen = np.take_along_axis(p[:, [0, 2]], np.asarray(action)[:, [0, 2], None], -1)[..., 0]
+    np.testing.assert_allclose(np.log(chosen), extras["side1/log_prob"], rtol=1e-4)
+    assert np.isfinite(found["value"]).all()
+
+
+def test_attention_sums_to_one_over_the_living() -> None:
+    _, traj, found = played("mat", "discrete")
+    alive = np.asarray(traj.step.alive)
+    np.testing.assert_allclose(found["attention"].sum(-1), 1.0, rtol=1e-5)
+    some = alive.any(-1)
+    assert (np.where(alive[..., None, :], 0.0, found["attention"])[some] < 1e-6).all()

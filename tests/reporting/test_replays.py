@@ -1,0 +1,253 @@
+"""Documents of played episodes: what was played is what the player is told, within what may be rounded."""
+
+import base64
+import json
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+from played import battle, long_battle, made_of, painted
+
+import shoal
+from shoal import run as running
+from shoal.environments import registry
+from shoal.errors import InputError
+from shoal.loading import learner_with_critic
+from shoal.records.files import dumps
+from shoal.reporting.packing import pack
+from shoal.reporting.replays import KEY, _chosen, replays, size_of
+from shoal.run import Run
+from shoal.training.episodes import record
+from shoal.training.trainer import Trainer
+
+TINY: dict[str, Any] = {
+    "env": {"horizon": 6},
+    "num_envs": 4,
+    "rollout_length": 6,
+    "steps": 48,
+    "hidden": (4,),
+    "epochs": 1,
+    "minibatches": 1,
+    "eval_episodes": 0,
+    "tensorboard": False,
+    "progress": False,
+    "devices": 1,
+}
+
+
+class Runs(NamedTuple):
+    mappo: Run
+    mat: Run
+    trainer: Any
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    folder, made = tmp_path_factory.mktemp("runs"), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "Trainer", lambda *args: made.append(Trainer(*args)) or made[-1])
+        mappo = shoal.train("mappo", "mpe/simple_spread", folder=folder / "mappo", seeds=2, **TINY)
+    mat = shoal.train("mat", "mpe/simple_spread", folder=folder / "mat", **TINY)
+    return Runs(mappo, mat, made[0])
+
+
+@pytest.fixture(scope="module")
+def document(runs: Runs) -> dict[str, Any]:
+    found = replays([("one", runs.mappo), ("<b>two</b>", runs.mat)], episodes=2)
+    assert found is not None
+    return json.loads(json.dumps(found, allow_nan=False))
+
+
+def unpacked(packed: dict[str, Any]) -> dict[str, np.ndarray]:
+    """As packing.py says it, in plain loops."""
+    data, found = zlib.decompress(base64.b64decode(packed["data"])), {}
+    for name, entry in packed["index"].items():
+        size, at = int(np.prod(entry["shape"])), entry["at"]
+        row = int(np.prod(entry["shape"][1:]))
+        values = []
+        for i in range(size):
+            if entry["type"] == "bits":
+                values.append(bool(data[at + i // 8] >> (7 - i % 8) & 1))
+                continue
+            most = 255 if entry["type"] == "u8" else 65535
+            change = data[at + i] if most == 255 else 256 * data[at + i] + data[at + size + i]
+            code = (change + (values[i - row][0] if i >= row else 0)) % (most + 1)
+            column = i % entry["shape"][-1] if isinstance(entry["first"], list) else None
+            first, unit = (entry[k] if column is None else entry[k][column] for k in ("first", "unit"))
+            values.append((code, np.nan if entry["gaps"] and code == most else (first + code) * unit))
+        numbers = values if entry["type"] == "bits" else [value for _, value in values]
+        found[name] = np.array(numbers).reshape(entry["shape"])
+    return found
+
+
+def test_numbers_survive_packing() -> None:
+    rng = np.random.default_rng(0)
+    fine = rng.normal(size=(7, 3, 4)) * [1.0, 100.0, 0.01, 0.0]
+    fine[2, 1, 0], fine[:, :, 1] = np.nan, np.where(rng.random((7, 3)) < 0.5, 0.0, fine[:, :, 1])
+    arrays = {
+        "fine": fine,
+        "coarse": fine,
+        "bits": rng.random((7, 5)) < 0.5,
+        "small": rng.integers(-3, 200, (7, 2)),
+        "wide": rng.integers(-1000, 60_000, (7, 2)),
+        "same": np.full((7, 1), -123.456),
+        "missing": np.full((7, 1), np.nan),
+    }
+    packed = json.loads(json.dumps(pack(arrays, frozenset({"coarse"})), allow_nan=False))
+    found = unpacked(packed)
+    for name in ("bits", "small", "wide"):
+        np.testing.assert_array_equal(found[name], arrays[name])
+    np.testing.assert_allclose(found["same"], -123.456, rtol=1e-6)
+    assert np.isnan(found["missing"]).all() and packed["index"]["coarse"]["type"] == "u8"
+    np.testing.assert_array_equal(np.isnan(found["fine"]), np.isnan(fine))
+    whole = np.nanmax(fine) - np.nanmin(fine)
+    assert np.nanmax(np.abs(found["fine"] - fine)) <= whole / 130_000
+    column = np.nanmax(fine, (0, 1)) - np.nanmin(fine, (0, 1))
+    assert (np.nanmax(np.abs(found["coarse"] - fine), (0, 1)) <= column / 490 + 1e-12).all()
+    assert (found["fine"][fine == 0] == 0).all() and (found["coarse"][fine == 0] == 0).all()
+
+
+def test_all_runs_play_from_the_same_starts(document: dict[str, Any]) -> None:
+    assert document["same_start"] and document["notes"] == [] and document["format"] == 1
+    assert [[seed["seed"] for seed in run["seeds"]] for run in document["runs"]] == [[0, 1], [0]]
+    starts = [
+        [unpacked(episode["packed"])["scene/x"][0] for episode in seed["episodes"]]
+        for run in document["runs"]
+        for seed in run["seeds"]
+    ]
+    for other in starts[1:]:
+        np.testing.assert_allclose(other, starts[0], atol=1e-3)
+    assert np.abs(starts[0][0] - starts[0][1]).max() > 0.05
+
+
+def test_the_document_holds_what_was_played(runs: Runs, document: dict[str, Any]) -> None:
+    """Against a recording of its own, with the critic that the trainer holds in memory."""
+    trained = runs.trainer.state.learner
+    one = jax.tree.map(lambda x: x[1], trained._replace(optimiser=()))
+    algorithm = runs.mappo._acting()
+    expected = record(runs.mappo.env, algorithm, one, jax.random.key(KEY), 2, decisions=True)
+    for episode, told in zip(expected, document["runs"][0]["seeds"][1]["episodes"], strict=True):
+        found, decisions = unpacked(told["packed"]), episode.decisions
+        assert decisions is not None and decisions.keys() == found.keys() - {"rewards", "actions", "scene/x", "scene/y"}
+        np.testing.assert_array_equal(found["actions"], episode.actions)
+        for name in ("legal", "alive"):
+            np.testing.assert_array_equal(found[name], decisions[name])
+        for name in ("obs", "probabilities", "value"):
+            np.testing.assert_allclose(found[name], decisions[name], atol=2e-4)
+        np.testing.assert_allclose(found["rewards"], episode.rewards, atol=2e-4)
+        places = np.stack([state.pos for state in episode.states])
+        shown = np.stack([found["scene/x"], found["scene/y"]], -1)[:, :3]
+        np.testing.assert_allclose(shown, places, atol=2e-4)
+        assert abs(told["score"] - episode.rewards.sum()) < 1e-3 and told["length"] == 6
+    fixed = document["fixed"][document["runs"][0]["seeds"][0]["episodes"][0]["fixed"]]
+    assert fixed["actions"]["names"] == ["stay", "left", "right", "down", "up"]
+    assert "attention" in document["runs"][1]["seeds"][0]["episodes"][0]["packed"]["index"]
+
+
+def test_a_critic_is_read_without_the_rest_of_its_checkpoint(runs: Runs, tmp_path: Path) -> None:
+    run, held = runs.mappo, runs.trainer.state.learner
+    identity = run._identity()
+    found = learner_with_critic(run.folder, run._acting(), 2, identity)
+    for part in ("policy", "critic", "statistics"):
+        jax.tree.map(np.testing.assert_array_equal, getattr(found, part), getattr(held, part))
+    (tmp_path / "policy").symlink_to(run.folder / "policy")
+    bare = learner_with_critic(tmp_path, run._acting(), 2, identity)
+    assert bare.critic == () and bare.statistics == ()
+    jax.tree.map(np.testing.assert_array_equal, bare.policy, held.policy)
+
+
+def test_what_cannot_be_played_is_refused(runs: Runs) -> None:
+    assert replays([]) is None
+    with pytest.raises(InputError, match="no seed 7"):
+        replays([("one", runs.mappo)], seeds=[7])
+
+
+def test_seeds_are_chosen_by_the_final_evaluation(tmp_path: Path) -> None:
+    run, _ = painted(tmp_path)
+    run.settings = replace(run.settings, seeds=5, seed=10)
+    assert _chosen(run) == [(10, ""), (11, ""), (12, "")]
+    path = tmp_path / "evaluation.json"
+    path.write_text(dumps({"per_seed": [-3.0, -1.0, -2.0, -5.0, -4.0]}, "evaluation"))
+    why = ("best of 5, score −1", "median of 5, score −3", "worst of 5, score −5")
+    assert _chosen(run) == list(zip((11, 10, 13), why, strict=True))
+    for damaged in ('{"per_seed": ["x", {}]}', '{"per_seed": [1, 2]}', "[]", "{"):
+        path.write_text(damaged)
+        assert _chosen(run)[0] == (10, "")
+
+
+def test_a_battle_is_told_in_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run, episode = battle(tmp_path)
+    made_of(monkeypatch, [episode])
+    found = replays([("battle", run)], episodes=1)
+    assert found is not None
+    told = found["runs"][0]["seeds"][0]["episodes"][0]
+    arrays, fixed = unpacked(told["packed"]), found["fixed"][told["fixed"]]
+    assert told["kind"] == "units" and told["result"] == "won"
+    for name in ("x", "y", "health"):
+        expected = np.stack([getattr(state, name) for state in episode.states])
+        np.testing.assert_allclose(arrays[f"scene/{name}"], expected, atol=2e-3)
+    assert arrays["scene/shot"][1].tolist() == [3, -1, -1, -1, -1, -1]  # ally 0 attacked enemy 0, which is unit 3
+    assert arrays["scene/health"][2][3] == 0.0
+    assert [unit["side"] for unit in fixed["units"]] == [0, 0, 0, 1, 1, 1] and fixed["allies"] == 3
+    rows = [[fixed["actions"]["names"][k] for k in row] for row in fixed["actions"]["rows"]]
+    assert rows[0][6:] == ["attack enemy_0", "attack enemy_1", "attack enemy_2"]
+    features = [fixed["features"]["names"][k] for k in fixed["features"]["rows"][1]]
+    assert features[19:21] == ["ally_0: visible", "ally_0: distance"] and features[-1] == "own health"
+    assert sum(count for _, _, count in fixed["ground"]["floor"]) == 16 * 32
+
+
+def test_pictures_are_kept_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run, episode = painted(tmp_path)
+    made_of(monkeypatch, [episode])
+    found = replays([("painted", run)], episodes=1)
+    assert found is not None
+    told = found["runs"][0]["seeds"][0]["episodes"][0]
+    assert told["kind"] == "pictures" and unpacked(told["packed"])["picture"].tolist() == [0, 1, 1, 2]
+    assert len(told["pictures"]) == 3 and all(one.startswith("data:image/webp;base64,") for one in told["pictures"])
+
+
+def test_a_budget_is_kept_and_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run, episodes = long_battle(tmp_path)
+    made_of(monkeypatch, episodes)
+    sizes = []
+    for budget, words in ((3_000_000, ""), (700_000, "rounded"), (120_000, "Observations are left out")):
+        found = replays([("long", run)], episodes=2, budget=budget)
+        assert found is not None
+        sizes.append(size_of(found))
+        assert sizes[-1] <= budget and words in " ".join(found["notes"]) and found["runs"]
+    assert sizes == sorted(sizes, reverse=True)
+    short = replays([("long", run)], episodes=2, budget=20_000)
+    assert short is not None and size_of(short) <= 20_000
+    kept = short["runs"][0]["seeds"][0]["episodes"]
+    said = " ".join(short["notes"])
+    assert len(kept) == 1 and "at most 1 episode can" in said and "every" in said
+    steps = kept[0]["steps"]
+    assert steps[0] == 0 and steps[-1] == len(episodes[0].rewards)
+    rewards = unpacked(kept[0]["packed"])["rewards"]
+    np.testing.assert_allclose(rewards.sum(0), episodes[0].rewards.sum(0), rtol=1e-3)
+    nothing = replays([("long", run)], episodes=2, budget=1000)
+    assert nothing is not None and nothing["runs"] == [] and "fits into 1,000 bytes" in nothing["notes"][0]
+
+
+def test_every_outline_fits_its_environment() -> None:
+    for name, options in (
+        ("grid/stag_hunt", {"num_hares": 2, "num_stags": 2, "num_agents": 3}),
+        ("mpe/simple_reference", {}),
+        ("mpe/simple_world_comm", {"continuous_actions": True}),
+    ):
+        env = registry.make(name, **options)
+        state, _ = jax.device_get(jax.jit(env.reset)(jax.random.key(0)))
+        outline = env.outline(state)
+        count = len(outline.fixed["bodies"])
+        assert all(values.shape == (count,) for values in outline.moving.values())
+        agents = [body["agent"] for body in outline.fixed["bodies"] if body["agent"] is not None]
+        assert agents == list(range(env.spec.num_agents))
+        names = outline.fixed["actions"]
+        assert not names or tuple(map(len, names)) == env.spec.action_dims
+        if "features" in outline.fixed:
+            assert tuple(map(len, outline.fixed["features"])) == env.spec.obs_dims
+        json.dumps(outline.fixed, allow_nan=False)
