@@ -21,6 +21,8 @@ from shoal.studies.plan import plan
 from shoal.studies.state import recorded, records_folder
 from shoal.studies.study_file import found, read
 
+ALL_OR_NOTHING = {"0.00 [0.00, 0.00]": "0", "1.00 [1.00, 1.00]": "1"}
+
 
 def strength(own: Sequence[Unit], others: Sequence[Unit]) -> float:
     """Σ √(life · damage per second) of an army."""
@@ -60,7 +62,7 @@ def main() -> None:
     for environment in maps:
         name = environment.removeprefix("skirmish/")
         shares = [
-            value_text(records.get(cell.name), "won")
+            ALL_OR_NOTHING.get(text := value_text(records.get(cell.name), "won"), text)
             for script in scripts
             for cell in cells
             if (cell.values["environment"], cell.values["script"]) == (environment, script)

@@ -241,7 +241,7 @@ def test_a_worker_needs_no_jax() -> None:
     program = (
         "import pkgutil, sys, importlib; import shoal.rollouts.worker, counters; "
         "import shoal.environments.adapters as a; "
-        "on_the_device = {'jaxmarl', 'jaxmarl_families', 'jumanji'}; "
+        "on_the_device = {'jaxmarl', 'jaxmarl_families', 'jumanji', 'jumanji_outlines'}; "
         "[importlib.import_module(f'{a.__name__}.{m.name}') for m in pkgutil.iter_modules(a.__path__)"
         " if m.name not in on_the_device]; "
         "assert 'jax' not in sys.modules and 'shoal.api' not in sys.modules"
