@@ -45,7 +45,7 @@ class Browser:
         context = self._chromium.new_context(viewport=viewport, color_scheme=scheme)
         try:
             page = context.new_page()
-            page.set_default_timeout(10_000)
+            page.set_default_timeout(30_000)
             page.on("console", lambda said: said.type in ("error", "warning") and wrong.append(said.text))
             page.on("pageerror", lambda error: wrong.append(str(error)))
             page.on("dialog", lambda dialog: (wrong.append(f"dialog {dialog.message}"), dialog.dismiss()))

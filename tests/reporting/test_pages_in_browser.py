@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from browser import Browser
-from parsed import EVIL, OWN
+from parsed import EVIL, SCRIPTS
 from test_run_report import hostile
 from test_study_report import study
 
@@ -129,7 +129,7 @@ def test_nothing_of_a_hostile_folder_runs(browser: Browser, pages: dict[str, Pat
     def do(page: Any) -> None:
         ready(page)
         assert page.evaluate("typeof window.pwned") == "undefined"
-        assert page.evaluate("document.scripts.length") == OWN + 1 and page.locator("img").count() == 0
+        assert page.evaluate("document.scripts.length") == SCRIPTS + 1 and page.locator("img").count() == 0
         for text in EVIL:
             assert page.get_by_text(text).count() > 0
         keys = {key.text_content() for key in page.locator(".key").all()}
