@@ -40,8 +40,10 @@ def advance(battle: Battle, key: PRNGKeyArray, s: State, actions: Sequence[Int[A
     s = s._replace(target=at_first.target, shot=jnp.full_like(s.shot, -1))
 
     def tick(s: State, _: None) -> tuple[State, None]:
-        targets = _again(battle, stats, s, orders) if battle.every_tick else at_first
-        s = s._replace(target=targets.target)
+        targets = at_first
+        if battle.every_tick:
+            targets = _again(battle, stats, s, orders)
+            s = s._replace(target=targets.target)
         aimed = fighting.aim(s, targets)
         away = [ways[side] if side in ways else _march(battle, stats, side, s) for side in (0, 1)]
         s = _attacks(battle, stats, s, aimed, delay)
