@@ -30,6 +30,7 @@ ADDED: dict[int, dict[str, Any]] = {
         "settings.time_budget": None,
     },
     4: {"settings.last_action": False},
+    5: {"settings.action_mask": True},
 }
 """Default values of keys that files of earlier formats lack, by the format that introduced them.
 
