@@ -415,9 +415,18 @@ def test_the_format_before_last_actions_is_migrated(sound: dict[str, Any], tmp_p
 
 def test_the_format_before_hidden_masks_is_migrated(sound: dict[str, Any], tmp_path: Path) -> None:
     earlier = copy.deepcopy(sound) | {"format": 4}
-    del earlier["config"]["settings"]["action_mask"]
+    del earlier["config"]["settings"]["action_mask"], earlier["config"]["config"]["dead_value"]
     (tmp_path / "run.json").write_text(json.dumps(earlier), encoding="utf-8")
     assert again(tmp_path) == sound["config"]
+
+
+@pytest.mark.parametrize("algorithm", ["mappo+qmix", "ippo", "mat_dec", "happo"])
+def test_options_of_algorithms_are_added_where_they_belong(algorithm: str) -> None:
+    options = flags_of(algorithms.get(algorithm).Config())
+    earlier = {name: value for name, value in options.items() if not name.endswith("dead_value")}
+    assert (earlier == options) == (algorithm == "happo")
+    assert configuration.migrated({"config": dict(earlier)}, 4)["config"] == options
+    assert configuration.migrated({"config": dict(earlier)}, 5)["config"] == earlier
 
 
 def test_what_migration_adds_is_what_shoal_has() -> None:
