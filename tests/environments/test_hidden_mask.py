@@ -52,7 +52,7 @@ def look(xp: Any, t: Any, received: Any) -> dict[str, Any]:
         "obs": xp.where(alive, received + 1, 0)[:, None].astype("float32"),
         "legal": xp.asarray(LEGAL)[t],
         "alive": alive,
-        "reward": received.astype("float32"),
+        "reward": xp.maximum(received, 0).astype("float32"),
         "last": t >= END,
     }
 
@@ -73,6 +73,9 @@ def device() -> Environment:
 
 class Gates:
     spec = SPEC
+
+    def __init__(self, render: bool = False):
+        self.draws = render
 
     def reset(self, seed: int, out: HostTimestep) -> None:
         self.t = -1
@@ -239,7 +242,7 @@ def test_a_deployed_policy_does_what_is_executed_in_training() -> None:
     assert team.spec.obs_dims == raw.spec.obs_dims
     inside, outside = jax.jit(raw.step), jax.jit(env.step)
     (state, now), (outer, shown) = raw.reset(jax.random.key(3)), env.reset(jax.random.key(3))
-    replaced = 0
+    replaced, rows = 0, []
     for t in range(5):
         legal = np.asarray(now.legal)
         rows = [row[:width] for row, width in zip(now.obs, raw.spec.obs_dims, strict=True)]
