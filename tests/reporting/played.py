@@ -11,7 +11,7 @@ import pytest
 
 from shoal.algorithms import ippo
 from shoal.environments import registry
-from shoal.reporting import replays as module
+from shoal.reporting import recording as module
 from shoal.run import Run
 from shoal.training.episodes import RecordedEpisode
 from shoal.training.settings import Settings
@@ -21,10 +21,17 @@ NO_LEARNER = Learner({"none": jnp.zeros(2)}, (), (), (), jnp.zeros(2, int))
 """Of two seeds."""
 
 
-def made_of(patch: pytest.MonkeyPatch, episodes: list[RecordedEpisode]) -> None:
-    """Let every seed of every run have played ``episodes``."""
+def made_of(patch: pytest.MonkeyPatch, episodes: list[RecordedEpisode]) -> list[int]:
+    """Let every seed of every run have played ``episodes``; returns a list of how many learners each call plays."""
+    calls: list[int] = []
+
+    def record_each(env: Any, algorithm: Any, learners: list[Learner], *_: Any, **__: Any) -> list:
+        calls.append(len(learners))
+        return [episodes for _ in learners]
+
     patch.setattr(module, "learner_with_critic", lambda *_: NO_LEARNER)
-    patch.setattr(module, "record_each", lambda env, algorithm, learners, *_, **__: [episodes for _ in learners])
+    patch.setattr(module, "record_each", record_each)
+    return calls
 
 
 def run_in(folder: Path, env: Any) -> Run:
