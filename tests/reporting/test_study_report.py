@@ -14,14 +14,9 @@ from shoal.studies.page import page
 from shoal.studies.record import Record, write
 from shoal.studies.state import record_path
 from shoal.studies.study_file import read
-from small_studies import GRID, cells_of, made, written
+from small_studies import GRID, SCORES, TABLES, cells_of, records_of, written
 
-PARTS = """
-[[tables]]
-title = "Scores at 0.9"
-where = { gamma = 0.9 }
-baseline = { algorithm = "qmix" }
-
+FIGURES = """
 [[figures]]
 kind = "curves"
 title = "Curves"
@@ -53,26 +48,15 @@ environment = ["matrix/climbing", "matrix/two_step"]
 worst = 0
 best = 8
 source = "known"
-
-[[references]]
-algorithm = "qmix"
-environment = "matrix/two_step"
-gamma = 0.9
-value = 8
-low = 7.5
-high = 8.5
-source = "Somebody 2018, table 1"
 """
-FILE = GRID.replace("seeds = 2", "seeds = 5") + PARTS
-SCORES = {"mappo": (1.0, 2.0, 3.0, 4.0, 6.0), "qmix": (0.0, 0.5, 0.25, 1.0, 2.0)}
+FILE = GRID.replace("seeds = 2", "seeds = 5") + TABLES + FIGURES
 
 
 def study(folder: Path, text: str = FILE, leave_out: int = 0, **changes: Any) -> tuple[Path, dict[str, Record]]:
     """A study file with records on the disk; ``changes`` concern the last of them."""
     path = written(folder, text)
     cells = cells_of(path)
-    records = {cell.name: made(cell, SCORES[cell.algorithm]) for cell in cells[leave_out:]}
-    records[cells[-1].name] = made(cells[-1], SCORES["qmix"], **changes)
+    records = records_of(cells, leave_out, **changes)
     for cell in cells[leave_out:]:
         write(record_path(folder / "records" / "demo", cell), records[cell.name])
     return path, records
@@ -94,7 +78,7 @@ def test_every_table_of_the_markdown_page_is_there(tmp_path: Path) -> None:
     found = report(path)
     expected = markdown_rows(page(read(path), cells_of(path), records))
     tables = [[[cell or "–" for cell in row] for row in rows] for rows in found.tables.values()]
-    assert len(expected) == 5
+    assert len(expected) == 6
     for rows in expected:
         assert [[cell or "–" for cell in row] for row in rows] in tables
     assert "1 of 8 runs are missing." in found.text and "Q?" in found.text
