@@ -143,6 +143,8 @@ DAMAGES: list[tuple[str, Any, str]] = [
     ("config.settings.last_action", True, "last_action and agent_ids do not fit the widths of 'obs_dims'"),
     ("config.settings.last_action", GONE, "'settings' lacks 'last_action'"),
     ("config.settings.agent_ids", True, "frame_stack 2, last_action and agent_ids do not fit the widths of 'obs_dims'"),
+    ("config.settings.action_mask", GONE, "'settings' lacks 'action_mask'"),
+    ("config.settings.action_mask", "no", "action_mask cannot be 'no'; it is True or False"),
     ("config.config", GONE, "'config' lacks 'config'"),
     ("config.config", None, "'config' must be an object, not None"),
     ("config.config.learning_rate", GONE, "'config' lacks 'learning_rate'"),
@@ -374,6 +376,16 @@ def test_any_bytes(data: st.DataObject, sound: dict[str, Any], tmp_path_factory)
     assert json.loads(text).get("format", 1) != manifest.FORMAT or found == json.loads(text)["config"]
 
 
+def test_a_hidden_mask_of_continuous_actions_is_refused(sound: dict[str, Any], tmp_path: Path) -> None:
+    damaged = copy.deepcopy(sound)
+    damaged["config"]["settings"]["action_mask"] = False
+    (tmp_path / "run.json").write_text(json.dumps(damaged), encoding="utf-8")
+    assert not described(tmp_path).settings.wrapping.action_mask
+    damaged["config"]["spec"]["action"] = {"kind": "box", "dim": 4, "low": 0.0, "high": 1.0}
+    (tmp_path / "run.json").write_text(json.dumps(damaged), encoding="utf-8")
+    assert "action_mask is false, and 'action' is continuous" in refused(tmp_path)
+
+
 # The format.
 
 
@@ -399,6 +411,22 @@ def test_the_format_before_last_actions_is_migrated(sound: dict[str, Any], tmp_p
     del earlier["config"]["settings"]["last_action"]
     (tmp_path / "run.json").write_text(json.dumps(earlier), encoding="utf-8")
     assert again(tmp_path) == sound["config"]
+
+
+def test_the_format_before_hidden_masks_is_migrated(sound: dict[str, Any], tmp_path: Path) -> None:
+    earlier = copy.deepcopy(sound) | {"format": 4}
+    del earlier["config"]["settings"]["action_mask"], earlier["config"]["config"]["dead_value"]
+    (tmp_path / "run.json").write_text(json.dumps(earlier), encoding="utf-8")
+    assert again(tmp_path) == sound["config"]
+
+
+@pytest.mark.parametrize("algorithm", ["mappo+qmix", "ippo", "mat_dec", "happo"])
+def test_options_of_algorithms_are_added_where_they_belong(algorithm: str) -> None:
+    options = flags_of(algorithms.get(algorithm).Config())
+    earlier = {name: value for name, value in options.items() if not name.endswith("dead_value")}
+    assert (earlier == options) == (algorithm == "happo")
+    assert configuration.migrated({"config": dict(earlier)}, 4)["config"] == options
+    assert configuration.migrated({"config": dict(earlier)}, 5)["config"] == earlier
 
 
 def test_what_migration_adds_is_what_shoal_has() -> None:

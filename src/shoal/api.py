@@ -178,7 +178,7 @@ def crossplay(
         trust: see :func:`open_run`.
 
     Raises:
-        InputError: a folder holds no run, environments differ, or a side would be empty.
+        InputError: a folder holds no run, environments or ``action_mask`` differ, or a side would be empty.
         CheckpointError: a run has no intact policy.
     """
     if not runs:
@@ -187,6 +187,12 @@ def crossplay(
     env = opened[0].env  # first, since it refuses to import the environment of an untrusted folder
     for run in opened[1:]:
         check_same_environment(opened[0], run)
+        masks = [one.settings.wrapping.action_mask for one in (run, opened[0])]
+        if masks[0] != masks[1]:
+            raise InputError(
+                f"{run.folder} was trained with action_mask {masks[0]} and {opened[0].folder} with {masks[1]}, so "
+                f"their policies cannot play together."
+            )
     chosen = playing.first_side(opened[0].spec, side)
     made: dict[Any, Algorithm] = {}  # equal configurations share a compiled program
     players = []

@@ -19,7 +19,9 @@ class Policies:
     """A team's trained policies. ``act`` advances recurrent state; ``reset`` starts a new episode.
 
     Observations are passed as the environment returns them; frame stacking, last actions and agent ids are applied
-    here. The last action is the one that ``act`` returned, so the environment must be stepped with it.
+    here. The last action is the one that ``act`` returned, so the environment must be stepped with it. Policies trained
+    without masks (``action_mask=False``) are not shown ``legal``: ``act`` returns an agent's first legal action where
+    its policy chose an illegal one.
 
     Decentralised policies (``Algorithm.acts_on`` is ``own``) read each agent's own observation only, and
     :meth:`agent` returns the policy of a single agent.
@@ -167,6 +169,7 @@ class Policies:
         chosen, space = np.asarray(action[0]), self.spec.action
         if not isinstance(space, Discrete):
             chosen = np.clip(chosen, space.low, space.high)
+        chosen = self._change.execute(self._memory, chosen)
         self._executed = chosen.copy()  # the caller may change what is returned
         return chosen
 

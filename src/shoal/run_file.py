@@ -134,6 +134,8 @@ def _described(entries: dict[str, Any]) -> Described:
         raise InputError(
             f"frame_stack {wrapping.frame_stack}, last_action and agent_ids do not fit the widths of 'obs_dims'."
         )
+    if not wrapping.action_mask and not isinstance(spec.action, Discrete):
+        raise InputError("action_mask is false, and 'action' is continuous.")
     return Described(**(entries | {"settings": settings, "config": config, "spec": spec}))
 
 

@@ -23,6 +23,7 @@ _CALLED: dict[str, tuple[str, ...]] = {
     "time_limit": ("max_episode_steps", "max_steps", "max_cycles", "episode_limit"),
     "frame_stack": ("framestack", "stack", "num_stack", "stacked_frames"),
     "last_action": ("obs_last_action", "add_last_action", "last_actions", "prev_action", "use_last_action"),
+    "action_mask": ("action_masking", "mask_actions", "use_action_mask", "use_available_actions", "avail_actions"),
     "keep": ("max_to_keep", "num_checkpoints"),
     "checkpoint_seconds": ("save_interval", "checkpoint_interval", "save_freq", "checkpoint_freq"),
     "eval_episodes": ("n_eval_episodes", "num_eval_episodes", "test_nepisode"),

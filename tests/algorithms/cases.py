@@ -80,6 +80,8 @@ RECURRENT = replace(
     value_clip=0.02,
     gamma=0.8,
 )
+MASKED = replace(BASE, critic_input="agent", dead_value="masked", value_clip=0.02, value_norm_beta=0.9)
+UNMASKED = replace(BASE, critic_input="pruned", dead_value="unmasked", agent_id=False, value_clip=0.02, huber=0.6)
 BOX = make_spec(action=Box(2, -2.0, 1.0), shared_reward=True)
 
 # Each with the bounds of the losses that its data must reach, or the case would prove nothing about them.
@@ -90,6 +92,8 @@ CASES: dict[str, tuple[EnvSpec, mappo.Config, tuple[str, ...]]] = {
     "gaussian": (replace(BOX, shared_reward=False), GAUSSIAN, ("upper", "lower", "clipped")),
     "squashed": (BOX, SQUASHED, ("upper", "lower", "clipped")),
     "recurrent": (make_spec(), RECURRENT, ("upper", "lower", "clipped")),
+    "death mask": (make_spec(), MASKED, ("upper", "lower", "clipped")),
+    "no death mask": (make_spec(shared_reward=False), UNMASKED, ("upper", "lower", "clipped", "linear")),
     "recomputed": (make_spec(), replace(CENTRAL, recompute_advantages=True, epochs=3), ("upper",)),
 }
 

@@ -68,11 +68,11 @@ def scaled(inputs: Any, step: Any) -> Any:
     return step._replace(obs=scale(inputs.obs, step.obs), state=scale(inputs.state, step.state))
 
 
-def features(spec: Any, step: Any, kind: str, with_id: bool) -> list[np.ndarray]:
+def features(spec: Any, step: Any, kind: str, with_id: bool, masked: bool = True) -> list[np.ndarray]:
     """What each agent's net reads, [T, E, F]; ``kind`` is a critic input, or ``local`` for actors."""
     rows = []
     for i in range(spec.num_agents):
-        alive = step.alive[..., i : i + 1]
+        alive = step.alive[..., i : i + 1] | (not masked)
         one_hot = np.zeros((*alive.shape[:-1], spec.num_agents))
         one_hot[..., i] = 1
         own = np.where(alive, step.obs[..., i, :], 0)
@@ -93,7 +93,8 @@ def values(spec: Any, c: Any, params: Tree, step: Any, carry: Any = None) -> np.
     """[T, E, N], in the critic's units; carry [E, N, H], or [E, H] for a critic of the whole team."""
     index, team = policy_index(spec, c.sharing), c.critic_input in ("concat", "state")
     columns = []
-    for i, x in enumerate(features(spec, step, c.critic_input, c.agent_id and max(index) + 1 < spec.num_agents)):
+    with_id, masked = c.agent_id and max(index) + 1 < spec.num_agents, vars(c).get("dead_value") != "unmasked"
+    for i, x in enumerate(features(spec, step, c.critic_input, with_id, masked)):
         p = 0 if team else index[i]
         h = carry if team or carry is None else carry[:, i]
         y = forward(of_policy(params, p), x, h, step.first)
@@ -225,15 +226,16 @@ def critic_loss(
         seen["linear"] += 1
         return c.huber * (abs(error) - c.huber / 2)
 
-    for t, e, i in np.argwhere(step.alive):
+    counts = step.alive | (vars(c).get("dead_value", "team") != "team")
+    for t, e, i in np.argwhere(counts):
         v, v_old, g = value[t, e, i], old[t, e, i], target[t, e, i]
         row = size(v - g)
         if c.value_clip is not None:
             clipped = size(v_old + min(max(v - v_old, -c.value_clip), c.value_clip) - g)
             seen["clipped"] += clipped > row
             row = max(row, clipped)
-        loss += row / step.alive[..., [j for j in range(spec.num_agents) if nets[j] == nets[i]]].sum()
-        seen["value_loss"] += row / step.alive.sum()
+        loss += row / counts[..., [j for j in range(spec.num_agents) if nets[j] == nets[i]]].sum()
+        seen["value_loss"] += row / counts.sum()
     return loss, seen
 
 

@@ -99,6 +99,7 @@ def update(spec: Any, c: Any, num_updates: int, learner: Any, traj: Any) -> Expe
     actor, critic, stats = learner.policy.actor, learner.critic, learner.statistics.value
     step, outcome = scaled(learner.policy.inputs, traj.step), scaled(learner.policy.inputs, traj.outcome)
     group, alive = group_of(spec, c), traj.step.alive
+    of_team = vars(c).get("dead_value", "team") == "team"
     carry = traj.carry if c.network.recurrent else type(traj.carry)(None, None)
 
     def per_agent(stats: Any) -> Any:
@@ -108,12 +109,14 @@ def update(spec: Any, c: Any, num_updates: int, learner: Any, traj: Any) -> Expe
         mean, std = moments(per_agent(stats))
         v = values(spec, c, critic, step, carry.critic) * std + mean
         following = next_values(spec, c, critic, step, outcome, carry.critic) * std + mean
-        expected = of_the_team(spec, v, traj.step.alive)
-        following = of_the_team(spec, following, traj.outcome.alive)
+        expected = v
+        if of_team:
+            expected = of_the_team(spec, v, traj.step.alive)
+            following = of_the_team(spec, following, traj.outcome.alive)
         return (v, *gae(c, expected, following, traj.outcome))
 
     value, raw_advantage, target = estimate(critic, stats)
-    new = counted(stats, group, c.value_norm_beta, target, alive)
+    new = counted(stats, group, c.value_norm_beta, target, alive | (not of_team))
     mean, std = moments(per_agent(new))
     old = values(spec, c, critic, step, carry.critic)
     if c.value_norm == "popart":

@@ -22,6 +22,9 @@ PAIRS: list[tuple[dict[str, Any], str]] = [
     ({"policies": "inferred", "critic_input": "local"}, "policies 'inferred' models the others' actions"),
     ({"policies": "inferred", "critic_input": "concat", "local_roles": (0, 1)}, "policies 'inferred' models"),
     ({"lam": 0.5, "n_step": 2}, "lam and n_step are two kinds of target"),
+    ({"dead_value": "masked", "critic_input": "concat"}, "dead_value"),
+    ({"dead_value": "unmasked", "critic_input": "state"}, "dead_value"),
+    ({"dead_value": "masked", "critic_input": "local", "baseline": "optimal"}, "baseline"),
 ]
 APART: list[dict[str, Any]] = [
     {"entropy_coef": 0.1, "entropy_final": 0.0},

@@ -18,6 +18,7 @@ from shoal import algorithms, opening
 from shoal.api import check_same_environment
 from shoal.configs import override
 from shoal.environments import registry
+from shoal.environments.wrappers import Wrapping
 from shoal.errors import InputError
 from shoal.records.checkpoint import Checkpoints
 from shoal.run import Run
@@ -266,3 +267,13 @@ def test_options_that_the_spec_does_not_show(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"different environments: death is 0.5 in the one and 0.3 in the other"):
         library.crossplay([runs[0], runs[2]])
     check_same_environment(runs[0], runs[1])  # the default, said or not
+
+
+def test_policies_that_see_masks_do_not_play_with_those_that_see_none(tmp_path: Path) -> None:
+    config = algorithms.get("mappo").Config()
+    runs = [
+        Run(tmp_path / name, "mappo", "toys:busy", {}, settings, config, toys.busy())
+        for name, settings in (("a", Settings()), ("b", Settings(wrapping=Wrapping(action_mask=False))))
+    ]
+    with pytest.raises(InputError, match=r"b was trained with action_mask False and .*a with True, so their policies"):
+        library.crossplay(runs)

@@ -95,6 +95,46 @@ def test_a_team_is_deployed_from_its_folder(whole: Path):
         state, step = jax.jit(env.step)(jax.random.key(t), state, np.asarray(actions))
 
 
+@pytest.fixture(scope="module")
+def unmasked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three updates, the last two after a pause."""
+    folder = tmp_path_factory.mktemp("unmasked")
+    return shoal.train("mappo", "skirmish/3m", folder=folder, steps=3 * 24, **UNMASKED).folder
+
+
+UNMASKED: dict[str, Any] = {**RECURRENT, "devices": 1, "action_mask": False}
+
+
+def test_agents_that_are_shown_no_masks_train_and_are_deployed(unmasked: Path):
+    """They choose illegal actions, and what is returned is legal."""
+    run, team = shoal.open_run(unmasked), shoal.load(unmasked)
+    learner = jax.tree.map(lambda x: x[0], run._learner())
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(learner.policy) if np.issubdtype(x.dtype, np.floating))
+    played = episodes.record(run.env, run._acting(), learner, jax.random.key(0), 1, greedy=False, decisions=True)[0]
+    assert played.decisions is not None and played.decisions["legal"].all()
+    assert (played.decisions["probabilities"] > 0).all() and (played.actions >= 6).any()  # enemies are far
+    env = registry.make("skirmish/3m", horizon=12)
+    assert not isinstance(env, registry.HostEnvironment)
+    step = jax.jit(env.reset)(jax.random.key(0))[1]
+    legal = np.asarray(step.legal)
+    for _ in range(4):
+        actions = team.act(np.asarray(step.obs), legal=legal)
+        assert legal[np.arange(3), actions].all()
+
+
+def test_a_run_without_masks_resumes_exactly(unmasked: Path, tmp_path: Path):
+    run = shoal.train("mappo", "skirmish/3m", folder=tmp_path / "run", steps=24, **UNMASKED)
+    shoal.resume(run.folder, steps=3 * 24, progress=False)
+    ends = []
+    for folder in (unmasked, run.folder):
+        program = shoal.open_run(folder).trainer(False).program
+        state = Checkpoints(folder / "checkpoints").restore(program.template(), 3)[0]
+        assert state.rollout.env.memory[-1].shape == (1, 4, 3, 9)  # the masks
+        ends.append([np.asarray(x) for x in jax.tree.leaves((state.learner, state.rollout.env, state.rollout.step))])
+    for a, b in zip(*ends, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_pictures_of_a_battle_are_drawn_when_they_are_read(whole: Path, tmp_path: Path):
     """All of a long episode at once would fill the memory."""
     run = shoal.open_run(whole)

@@ -9,8 +9,9 @@ and a policy's gradient is that of the mean over its own agents. Values are lear
 Deviations from the authors' code: a time limit bootstraps; value statistics change once per update, before the losses
 that read them; V(s) is one output per agent where rewards differ; V of a dead agent is the mean of the living agents'
 where the reward is shared and 0 where it is not, while the code bootstraps on its critic's output for the dead agent's
-input. With Gaussian actions the code sums the surrogate over action dimensions although each ratio is that of the whole
-action, and averages the entropy over them: its objective is act_dim times this one, its entropy 1 / act_dim of ours.
+input (``dead_value`` chooses). With Gaussian actions the code sums the surrogate over action dimensions although each
+ratio is that of the whole action, and averages the entropy over them: its objective is act_dim times this one, its
+entropy 1 / act_dim of ours.
 Equations, options and results: docs/algorithms/mappo.md.
 """
 
@@ -27,6 +28,7 @@ from shoal.equations.gae import gae
 from shoal.equations.reduce import explained_variance, standardise
 from shoal.equations.surrogate import clip_fraction, clipped_surrogate, clipped_value_loss, kl_penalty
 from shoal.equations.value_scale import ValueNorm, make_value_scale
+from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, check_options
 from shoal.learning.optimiser import ByNet, both, optimiser
@@ -34,7 +36,7 @@ from shoal.models import on_policy
 from shoal.models.actor_critic import ActorCritic, make_nets
 from shoal.models.on_policy import Batch
 from shoal.networks.body import Body
-from shoal.networks.inputs import CriticInput
+from shoal.networks.inputs import CriticInput, DeadValue
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Trajectory
 
@@ -89,6 +91,10 @@ class Config(PpoConfig):
     that is fitted beside V to the same targets (Kuba et al. 2021, section 4.3)."""
     draws: Draws = 16
     """K: own actions drawn per timestep for those baselines where actions are continuous."""
+    dead_value: DeadValue = "team"
+    """V of a dead agent: ``team``, the mean of the living agents' V (0 where each agent has its own reward);
+    ``masked``, the critic's output for an input of zeros and the agent's id, the death mask of Yu et al. 2022; or
+    ``unmasked``, its output for the agent's input as it is. The last two train V at dead agents too."""
 
 
 def policy_loss(
@@ -121,11 +127,16 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """MAPPO for an environment.
 
     Raises:
-        InputError: minibatches or chunks do not divide the rollout, the critic input does not exist, or an option is
-            out of its range.
+        InputError: minibatches or chunks do not divide the rollout, the critic input does not exist, ``dead_value`` has
+            no effect with it, or an option is out of its range.
     """
     check_options(config)
-    nets = make_nets(spec, config, policy_of(spec, config.sharing))
+    nets = make_nets(spec, config, policy_of(spec, config.sharing), config.dead_value != "unmasked")
+    if config.dead_value != "team" and (config.baseline != "value" or config.critic_input in ("concat", "state")):
+        raise InputError(
+            f"dead_value {config.dead_value!r} is for baseline 'value' and critics that read an input of each agent: "
+            f"critic_input 'local', 'agent' or 'pruned'."
+        )
     if config.baseline != "value":
         from shoal.algorithms import q_baseline
 
@@ -155,7 +166,8 @@ def make_ppo(
 
     def estimate(learner: Learner, traj: Trajectory) -> tuple[on_policy.Values, Array, Array]:
         """V, advantages and value targets under the learner's critic, in the rewards' units."""
-        v, out = on_policy.in_reward_units(spec, values, learner, traj, nets.evaluate(learner, traj)), traj.outcome
+        out, estimates = traj.outcome, nets.evaluate(learner, traj)
+        v = on_policy.in_reward_units(spec, values, learner, traj, estimates, c.dead_value)
         return v, *gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)
 
     def make_batch(learner: Learner, traj: Trajectory, v: on_policy.Values, advantage: Array, target: Array) -> Batch:
@@ -167,16 +179,17 @@ def make_ppo(
     ) -> tuple[Learner, Metrics]:
         # VALUES AND ADVANTAGES
         v, advantage, target = estimate(learner, traj)
-        learner = on_policy.count_targets(values, learner, target, traj.step.alive)
+        learner = on_policy.count_targets(values, learner, target, on_policy.valued(traj, c.dead_value))
         batch = credit(learner, traj, make_batch(learner, traj, v, advantage, target))
 
         # LOSS
         sigma, kappa = on_policy.entropy_coef(c, learner, scale), learner.statistics.coefficients.kl
+        for_value = on_policy.weighted_for_value(c.minibatches, target.size, c.dead_value)
 
         def loss(params: ByNet, part: Batch) -> tuple[Array, Metrics]:
             _, pi = actor.distribution(params.actor, part.carry.actor, part.step)
             loss_pi, metrics = policy_loss(c, pi, part, sigma, kappa)  # L(θ)
-            loss_v, of_critic = critic_loss(c, nets, params.critic, part)  # L(φ)
+            loss_v, of_critic = critic_loss(c, nets, params.critic, for_value(part))  # L(φ)
             return loss_pi + c.value_coef * loss_v, metrics | of_critic
 
         # EPOCHS × MINIBATCHES
@@ -202,5 +215,5 @@ def make_ppo(
         metrics["explained_variance"] = explained_variance(advantage, target, traj.step.alive)
         return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
-    tell = on_policy.inspecting_values(spec, values, nets)
+    tell = on_policy.inspecting_values(spec, values, nets, c.dead_value)
     return Algorithm(init, nets.initial_carry, nets.act, update, inspect=tell)

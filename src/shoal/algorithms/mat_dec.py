@@ -67,12 +67,14 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
     Raises:
         InputError: minibatches or chunks do not divide the rollout, the encoder's input does not exist, the
-            baseline is not ``value``, or an option is out of its range.
+            baseline is not ``value``, ``dead_value`` is not ``team``, or an option is out of its range.
     """
     c = config
     check_options(c)
     if c.baseline != "value":
         raise InputError(f"MAT-Dec's advantage comes from its encoder's values: baseline is value, not {c.baseline!r}.")
+    if c.dead_value != "team":
+        raise InputError(f"MAT-Dec's encoder leaves dead agents out: dead_value is team, not {c.dead_value!r}.")
     index = policy_of(spec, c.sharing)
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
     return mappo.make_ppo(spec, c, scale, make_actor_critic(actor, make_critic(spec, c)))

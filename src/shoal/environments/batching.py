@@ -36,7 +36,7 @@ def changed(batched: Batched, change: Change, joined: Callable[[PyTree, PyTree],
         change: its wrapper, whose functions are of one environment.
         joined: (state of the wrapped environment, the wrapper's memory) -> state with the wrapper.
     """
-    begin, follow = jax.vmap(change.begin), jax.vmap(change.follow)
+    begin, follow, execute = jax.vmap(change.begin), jax.vmap(change.follow), jax.vmap(change.execute)
 
     def reset(key: PRNGKeyArray, count: int) -> tuple[PyTree, Step]:
         inner, step = batched.reset(key, count)
@@ -44,8 +44,9 @@ def changed(batched: Batched, change: Change, joined: Callable[[PyTree, PyTree],
         return joined(inner, memory), step
 
     def step(key: PRNGKeyArray, state: PyTree, action: Array) -> tuple[PyTree, Step]:
-        inner, outcome = batched.step(key, state.inner, action)
-        memory, outcome = follow(state.memory, outcome, action)
+        executed = execute(state.memory, action)
+        inner, outcome = batched.step(key, state.inner, executed)
+        memory, outcome = follow(state.memory, outcome, executed)
         return joined(inner, memory), outcome
 
     def restart(key: PRNGKeyArray, which: Bool[Array, " E"], state: PyTree) -> tuple[PyTree, Step]:

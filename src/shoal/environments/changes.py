@@ -1,10 +1,11 @@
-"""The transformations behind wrappers, as pairs of functions over the arrays of one environment. Does not import JAX.
+"""The transformations behind wrappers, as functions over the arrays of one environment. Does not import JAX.
 
     begin(step) -> (memory, step)                     at the start of an episode
-    follow(memory, step, action) -> (memory, step)    afterwards; ``action`` is the joint action that led to ``step``
+    execute(memory, action) -> action                 the joint action that the environment receives
+    follow(memory, step, action) -> (memory, step)    afterwards; ``action`` is the one that the environment received
 
 ``step`` is a :class:`shoal.types.Step` (JAX arrays) or a :class:`shoal.game.HostTimestep` (NumPy arrays); the functions
-use the arrays' own namespace. ``action`` is ``Int[N]`` or ``Float[N, A]``, as the environment received it.
+use the arrays' own namespace. ``action`` is ``Int[N]`` or ``Float[N, A]``; continuous actions are within their bounds.
 :mod:`shoal.environments.wrappers` applies them to environments.
 """
 
@@ -14,7 +15,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from shoal.errors import InputError
+from shoal.game import own_actions
 from shoal.spec import Discrete, EnvSpec
+
+
+def _as_chosen(memory: Any, action: Any) -> Any:
+    return action
 
 
 class Change(NamedTuple):
@@ -24,6 +31,7 @@ class Change(NamedTuple):
     """The spec of the transformed environment."""
     begin: Callable[[Any], tuple[Any, Any]]
     follow: Callable[[Any, Any, Any], tuple[Any, Any]]
+    execute: Callable[[Any, Any], Any] = _as_chosen
 
 
 def chain(spec: EnvSpec, makers: Sequence[Callable[[EnvSpec], Change]]) -> Change:
@@ -47,7 +55,12 @@ def chain(spec: EnvSpec, makers: Sequence[Callable[[EnvSpec], Change]]) -> Chang
             after.append(memory)
         return tuple(after), step
 
-    return Change(spec, begin, follow)
+    def execute(memories: Any, action: Any) -> Any:
+        for part, memory in reversed(list(zip(parts, memories, strict=True))):  # the last change receives it first
+            action = part.execute(memory, action)
+        return action
+
+    return Change(spec, begin, follow, execute)
 
 
 def time_limit(spec: EnvSpec, limit: int) -> Change:
@@ -162,6 +175,30 @@ def reward_scale(spec: EnvSpec, scale: float) -> Change:
         return memory, step._replace(reward=step.reward * scale)
 
     return Change(spec, lambda step: ((), step), follow)
+
+
+def hidden_mask(spec: EnvSpec) -> Change:
+    """Show all of an agent's own actions as legal, and execute its first legal action in place of an illegal one.
+
+    Actions beyond an agent's own stay illegal. Index 0 is executed for an agent without a legal action.
+
+    Raises:
+        InputError: actions are continuous.
+    """
+    if not isinstance(spec.action, Discrete):
+        raise InputError(f"--no-action-mask is for discrete actions, and those of {spec.name} are continuous.")
+    own, index = own_actions(spec), np.arange(spec.action.n)
+
+    def show(step: Any) -> tuple[Any, Any]:
+        xp = step.legal.__array_namespace__()
+        return step.legal | False, step._replace(legal=xp.asarray(own))  # a copy, since a game writes in place
+
+    def execute(legal: Any, action: Any) -> Any:
+        allowed = (legal & (index == action[:, None])).any(-1)
+        xp = allowed.__array_namespace__()
+        return xp.where(allowed, action, legal.argmax(-1)).astype(action.dtype)
+
+    return Change(spec, show, lambda legal, step, action: show(step), execute)
 
 
 def shared_reward(spec: EnvSpec) -> Change:

@@ -40,10 +40,14 @@ class Wrapping:
     """Append a one-hot id to every agent's own observation."""
     reward_scale: Positive = 1.0
     """Multiply rewards by this factor; reported returns are scaled as well."""
+    action_mask: bool = True
+    """Show policies and critics which actions are legal. If False, they are shown all of an agent's own as legal, and
+    the agent's first legal action is executed in place of an illegal one; for discrete actions only. False: the
+    comparison of Yu et al. 2022 without action masks."""
 
     @property
     def observing(self) -> "Wrapping":
-        """The options that change observations, which deployed policies apply themselves."""
+        """The options that change observations, masks or actions, which deployed policies apply themselves."""
         return replace(self, time_limit=None, reward_scale=1.0)
 
 
@@ -58,7 +62,7 @@ def wrap(env: Env, wrapping: Wrapping) -> Env:
         An environment of the same kind; ``env`` itself without wrappers.
 
     Raises:
-        InputError: a field of ``wrapping`` is out of its range.
+        InputError: a field of ``wrapping`` is out of its range, or it hides the mask of continuous actions.
     """
     check(wrapping)
     return env if wrapping == Wrapping() else changed(env, functools.partial(change_of, wrapping=wrapping))
@@ -89,6 +93,8 @@ def change_of(spec: EnvSpec, wrapping: Wrapping) -> Change:
         makers.append(changes.agent_ids)
     if w.reward_scale != 1.0:
         makers.append(functools.partial(changes.reward_scale, scale=w.reward_scale))
+    if not w.action_mask:
+        makers.append(changes.hidden_mask)
     return changes.chain(spec, makers)
 
 
@@ -124,8 +130,9 @@ def _on_device(env: Any, change: Change) -> Any:
         return Wrapped(inner, memory), step
 
     def step(key: Any, state: Wrapped, action: Any) -> tuple[Wrapped, Any]:
-        inner, outcome = env.step(key, state.inner, action)
-        memory, outcome = change.follow(state.memory, outcome, action)
+        executed = change.execute(state.memory, action)
+        inner, outcome = env.step(key, state.inner, executed)
+        memory, outcome = change.follow(state.memory, outcome, executed)
         return Wrapped(inner, memory), outcome
 
     render = None if env.render is None else lambda state: env.render(state.inner)
@@ -162,8 +169,9 @@ class WrappedGame:
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
         """Play ``action``."""
         inner = out if self._obs is None else HostTimestep(self._obs, *out[1:])
-        self._inner.step(action, inner)
-        self._memory, shown = self._change.follow(self._memory, inner, action)
+        executed = self._change.execute(self._memory, action)
+        self._inner.step(executed, inner)
+        self._memory, shown = self._change.follow(self._memory, inner, executed)
         _write(shown, inner, out)
 
     def render(self) -> np.ndarray | None:

@@ -139,11 +139,14 @@ class Critic(NamedTuple):
     """P of the parameters: 1 for a team's critic."""
 
 
-def make_critic(spec: EnvSpec, body: Body, kind: CriticInput, index: tuple[int, ...], agent_id: bool) -> Critic:
+def make_critic(
+    spec: EnvSpec, body: Body, kind: CriticInput, index: tuple[int, ...], agent_id: bool, death_mask: bool = True
+) -> Critic:
     """One net for the team where all agents read the same input, otherwise one per policy.
 
     The team's net is evaluated once per environment and broadcast; where agents earn different rewards it has one
-    output per agent, so that a critic shared by rivals still predicts each one's own return.
+    output per agent, so that a critic shared by rivals still predicts each one's own return. Without ``death_mask`` it
+    reads dead agents' features as they are.
     """
     source = critic_input(spec, kind, agent_id and max(index) + 1 < spec.num_agents)
     if source.per_agent:
@@ -155,7 +158,8 @@ def make_critic(spec: EnvSpec, body: Body, kind: CriticInput, index: tuple[int, 
         group_of, num_nets = (0,) * spec.num_agents if spec.shared_reward else tuple(range(spec.num_agents)), 1
 
     def values(params: PyTree, carry: PyTree, step: Step) -> tuple[PyTree, Array]:
-        carry, x = net.apply(params, carry, source.features(step), step.first)
+        seen = step if death_mask else step._replace(alive=jnp.ones_like(step.alive))
+        carry, x = net.apply(params, carry, source.features(seen), step.first)
         value = x[..., 0] if source.per_agent else jnp.broadcast_to(x, (*x.shape[:-1], spec.num_agents))
         return carry, value
 
@@ -223,8 +227,8 @@ def make_actor_critic(actor: Actor, critic: Critic) -> ActorCritic:
     return ActorCritic(actor, critic, init, initial_carry, act, evaluate)
 
 
-def make_nets(spec: EnvSpec, config: ValueConfig, index: tuple[int, ...]) -> ActorCritic:
+def make_nets(spec: EnvSpec, config: ValueConfig, index: tuple[int, ...], death_mask: bool = True) -> ActorCritic:
     """Actors and critics as a :class:`shoal.learning.config.ValueConfig` describes them."""
     c = config
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
-    return make_actor_critic(actor, make_critic(spec, c.network, c.critic_input, index, c.agent_id))
+    return make_actor_critic(actor, make_critic(spec, c.network, c.critic_input, index, c.agent_id, death_mask))

@@ -11,6 +11,8 @@ from shoal.errors import InputError, unknown
 from shoal.types import Box, Discrete, EnvSpec, Step
 
 CriticInput = Literal["local", "concat", "state", "agent", "pruned"]
+DeadValue = Literal["team", "masked", "unmasked"]
+"""Where V of a dead agent comes from: see :class:`shoal.algorithms.mappo.Config`."""
 
 
 class Input(NamedTuple):

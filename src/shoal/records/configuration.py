@@ -1,5 +1,6 @@
 """A run's configuration as stored in ``run.json`` and checkpoints: migration from earlier formats, and comparison."""
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -30,11 +31,15 @@ ADDED: dict[int, dict[str, Any]] = {
         "settings.time_budget": None,
     },
     4: {"settings.last_action": False},
+    5: {"settings.action_mask": True},
 }
 """Default values of keys that files of earlier formats lack, by the format that introduced them.
 
 A key belongs here if and only if the value describes exactly what such a run did. Other missing keys are refused.
 """
+
+ADDED_OPTIONS: dict[int, dict[str, tuple[str, Any]]] = {5: {"dead_value": ("recompute_advantages", "team")}}
+"""The same for options of algorithms: (another option of the same ``Config`` that earlier formats have, the value)."""
 
 DROPPED: dict[int, tuple[str, ...]] = {2: ("spec.success",)}
 """Keys without effect in files of earlier formats, by the format that removed them."""
@@ -49,6 +54,12 @@ def migrated(config: dict[str, Any], version: int) -> dict[str, Any]:
             held = config.get(part) if part else config
             if isinstance(held, dict):
                 held.setdefault(key, value)
+    options = config.get("config")
+    options = options if isinstance(options, dict) else {}
+    for since, by_name in ADDED_OPTIONS.items():
+        for name, (beside, value) in by_name.items() if version < since else ():
+            for side in [match[1] for key in options if (match := re.fullmatch(rf"((?:side\d+_)?){beside}", key))]:
+                options.setdefault(side + name, value)
     for since, dropped in DROPPED.items():
         for path in dropped if version < since else ():
             part, _, key = path.rpartition(".")
