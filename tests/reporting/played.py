@@ -94,6 +94,23 @@ def episode_of(env: Any, states: list[Any], seed: int = 0, **metrics: float) -> 
     return RecordedEpisode(states, None, actions, rewards, metrics, decisions)
 
 
+def pushing(folder: Path) -> tuple[Run, RecordedEpisode]:
+    """Of a speaker and a listener with continuous actions: both have 5 components, of which the speaker uses 3."""
+    env, rng = registry.make("mpe/simple_speaker_listener", continuous_actions=True), np.random.default_rng(0)
+    state = jax.device_get(env.reset(jax.random.key(0))[0])
+    used = np.arange(5) < np.array(env.spec.action_dims)[:, None]
+    mean = np.where(used, rng.random((2, 2, 5)), np.nan).astype(np.float32)
+    actions = np.where(used, np.clip(np.nan_to_num(mean) + 0.1, 0.0, 1.0), 0.0).astype(np.float32)
+    told = {
+        "obs": rng.normal(size=(2, 2, env.spec.obs_dim)).astype(np.float32),
+        "alive": np.ones((2, 2), bool),
+        "mean": mean,
+        "std": np.full_like(mean, 0.2),
+    }
+    rewards = np.array([[-1.5812, -1.5812], [-1.5905, -1.5905]], np.float32)
+    return run_in(folder, env), RecordedEpisode([state] * 3, None, actions, rewards, {}, told)
+
+
 def talking(folder: Path, label: int) -> tuple[Run, RecordedEpisode]:
     """Of two agents that move, talk, and attend to each other; each label has other actions and the same start."""
     env, rng = registry.make("mpe/simple_reference"), np.random.default_rng(label)

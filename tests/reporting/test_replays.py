@@ -248,7 +248,7 @@ def test_every_outline_fits_its_environment() -> None:
         agents = [body["agent"] for body in outline.fixed["bodies"] if body["agent"] is not None]
         assert agents == list(range(env.spec.num_agents))
         names = outline.fixed["actions"]
-        assert not names or tuple(map(len, names)) == env.spec.action_dims
+        assert tuple(map(len, names)) == env.spec.action_dims
         if "features" in outline.fixed:
             assert tuple(map(len, outline.fixed["features"])) == env.spec.obs_dims
         json.dumps(outline.fixed, allow_nan=False)
