@@ -1,6 +1,6 @@
 """Study files and records that tests share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,29 @@ algorithm = ["mappo", "qmix"]
 environment = ["matrix/climbing", "matrix/two_step"]
 gamma = [0.9, 0.99]
 """
+
+TABLES = """
+[[tables]]
+title = "Scores at 0.9"
+where = { gamma = 0.9 }
+baseline = { algorithm = "qmix" }
+
+[[tables]]
+rows = ["gamma", "algorithm"]
+metric = "length"
+
+[[references]]
+algorithm = "qmix"
+environment = "matrix/two_step"
+gamma = 0.9
+value = 8
+low = 7.5
+high = 8.5
+source = "Somebody 2018, table 1"
+"""
+"""Of :data:`GRID`."""
+SCORES = {"mappo": (1.0, 2.0, 3.0, 4.0, 6.0), "qmix": (0.0, 0.5, 0.25, 1.0, 2.0)}
+"""Of each seed, in the records that :func:`records_of` makes."""
 
 TINY: dict[str, Any] = {
     "steps": 6 * 16,
@@ -102,3 +125,11 @@ def made(cell: Cell, values: Any = (1.0, 2.0), **changes: Any) -> Record:
         },
     }
     return Record(**(fields | changes))
+
+
+def records_of(cells: Sequence[Cell], leave_out: int = 0, **changes: Any) -> dict[str, Record]:
+    """Records with :data:`SCORES` by name, without the first ``leave_out``; ``changes`` concern the last of them."""
+    records = {cell.name: made(cell, SCORES[cell.algorithm]) for cell in cells[leave_out:]}
+    if changes:
+        records[cells[-1].name] = made(cells[-1], SCORES[cells[-1].algorithm], **changes)
+    return records

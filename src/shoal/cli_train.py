@@ -20,6 +20,7 @@ from shoal.environments.spelling import path_words
 from shoal.errors import GameError, InputError, WriteError
 from shoal.presets import preset
 from shoal.presets.sizes import sizes_for
+from shoal.records import links
 from shoal.records.folders import in_new_folder
 
 _FOLDER = Flag("folder", Path | None, None, "The run's folder; None for a new folder under runs/.")
@@ -173,8 +174,20 @@ def _watched(folder: Path, start: "Callable[..., shoal.Run]", progress: bool, fl
 
 def _draw(run: "shoal.Run") -> None:
     """Draw curves, a video and a report, and print their paths as they are finished: long episodes take a minute."""
-    pictures = {"curves.png": lambda: _unless_empty(run.curves), "replay.gif": run.replay}
-    pictures["report.html"] = lambda: attempted(lambda: shoal.report(run))
+    from shoal.reporting.recording import chosen_seeds, recorded_episodes  # imports JAX
+
+    recorded = {}  # the video's episodes and the report's, played once for both
+
+    def replay() -> Path:
+        path, best = links.own_file(run.folder, "replay.gif"), run.best_seed()
+        try:
+            recorded.update(recorded_episodes(run, [best, *(seed for seed, _ in chosen_seeds(run))]))
+        except Exception:  # such as of an algorithm's inspect, which a video does without and the report tells of
+            return run.replay(seed=best)
+        return run.draw(recorded[best], path)
+
+    pictures = {"curves.png": lambda: _unless_empty(run.curves), "replay.gif": replay}
+    pictures["report.html"] = lambda: attempted(lambda: shoal.report(run, recorded=recorded))
     for name, draw in pictures.items():
         print(f"{Path(name).stem:<12}  ", end="", flush=True)
         print(_drawn(run, name, draw), flush=True)

@@ -16,6 +16,7 @@ from shoal.records.checkpoint import Checkpoints
 from shoal.records.checkpoint_part import restore_part
 from shoal.records.configuration import identity
 from shoal.run_file import described
+from shoal.training import feed
 from shoal.training.selection import FOLDER, learner_of
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.types import Algorithm, EnvSpec, Learner, PyTree, Scale
@@ -53,6 +54,13 @@ def made(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale
         return algorithm
     gamma = max(value for flag, value in flags_of(config).items() if flag.endswith("gamma"))  # the largest of all sides
     return normalise_rewards(algorithm, spec, gamma, settings.reward_clip)
+
+
+def scale_of_learning(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Scale:
+    """``scale`` without the updates before the replay buffers can be sampled, so that schedules end with training."""
+    replay = made(name, spec, config, settings, scale).replay
+    waiting = feed.updates_before_learning(replay, settings.num_envs, settings.rollout_length)
+    return scale._replace(num_updates=max(1, scale.num_updates - waiting))
 
 
 def acting(name: str, spec: EnvSpec, config: Any, settings: Settings) -> Algorithm:

@@ -16,15 +16,15 @@ from shoal.environments import registry
 from shoal.environments.wrappers import wrap
 from shoal.errors import CheckpointError, InputError
 from shoal.game import HostEnvironment
-from shoal.loading import acting, devices_before, load, made, saved_policy, seed_index
+from shoal.loading import acting, devices_before, load, made, saved_policy, scale_of_learning, seed_index
 from shoal.records import curves, links, report, video
 from shoal.records.configuration import identity
 from shoal.records.files import dumps, write_text, written_to
 from shoal.rollouts.stepping import importable
 from shoal.run_file import Described, check_same_spec
-from shoal.training import checks, ending, evaluation, feed, pretraining, selection, sharding
+from shoal.training import checks, ending, evaluation, pretraining, selection, sharding
 from shoal.training.ending import Standing
-from shoal.training.episodes import draw, record
+from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, draw, record
 from shoal.training.evaluation import Evaluation
 from shoal.training.selection import learner_of
 from shoal.training.settings import CHANGEABLE, Settings
@@ -112,12 +112,18 @@ class Run:
         """Write an animated picture of ``episodes`` episodes; ``seed`` is one of the run's seeds (None: the best)."""
         video.check_format(Path(path or "replay.gif"))  # before anything is played
         path = written_to(path, links.own_file(self.folder, "replay.gif"))
-        choose = seed is None and self.settings.seeds > 1
-        found = (self.evaluation or self.evaluate(64)) if choose else None
-        index = int(found.per_seed.argmax()) if found else seed_index(self.settings, seed)
+        index = seed_index(self.settings, self.best_seed() if seed is None else seed)
         learner = jax.tree.map(lambda x: x[index], self._learner())
-        played = record(self.env, self._acting(), learner, jax.random.key(1000), episodes, greedy)
+        return self.draw(record(self.env, self._acting(), learner, jax.random.key(SHOWN_KEY), episodes, greedy), path)
+
+    def draw(self, played: Sequence[RecordedEpisode], path: Path) -> Path:
+        """Write an animated picture of recorded episodes."""
         return draw(played, self.spec, path, f"{self.algorithm} · {self.environment}")
+
+    def best_seed(self) -> int:
+        """The seed with the highest score: of the final evaluation, if this process made it, or of 64 episodes."""
+        found = None if self.settings.seeds == 1 else self.evaluation or self.evaluate(64)
+        return self.settings.seed + (int(found.per_seed.argmax()) if found else 0)
 
     def curves(self, path: str | Path | None = None, metrics: Sequence[str] = ("return",)) -> Path:
         """Draw the learning curve with a confidence band over seeds."""
@@ -176,15 +182,9 @@ class Run:
         self.decision = pretraining.decide(module, self.env, self.config, scale, self.settings.seed, self._workers())
         if self.decision:
             self.config = self.decision.config
-        make = partial(made, self.algorithm, self.env.spec, self.config, self.settings, self._schedules_over(scale))
+        scale = scale_of_learning(self.algorithm, self.env.spec, self.config, self.settings, scale)
+        make = partial(made, self.algorithm, self.env.spec, self.config, self.settings, scale)
         return Trainer(self.env, make(), self.settings, layout, self.folder, progress, make, self._identity(), guard)
-
-    def _schedules_over(self, scale: Scale) -> Scale:
-        """``scale`` with the number of actual updates, without those before the replay buffers can be sampled."""
-        algorithm = made(self.algorithm, self.env.spec, self.config, self.settings, scale)
-        settings = self.settings
-        waiting = feed.updates_before_learning(algorithm.replay, settings.num_envs, settings.rollout_length)
-        return scale._replace(num_updates=max(1, scale.num_updates - waiting))
 
     def _workers(self) -> int | None:
         """Number of local worker processes; 0 for an environment that only Ray can send to another process."""

@@ -112,7 +112,7 @@ class Outline(NamedTuple):
     """``bodies``: :mod:`shoal.environments.outlines`. ``units``: :mod:`shoal.environments.skirmish.units_scene`."""
     fixed: dict[str, Any]
     """JSON values that are the same at all timesteps of an episode. In both kinds ``actions`` [N][A] may name the
-    agents' discrete actions, and ``features`` [N][O] the numbers that each observes."""
+    agents' actions, or the components of continuous ones, and ``features`` [N][O] the numbers that each observes."""
     moving: dict[str, np.ndarray]
     """Numbers at this timestep, [K] or [K, …]."""
     caption: str = ""

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from kinds import WITHOUT_BOX, config_of, spec_of
 from trajectories import (
     E,
     T,
@@ -26,22 +27,17 @@ from trajectories import (
 
 from selection import quick
 from shoal import algorithms
-from shoal.configs import override
 from shoal.equations.reduce import DEVICES
 from shoal.errors import InputError
 from shoal.training import sharding
-from shoal.types import Box, Discrete, EnvSpec, Scale, Trajectory
+from shoal.types import Discrete, Scale, Trajectory
 
 KEY = jax.random.key(1)
-SPECS = {
-    "discrete": make_spec(),
-    "box": make_spec(action=Box(2, -2.0, 1.0), shared_reward=True),
-}
 OWN = "own_algorithm:make"
 """Not of the registry: an on-policy value method, in a file outside the package (docs/your-algorithm.md)."""
 NAMES = (*algorithms.NAMES, OWN)
 ONE_REWARD = (*algorithms.ONE_REWARD, OWN)
-WITHOUT_BOX = {"coma", "iql", "lica", "qmix", "qplex", "qtran", "vdn", OWN}
+REFUSING_BOX = WITHOUT_BOX | {OWN}
 WITHOUT_RECURRENCE = {"mat"}
 KINDS = ("discrete", "box", "recurrent")
 MEMBERS = {"ia2c", "iddpg", "ippo", "iql", "maa2c", "seps", "vdn"}
@@ -49,25 +45,8 @@ MEMBERS = {"ia2c", "iddpg", "ippo", "iql", "maa2c", "seps", "vdn"}
 DISTINCT = [name for name in NAMES if name not in MEMBERS]
 
 
-def config_of(name: str, kind: str, **flags: Any) -> Any:
-    """Tiny nets, one epoch over one minibatch; an ε of Adam that keeps its steps proportional to the gradient."""
-    config = algorithms.get(name).Config()
-    small = {
-        "hidden": (6,),
-        "orthogonal": False,
-        "epochs": 1,
-        "minibatches": 1,
-        "chunk_length": T,
-        "sequence_length": T,
-        "policy_delay": 1,
-        "adam_eps": 0.5,
-        "learning_rate": 0.5,
-    }
-    return override(config, small | ({"recurrent": 4} if kind == "recurrent" else {}) | flags)
-
-
 def refused(name: str, kind: str) -> bool:
-    return (kind == "box" and name in WITHOUT_BOX) or (kind == "recurrent" and name in WITHOUT_RECURRENCE)
+    return (kind == "box" and name in REFUSING_BOX) or (kind == "recurrent" and name in WITHOUT_RECURRENCE)
 
 
 CASES = [
@@ -86,10 +65,6 @@ every_case = pytest.mark.parametrize(
     [pytest.param(n, k, marks=() if n in QUICK else pytest.mark.slow) for n, k in CASES],
     ids=[f"{n}-{k}" for n, k in CASES],
 )
-
-
-def spec_of(kind: str) -> EnvSpec:
-    return SPECS["box" if kind == "box" else "discrete"]
 
 
 @cache

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from kinds import SPECS, WITHOUT_BOX, config_of
 from trajectories import E, N, T, acted, compiled, make_spec, make_trajectory, program
 
 from selection import quick
@@ -14,25 +15,11 @@ from shoal import algorithms
 from shoal.composing.reward_normalisation import normalise_rewards, spread
 from shoal.configs import override
 from shoal.equations.normalise import Running
-from shoal.types import Box, EnvSpec, Learner, Scale, Trajectory
+from shoal.types import EnvSpec, Learner, Scale, Trajectory
 
-SPECS = {"discrete": make_spec(), "box": make_spec(action=Box(2, -2.0, 1.0), shared_reward=True)}
-WITHOUT_BOX = {"coma", "iql", "lica", "qmix", "qplex", "qtran", "vdn"}
 CASES = [(name, kind) for name in algorithms.NAMES for kind in SPECS if kind == "discrete" or name not in WITHOUT_BOX]
 QUICK = [("mappo", "discrete"), ("mappo", "box"), ("mat", "discrete"), ("qmix", "discrete"), ("maddpg", "discrete")]
 every_case = pytest.mark.parametrize(("name", "kind"), quick(CASES, *QUICK, ("coma", "discrete"), ("lica", "discrete")))
-
-
-def config_of(name: str, **flags: Any) -> Any:
-    small = {
-        "hidden": (6,),
-        "orthogonal": False,
-        "epochs": 1,
-        "minibatches": 1,
-        "chunk_length": T,
-        "sequence_length": T,
-    }
-    return override(algorithms.get(name).Config(), small | flags)
 
 
 def told(algorithm: Any, learner: Learner, traj: Trajectory) -> dict[str, np.ndarray]:

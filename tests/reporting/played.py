@@ -11,7 +11,7 @@ import pytest
 
 from shoal.algorithms import ippo
 from shoal.environments import registry
-from shoal.reporting import replays as module
+from shoal.reporting import recording as module
 from shoal.run import Run
 from shoal.training.episodes import RecordedEpisode
 from shoal.training.settings import Settings
@@ -21,10 +21,17 @@ NO_LEARNER = Learner({"none": jnp.zeros(2)}, (), (), (), jnp.zeros(2, int))
 """Of two seeds."""
 
 
-def made_of(patch: pytest.MonkeyPatch, episodes: list[RecordedEpisode]) -> None:
-    """Let every seed of every run have played ``episodes``."""
+def made_of(patch: pytest.MonkeyPatch, episodes: list[RecordedEpisode]) -> list[int]:
+    """Let every seed of every run have played ``episodes``; returns a list of how many learners each call plays."""
+    calls: list[int] = []
+
+    def record_each(env: Any, algorithm: Any, learners: list[Learner], *_: Any, **__: Any) -> list:
+        calls.append(len(learners))
+        return [episodes for _ in learners]
+
     patch.setattr(module, "learner_with_critic", lambda *_: NO_LEARNER)
-    patch.setattr(module, "record_each", lambda env, algorithm, learners, *_, **__: [episodes for _ in learners])
+    patch.setattr(module, "record_each", record_each)
+    return calls
 
 
 def run_in(folder: Path, env: Any) -> Run:
@@ -85,6 +92,23 @@ def episode_of(env: Any, states: list[Any], seed: int = 0, **metrics: float) -> 
     }
     rewards = rng.normal(size=shape).astype(np.float32)
     return RecordedEpisode(states, None, actions, rewards, metrics, decisions)
+
+
+def pushing(folder: Path) -> tuple[Run, RecordedEpisode]:
+    """Of a speaker and a listener with continuous actions: both have 5 components, of which the speaker uses 3."""
+    env, rng = registry.make("mpe/simple_speaker_listener", continuous_actions=True), np.random.default_rng(0)
+    state = jax.device_get(env.reset(jax.random.key(0))[0])
+    used = np.arange(5) < np.array(env.spec.action_dims)[:, None]
+    mean = np.where(used, rng.random((2, 2, 5)), np.nan).astype(np.float32)
+    actions = np.where(used, np.clip(np.nan_to_num(mean) + 0.1, 0.0, 1.0), 0.0).astype(np.float32)
+    told = {
+        "obs": rng.normal(size=(2, 2, env.spec.obs_dim)).astype(np.float32),
+        "alive": np.ones((2, 2), bool),
+        "mean": mean,
+        "std": np.full_like(mean, 0.2),
+    }
+    rewards = np.array([[-1.5812, -1.5812], [-1.5905, -1.5905]], np.float32)
+    return run_in(folder, env), RecordedEpisode([state] * 3, None, actions, rewards, {}, told)
 
 
 def talking(folder: Path, label: int) -> tuple[Run, RecordedEpisode]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import Browser
-from played import bare, battle, made_of, painted, talking
+from played import bare, battle, made_of, painted, pushing, talking
 
 from shoal.reporting import replays as module
 from shoal.reporting.replays import replays
@@ -86,6 +86,10 @@ PIXELS = """(selector) => {
     for (let i = 0; i < data.length; i += 4) found.push((data[i] << 16) | (data[i + 1] << 8) | data[i + 2]);
     return [...new Set(found)];
 }"""
+
+
+STYLE = "({ style }) => ({ left: parseFloat(style.left), width: parseFloat(style.width) })"
+"""Of a part of a bar, in per cent."""
 
 
 def colours(page: Any, selector: str) -> list[int]:
@@ -178,6 +182,7 @@ def test_every_kind_of_scene_is_drawn(
 ) -> None:
     cases = {kind: make(tmp_path) for kind, make in (("units", battle), ("pictures", painted), ("none", bare))}
     cases["bodies"] = talking(tmp_path, 1)
+    cases["continuous"] = pushing(tmp_path)
     document = document_of(monkeypatch, *((kind, *case) for kind, case in cases.items()))
     document["notes"] = [INJECTED]
 
@@ -202,6 +207,18 @@ def test_every_kind_of_scene_is_drawn(
                 state(page)
                 words = page.locator(".sp-result").first.inner_text()
                 assert "won" in words and "enemies 2 of 3" in words
+            if kind == "continuous":
+                rows = page.locator(".sp-real")
+                assert rows.locator(".sp-name").all_inner_texts() == ["message A", "message B", "message C"]
+                actions, mean = (cases[kind][1].actions[1, 0], cases[kind][1].decisions["mean"][1, 0])
+                for k, row in enumerate(rows.all()):
+                    assert float(row.locator(".sp-value").inner_text()) == pytest.approx(actions[k], abs=6e-4)
+                    mark, bar = (row.locator(part).evaluate(STYLE) for part in (".sp-mark", ".sp-fill"))
+                    assert mark["left"] == pytest.approx(100 * actions[k], abs=0.1)
+                    assert bar["left"] == pytest.approx(100 * max(mean[k] - 0.2, 0.0), abs=0.1)
+                    assert bar["left"] + bar["width"] == pytest.approx(100 * min(mean[k] + 0.2, 1.0), abs=0.2)
+                words = page.locator(".sp-label").all_inner_texts()
+                assert any("reward of the agent, −1.5905 to −1.5812" in text for text in words), words
         assert all(count > 3 for count in seen.values()), seen
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
         assert INJECTED in page.locator(".sp-notes").inner_text()

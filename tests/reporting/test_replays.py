@@ -19,9 +19,10 @@ from shoal.errors import InputError
 from shoal.loading import learner_with_critic
 from shoal.records.files import dumps
 from shoal.reporting.packing import pack
-from shoal.reporting.replays import KEY, _chosen, replays, size_of
+from shoal.reporting.recording import chosen_seeds
+from shoal.reporting.replays import replays, size_of
 from shoal.run import Run
-from shoal.training.episodes import record
+from shoal.training.episodes import SHOWN_KEY, record
 from shoal.training.trainer import Trainer
 
 TINY: dict[str, Any] = {
@@ -129,7 +130,7 @@ def test_the_document_holds_what_was_played(runs: Runs, document: dict[str, Any]
     trained = runs.trainer.state.learner
     one = jax.tree.map(lambda x: x[1], trained._replace(optimiser=()))
     algorithm = runs.mappo._acting()
-    expected = record(runs.mappo.env, algorithm, one, jax.random.key(KEY), 2, decisions=True)
+    expected = record(runs.mappo.env, algorithm, one, jax.random.key(SHOWN_KEY), 2, decisions=True)
     for episode, told in zip(expected, document["runs"][0]["seeds"][1]["episodes"], strict=True):
         found, decisions = unpacked(told["packed"]), episode.decisions
         assert decisions is not None and decisions.keys() == found.keys() - {"rewards", "actions", "scene/x", "scene/y"}
@@ -169,14 +170,14 @@ def test_what_cannot_be_played_is_refused(runs: Runs) -> None:
 def test_seeds_are_chosen_by_the_final_evaluation(tmp_path: Path) -> None:
     run, _ = painted(tmp_path)
     run.settings = replace(run.settings, seeds=5, seed=10)
-    assert _chosen(run) == [(10, ""), (11, ""), (12, "")]
+    assert chosen_seeds(run) == [(10, ""), (11, ""), (12, "")]
     path = tmp_path / "evaluation.json"
     path.write_text(dumps({"per_seed": [-3.0, -1.0, -2.0, -5.0, -4.0]}, "evaluation"))
     why = ("best of 5, score −1", "median of 5, score −3", "worst of 5, score −5")
-    assert _chosen(run) == list(zip((11, 10, 13), why, strict=True))
+    assert chosen_seeds(run) == list(zip((11, 10, 13), why, strict=True))
     for damaged in ('{"per_seed": ["x", {}]}', '{"per_seed": [1, 2]}', "[]", "{"):
         path.write_text(damaged)
-        assert _chosen(run)[0] == (10, "")
+        assert chosen_seeds(run)[0] == (10, "")
 
 
 def test_a_battle_is_told_in_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -247,7 +248,7 @@ def test_every_outline_fits_its_environment() -> None:
         agents = [body["agent"] for body in outline.fixed["bodies"] if body["agent"] is not None]
         assert agents == list(range(env.spec.num_agents))
         names = outline.fixed["actions"]
-        assert not names or tuple(map(len, names)) == env.spec.action_dims
+        assert tuple(map(len, names)) == env.spec.action_dims
         if "features" in outline.fixed:
             assert tuple(map(len, outline.fixed["features"])) == env.spec.obs_dims
         json.dumps(outline.fixed, allow_nan=False)

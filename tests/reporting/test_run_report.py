@@ -3,22 +3,26 @@
 import json
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from parsed import EVIL, Parsed, check_harmless
+from PIL import Image
+from played import made_of, talking
 
 import shoal as library
 from run_folders import run
-from shoal import cli
+from shoal import cli, cli_train
 from shoal.configs import flags_of, override
 from shoal.errors import GameError, InputError
 from shoal.opening import open_run
 from shoal.presets import preset
 from shoal.records.log import Log
 from shoal.reporting import command, flags, page
+from shoal.reporting.replays import replays
 from shoal.training.settings import Settings
 
 SCORES = (1.0, 2.0, 4.0)
@@ -174,7 +178,7 @@ def test_a_module_of_somebody_else_is_not_imported(tmp_path: Path) -> None:
 def test_it_is_smaller_than_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, asked, more = run(tmp_path / "one", SCORES), [], 0
 
-    def played(runs: Any, *, episodes: int, budget: int) -> dict[str, Any]:
+    def played(runs: Any, *, episodes: int, budget: int, **_: Any) -> dict[str, Any]:
         asked.append((episodes, budget))
         return {"pad": "<" * (budget // 6 - 20 + more)}  # each is six bytes in the page
 
@@ -287,14 +291,13 @@ def test_a_command_that_cannot_be_written_is_a_call(tmp_path: Path) -> None:
 def test_a_report_that_fails_fails_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from shoal import cli_train
-
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("a fault\nof two lines")
 
     opened = open_run(run(tmp_path / "one", SCORES))
     monkeypatch.setattr(opened, "curves", lambda: "curves", raising=False)
-    monkeypatch.setattr(opened, "replay", lambda: "replay", raising=False)
+    monkeypatch.setattr(opened, "best_seed", lambda: 0, raising=False)
+    monkeypatch.setattr(opened, "replay", lambda **_: Path("replay"), raising=False)
     monkeypatch.setattr(command, "played", broken)
     cli_train._draw(opened)
     assert capsys.readouterr().out.splitlines()[-1] == "report        cannot be written: a fault of two lines"
@@ -302,3 +305,23 @@ def test_a_report_that_fails_fails_nothing_else(
     monkeypatch.setattr("shoal.records.product_rate.product_rate", lambda: 1e9)
     assert cli.main(["report", str(opened.folder), "--no-replays"]) == 0
     assert capsys.readouterr().out == f"{opened.folder / 'report.html'}\n"
+
+
+def test_video_and_report_show_episodes_that_were_played_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (opened, episode), shown = talking(tmp_path, 1), []
+    calls = made_of(monkeypatch, [episode])
+    opened.settings = replace(opened.settings, seeds=2)
+    monkeypatch.setattr(opened, "curves", lambda: "curves", raising=False)
+    monkeypatch.setattr(opened, "best_seed", lambda: 1, raising=False)
+    document = replays([("one", opened)])
+    calls.clear()
+
+    def report(run: Any, recorded: Any) -> Path:
+        shown.append(replays([("one", run)], recorded={"one": recorded}))
+        return tmp_path / "report.html"
+
+    monkeypatch.setattr(library, "report", report, raising=False)
+    cli_train._draw(opened)
+    assert calls == [2] and shown == [document]  # two learners, in one call
+    with Image.open(tmp_path / "replay.gif") as picture:
+        assert getattr(picture, "n_frames", 1) > 1

@@ -1,9 +1,11 @@
 """The report of a study: the same numbers as its Markdown page, from its file and records alone."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from parsed import EVIL, Parsed, check_harmless
 
@@ -11,17 +13,12 @@ import shoal as library
 from run_folders import run
 from shoal.reporting import command
 from shoal.studies.page import page
-from shoal.studies.record import Record, write
+from shoal.studies.record import Record, rounded, write
 from shoal.studies.state import record_path
 from shoal.studies.study_file import read
-from small_studies import GRID, cells_of, made, written
+from small_studies import GRID, SCORES, TABLES, cells_of, made, records_of, written
 
-PARTS = """
-[[tables]]
-title = "Scores at 0.9"
-where = { gamma = 0.9 }
-baseline = { algorithm = "qmix" }
-
+FIGURES = """
 [[figures]]
 kind = "curves"
 title = "Curves"
@@ -53,26 +50,50 @@ environment = ["matrix/climbing", "matrix/two_step"]
 worst = 0
 best = 8
 source = "known"
+"""
+FILE = GRID.replace("seeds = 2", "seeds = 5") + TABLES + FIGURES
+
+
+WON = """
+[[tables]]
+title = "Wins"
+metric = "won"
+baseline = { algorithm = "qmix" }
+where = { gamma = 0.9 }
+
+[[figures]]
+metric = "won"
+lines = "algorithm"
+panels = ["environment", "gamma"]
+
+[[figures]]
+kind = "estimates"
+metric = "won"
+scale = "raw"
+lines = "algorithm"
+over = ["environment", "gamma"]
+
+[[figures]]
+kind = "profiles"
+metric = "won"
+scale = "raw"
+lines = "algorithm"
+over = ["environment", "gamma"]
 
 [[references]]
+metric = "won"
 algorithm = "qmix"
-environment = "matrix/two_step"
 gamma = 0.9
-value = 8
-low = 7.5
-high = 8.5
-source = "Somebody 2018, table 1"
+value = 0.906
+source = "S"
 """
-FILE = GRID.replace("seeds = 2", "seeds = 5") + PARTS
-SCORES = {"mappo": (1.0, 2.0, 3.0, 4.0, 6.0), "qmix": (0.0, 0.5, 0.25, 1.0, 2.0)}
 
 
 def study(folder: Path, text: str = FILE, leave_out: int = 0, **changes: Any) -> tuple[Path, dict[str, Record]]:
     """A study file with records on the disk; ``changes`` concern the last of them."""
     path = written(folder, text)
     cells = cells_of(path)
-    records = {cell.name: made(cell, SCORES[cell.algorithm]) for cell in cells[leave_out:]}
-    records[cells[-1].name] = made(cells[-1], SCORES["qmix"], **changes)
+    records = records_of(cells, leave_out, **changes)
     for cell in cells[leave_out:]:
         write(record_path(folder / "records" / "demo", cell), records[cell.name])
     return path, records
@@ -94,7 +115,7 @@ def test_every_table_of_the_markdown_page_is_there(tmp_path: Path) -> None:
     found = report(path)
     expected = markdown_rows(page(read(path), cells_of(path), records))
     tables = [[[cell or "–" for cell in row] for row in rows] for rows in found.tables.values()]
-    assert len(expected) == 5
+    assert len(expected) == 6
     for rows in expected:
         assert [[cell or "–" for cell in row] for row in rows] in tables
     assert "1 of 8 runs are missing." in found.text and "Q?" in found.text
@@ -174,3 +195,24 @@ def test_at_most_four_runs_whose_folders_exist_are_played(tmp_path: Path, monkey
 def test_a_study_without_records_is_written(tmp_path: Path) -> None:
     found = report(written(tmp_path, FILE))
     assert "8 of 8 runs are missing." in found.text and found.data["chart-data"] == []
+
+
+def test_shares_are_shown_in_per_cent_everywhere(tmp_path: Path) -> None:
+    path = written(tmp_path, GRID + WON)
+    for cell in cells_of(path):
+        one = made(cell, (0.0, 0.0))
+        won = np.repeat([[0.25], [0.75]] if cell.algorithm == "mappo" else [[0.0], [0.5]], cell.evaluation.episodes, 1)
+        evaluation = one.evaluation | {"metrics": {"won": rounded(won)}}
+        curve = one.curve | {"won": [[0.0, 0.0], [0.25, 0.75]]}
+        write(record_path(tmp_path / "records" / "demo", cell), replace(one, evaluation=evaluation, curve=curve))
+    found = report(path)
+    assert found.tables["Wins"][1] == ["mappo", "50 [25, 75]", "50 [25, 75]"]
+    assert "Mean of the metric won, in per cent [" in found.text
+    assert found.tables["Difference from algorithm qmix"][1][1].startswith("25 [")
+    row = found.tables["Published values, and here"][1]
+    assert "won, in per cent" in row and "90.60" in row and "25 [0, 50]" in row
+    curves, profiles = found.data["chart-data"][0], found.data["chart-data"][-1]
+    assert curves["y"] == "Metric won, in per cent" and curves["lines"][0]["mean"] == [0, 50]
+    assert curves["lines"][0]["seeds"] == [[0, 25], [0, 75]]
+    assert profiles["x"] == "Metric won, in per cent τ" and profiles["lines"][0]["x"][-1] == 75
+    assert found.tables["Mean: Metric won, in per cent"][1][2].startswith("50 [")

@@ -9,40 +9,16 @@ import pytest
 from shoal.records.report import estimate_text
 from shoal.statistics.intervals import interval
 from shoal.studies.page import page
-from shoal.studies.record import Record, rounded
+from shoal.studies.record import rounded
 from shoal.studies.study_file import read
-from small_studies import GRID, cells_of, made, written
-
-TABLES = """
-[[tables]]
-title = "Scores at 0.9"
-where = { gamma = 0.9 }
-baseline = { algorithm = "qmix" }
-
-[[tables]]
-rows = ["gamma", "algorithm"]
-metric = "length"
-
-[[references]]
-algorithm = "qmix"
-environment = "matrix/two_step"
-gamma = 0.9
-value = 8
-low = 7.5
-high = 8.5
-source = "Somebody 2018, table 1"
-"""
-SCORES = {"mappo": (1.0, 2.0, 3.0, 4.0, 6.0), "qmix": (0.0, 0.5, 0.25, 1.0, 2.0)}
+from small_studies import GRID, SCORES, TABLES, cells_of, made, records_of, written
 
 
 def drawn(folder: Path, text: str = GRID + TABLES, leave_out: int = 0, **changes: Any) -> str:
-    """The page of records whose scores are :data:`SCORES`; ``changes`` concern the last of them."""
+    """The page of records; see :func:`records_of`."""
     path = written(folder, text)
     cells = cells_of(path)
-    records = {cell.name: made(cell, SCORES[cell.algorithm]) for cell in cells[leave_out:]}
-    if changes:
-        records[cells[-1].name] = made(cells[-1], SCORES["qmix"], **changes)
-    return page(read(path), cells, records)
+    return page(read(path), cells, records_of(cells, leave_out, **changes))
 
 
 def rows_of(text: str, title: str) -> list[list[str]]:
@@ -128,6 +104,6 @@ def test_same_records_same_bytes(tmp_path: Path) -> None:
     assert drawn(tmp_path / "a").encode() == drawn(tmp_path / "b").encode()
     path = written(tmp_path)
     cells = cells_of(path)
-    records: list[tuple[str, Record]] = [(cell.name, made(cell, SCORES[cell.algorithm])) for cell in cells]
+    records = list(records_of(cells).items())
     here, there = (page(read(path), cells, dict(order)) for order in (records, records[::-1]))
     assert here == there

@@ -17,6 +17,9 @@ from shoal.records.curves import series
 from shoal.records.log import read
 from shoal.statistics.intervals import Estimate, interval, interval_text
 
+SHARES = frozenset({"won"})
+"""Metrics from 0 to 1 that are shown in per cent."""
+
 
 def estimate_text(estimate: Estimate) -> str:
     """``mean [low, high]``, rounded to the half-width's second digit; the mean alone if there is no interval."""
@@ -40,8 +43,8 @@ def number_text(value: float | int) -> str:
 
 
 def metric_text(name: str, value: float | int) -> str:
-    """An episode metric and its value; ``won`` in per cent."""
-    return f"won {100 * value:.1f} %" if name == "won" else f"{name} {number_text(value)}"
+    """An episode metric and its value, in per cent if it is a share."""
+    return f"{name} {100 * value:.1f} %" if name in SHARES else f"{name} {number_text(value)}"
 
 
 def result_text(metrics: Mapping[str, float]) -> str:

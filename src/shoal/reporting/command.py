@@ -1,7 +1,7 @@
 """Writes reports; ``shoal report`` and :func:`shoal.report`."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from shoal.reporting import page
 from shoal.reporting.facts import Facts, facts_of
 from shoal.reporting.markup import Html, joined, table, tag
 from shoal.reporting.page import Page
+from shoal.reporting.recording import Recorded
 from shoal.reporting.replays import replays as played
 from shoal.reporting.run_page import run_page
 from shoal.reporting.study_page import study_page
@@ -46,6 +47,7 @@ def report(
     runs: str | Path = OUT,
     environment: Any = None,
     trust: bool = False,
+    recorded: Recorded | None = None,
 ) -> Path:
     """Write a run or a study as one HTML file that needs no network; returns its path.
 
@@ -63,6 +65,8 @@ def report(
         runs: folder in which the study has a folder with its runs.
         environment: of runs that were not trained in a name.
         trust: see :func:`shoal.open_run`.
+        recorded: what :func:`shoal.reporting.recording.recorded_episodes` gave for ``what``, a run; other seeds are
+            played.
 
     Raises:
         InputError: ``what`` is neither a run nor a study, a file is damaged, or an argument is invalid.
@@ -74,7 +78,7 @@ def report(
         raise InputError(f"A report is a .html file, not {str(out)!r}.")
     if isinstance(what, Run) or _is_run(Path(what)):
         given = [what] if against is None else [what, against]
-        return _run(given, out, episodes, replays, environment, trust)
+        return _run(given, out, episodes, replays, environment, trust, recorded or {})
     if against is not None:
         raise InputError("against shows a second run beside a run, and a study has its own comparisons.")
     return _study(_study_path(what), out, episodes, replays, records, Path(runs), trust)
@@ -104,6 +108,7 @@ def _run(
     replays: bool,
     environment: Any,
     trust: bool,
+    recorded: Recorded,
 ) -> Path:
     every = [
         facts_of(one.folder, one) if isinstance(one, Run) else facts_of(Path(one), environment=environment, trust=trust)
@@ -120,7 +125,8 @@ def _run(
     def made(notes: Sequence[str]) -> Page:
         return run_page(runs, rates, comparison, notes)
 
-    return _write(path, made, opened if replays else [], episodes, _LEFT_OUT if not replays else "")
+    said = _LEFT_OUT if not replays else ""
+    return _write(path, made, opened if replays else [], episodes, said, {runs[0][0]: recorded})
 
 
 def _check_comparable(one: Facts, other: Facts) -> None:
@@ -156,7 +162,7 @@ def _study(
     def made(notes: Sequence[str]) -> Page:
         return study_page(described, cells, held, notes if opened else [])
 
-    return _write(path, made, opened, episodes, said)
+    return _write(path, made, opened, episodes, said, {})
 
 
 def _opened(cells: Sequence[Cell], trust: bool) -> Any:
@@ -170,7 +176,12 @@ def _opened(cells: Sequence[Cell], trust: bool) -> Any:
 
 
 def _write(
-    path: Path, made: Callable[[Sequence[str]], Page], runs: Sequence[tuple[str, Run]], episodes: int, said: str
+    path: Path,
+    made: Callable[[Sequence[str]], Page],
+    runs: Sequence[tuple[str, Run]],
+    episodes: int,
+    said: str,
+    recorded: Mapping[str, Recorded],
 ) -> Path:
     """Play episodes within the bytes that the page leaves, and write the page.
 
@@ -180,12 +191,13 @@ def _write(
         runs: to play, with their labels.
         episodes: of each policy.
         said: a sentence about the replays; may be empty.
+        recorded: episodes that need not be played, by label.
     """
     document, notes = None, [said] if said else []
     if runs:
         room = page.budget(made([*notes, _NOTHING]))
         try:
-            document = played(runs, episodes=episodes, budget=room)
+            document = played(runs, episodes=episodes, budget=room, recorded=recorded)
             if document is not None and page.size_of(document) > room:
                 document, notes = None, [*notes, "The episodes are left out, since they do not fit into the page."]
         except (InputError, GameError) as error:

@@ -7,6 +7,7 @@ import numpy as np
 
 from shoal.errors import InputError
 from shoal.records.curves import series_of
+from shoal.records.report import SHARES
 from shoal.reporting.charts import Drawn, curve, lines_chart, points_for
 from shoal.reporting.facts import Facts
 from shoal.statistics.intervals import interval_text
@@ -64,7 +65,7 @@ def _chart(metric: str, runs: Sequence[tuple[str, Facts]]) -> Chart | None:
     if len(lines) == 1 and not greedy:
         lines[0]["name"] = metric
     said = ["Training samples its actions, and explores."] if greedy else []
-    chart = lines_chart(lines, x=STEPS, y=_title(metric), percent=metric == "won")
+    chart = lines_chart(lines, x=STEPS, y=_title(metric), percent=metric in SHARES)
     return Chart(metric, Drawn(chart, _title(metric), " ".join(dict.fromkeys([*said, *notes]))))
 
 

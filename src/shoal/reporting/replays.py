@@ -23,25 +23,18 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from shoal.environments.wrappers import Wrapping
-from shoal.loading import learner_with_critic, seed_index
-from shoal.records import evaluation_file
-from shoal.records.report import number_text, result_text
+from shoal.records.report import result_text
 from shoal.reporting import scenes_pictures
 from shoal.reporting.packing import pack
+from shoal.reporting.recording import Recorded, chosen_seeds, recorded_episodes
 from shoal.reporting.replay_budget import DETAILS, Detail
 from shoal.reporting.scenes import Seen, seen
 from shoal.run import Run
 from shoal.spec import Discrete, EnvSpec
-from shoal.training.episodes import RecordedEpisode, record_each
-
-KEY = 1000
-"""Seed of the episodes, that of ``Run.replay``."""
-MOST_SEEDS = 3
-"""Largest number of seeds of a run that are chosen."""
+from shoal.training.episodes import RecordedEpisode
 
 
 class Played(NamedTuple):
@@ -62,6 +55,7 @@ def replays(
     seeds: Sequence[int] | None = None,
     budget: int = 3_000_000,
     greedy: bool = True,
+    recorded: Mapping[str, Recorded] | None = None,
 ) -> dict[str, Any] | None:
     """Play episodes of one or several labelled runs, as a JSON value for the player; None without runs.
 
@@ -71,6 +65,8 @@ def replays(
         seeds: of the runs; None for the best, the median and the worst seed in the final evaluation of each.
         budget: most bytes of the JSON. Details are left out until it is kept, which ``notes`` of the document say.
         greedy: act by the mode of the policy rather than by sampling.
+        recorded: by label, what :func:`shoal.reporting.recording.recorded_episodes` gave with the same ``episodes`` and
+            ``greedy``; seeds that it lacks are played.
 
     Raises:
         InputError: a run does not have a seed, or ``episodes`` is below 1.
@@ -78,7 +74,8 @@ def replays(
     """
     if not runs:
         return None
-    played = [_played(label, run, episodes, seeds, greedy) for label, run in runs]
+    known = recorded or {}
+    played = [_played(label, run, episodes, seeds, greedy, known.get(label, {})) for label, run in runs]
     document: dict[str, Any] = {}
     for detail in DETAILS:
         document = _document(played, detail, greedy)
@@ -93,35 +90,13 @@ def size_of(document: Mapping[str, Any]) -> int:
     return len(json.dumps(document, separators=(",", ":")))
 
 
-def _played(label: str, run: Run, episodes: int, seeds: Sequence[int] | None, greedy: bool) -> Played:
-    env = run.env  # first, since it refuses to import the environment of an untrusted folder
-    chosen = _chosen(run) if seeds is None else [(int(seed), "") for seed in seeds]
-    rows = [seed_index(run.settings, seed) for seed, _ in chosen]
-    algorithm = run._acting()
-    learner = learner_with_critic(run.folder, algorithm, run.settings.seeds, run._identity())
-    each = [jax.tree.map(lambda x, row=row: x[row], learner) for row in rows]
-    found = record_each(env, algorithm, each, jax.random.key(KEY), episodes, greedy, decisions=True)
-    return Played(label, run, chosen, [[(one, seen(env, one)) for one in of_seed] for of_seed in found])
-
-
-def _chosen(run: Run) -> list[tuple[int, str]]:
-    """The best, the median and the worst seed if an evaluation is known, else the first ones."""
-    count, first = run.settings.seeds, run.settings.seed
-    scores = (evaluation_file.read(run.folder) or {}).get("per_seed")
-    try:
-        scores = np.array(scores, np.float64)
-    except (TypeError, ValueError):
-        scores = np.zeros(0)
-    if count == 1 or scores.shape != (count,) or not np.isfinite(scores).all():
-        return [(first + i, "") for i in range(min(count, MOST_SEEDS))]
-    order = np.argsort(-scores, kind="stable").tolist()
-    places = {0: "best", count // 2: "median", count - 1: "worst"}
-    if count == 2:
-        places = {0: "best", 1: "worst"}
-    return [
-        (first + order[i], f"{why} of {count}, score {number_text(float(scores[order[i]]))}")
-        for i, why in places.items()
-    ]
+def _played(
+    label: str, run: Run, episodes: int, seeds: Sequence[int] | None, greedy: bool, recorded: Recorded
+) -> Played:
+    chosen = chosen_seeds(run) if seeds is None else [(int(seed), "") for seed in seeds]
+    missing = [seed for seed, _ in chosen if seed not in recorded]
+    found = {**recorded, **recorded_episodes(run, missing, episodes, greedy)}
+    return Played(label, run, chosen, [[(one, seen(run.env, one)) for one in found[seed]] for seed, _ in chosen])
 
 
 def _document(played: Sequence[Played], detail: Detail, greedy: bool) -> dict[str, Any]:

@@ -4,14 +4,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.records.report import duration_text, metric_text, number_text
+from shoal.records.report import SHARES, duration_text, metric_text, number_text
 from shoal.reporting import flags
 from shoal.reporting.charts import estimates_table, figure
 from shoal.reporting.facts import Facts, Scores, number
 from shoal.reporting.markup import Html, bullets, joined, pairs, table, tag
 from shoal.reporting.metrics import Chart, curves_of
 from shoal.reporting.page import Page, Section, player
-from shoal.statistics.intervals import Estimate, interval_text
+from shoal.statistics.intervals import Estimate, interval_text, scaled
 
 Labelled = Sequence[tuple[str, Facts]]
 """The run, and perhaps another that it is shown beside, with their names on the page."""
@@ -87,8 +87,8 @@ def _bars(metric: str, every: Sequence[tuple[str, Facts, Estimate, tuple[float, 
     brackets = " or ".join(dict.fromkeys(over))
     played = "".join(dict.fromkeys(_episodes(facts) for _, facts, _, _ in every))
     small = "; small marks: single seeds" if max(counts) > 1 else ""
-    scale, unit = (100.0, " in per cent") if metric == "won" else (1.0, "")
-    estimates = {name: _scaled(estimate, scale) for name, _, estimate, _ in every}
+    scale, unit = (100.0, " in per cent") if metric in SHARES else (1.0, "")
+    estimates = {name: scaled(estimate, scale) for name, _, estimate, _ in every}
     each = {name: [scale * x for x in per_seed] for name, _, _, per_seed in every if len(per_seed) > 1}
     caption = f"{metric.replace('_', ' ').capitalize()}{unit}: mean [{brackets}]{played}{small}"
     return estimates_table(estimates, caption, seeds=each, head="policies")
@@ -97,11 +97,6 @@ def _bars(metric: str, every: Sequence[tuple[str, Facts, Estimate, tuple[float, 
 def _episodes(facts: Facts) -> str:
     episodes, kind = facts.evaluation.get("episodes"), "greedy" if facts.evaluation.get("greedy") else "sampled"
     return f"; {episodes} {kind} episodes of each seed" if type(episodes) is int else ""
-
-
-def _scaled(estimate: Estimate, scale: float) -> Estimate:
-    mean, low, high = estimate
-    return scale * mean, scale * low, scale * high
 
 
 def _seeds(label: str, facts: Facts) -> Html:
@@ -123,7 +118,7 @@ def _at(values: Sequence[float], i: int, metric: str) -> str:
     if i >= len(values) or not math.isfinite(values[i]):
         return "–"
     rounded = float(f"{values[i]:.4g}")
-    return metric_text("won", rounded).removeprefix("won ") if metric == "won" else number_text(rounded)
+    return metric_text(metric, rounded).removeprefix(f"{metric} ") if metric in SHARES else number_text(rounded)
 
 
 def _cards(runs: Labelled) -> Html:

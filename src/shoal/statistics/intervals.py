@@ -19,6 +19,12 @@ Estimate = tuple[float, float, float]
 """(mean, low, high)."""
 
 
+def scaled(estimate: Estimate, unit: float) -> Estimate:
+    """An estimate whose values are multiplied by ``unit``."""
+    value, low, high = estimate
+    return unit * value, unit * low, unit * high
+
+
 def interval(*samples: Float[np.ndarray, " _"], confidence: float = 0.95) -> Estimate:
     """The mean and its expanded percentile bootstrap interval.
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from shoal.statistics.intervals import Estimate
+from shoal.statistics.intervals import Estimate, scaled
 from shoal.studies.combinations import axes_of, axes_of_table, matches
 from shoal.studies.entries import key
 from shoal.studies.plan import Cell
 from shoal.studies.presented import Level, Scaling, Table
 from shoal.studies.record import Record
 from shoal.studies.study_file import StudyFile
-from shoal.studies.summaries import STATISTICS, Samples, Statistic
+from shoal.studies.summaries import STATISTICS, Samples, Statistic, metric_name, unit_of
 
 Place = tuple
 """Values of some axes, hashable."""
@@ -36,6 +36,16 @@ class Entries:
     """The worst and best score of each run, by the cell's name."""
     records: Mapping[str, Record]
     metric: str
+
+    @property
+    def unit(self) -> float:
+        """What values are multiplied by where they are shown; normalised ones are shown as they are."""
+        return unit_of(self.metric) if self.scaling == "raw" else 1.0
+
+    @property
+    def name(self) -> str:
+        """The metric in a sentence, with its unit."""
+        return metric_name(self.metric, self.unit)
 
     @property
     def tasks(self) -> int:
@@ -66,18 +76,24 @@ class Entries:
         return found
 
     def estimate(self, cells: Sequence[Cell], statistic: Statistic) -> Estimate | None:
-        """The statistic of a complete entry; None if a value is unknown."""
+        """The statistic of a complete entry, in the unit shown; None if a value is unknown."""
         samples = self.samples(cells, statistic)
-        return None if samples is None or statistic.estimate is None else statistic.estimate(samples)
+        if samples is None or statistic.estimate is None:
+            return None
+        return scaled(statistic.estimate(samples), self.unit)
 
     def difference(self, cells: Sequence[Cell], baseline: Sequence[Cell], statistic: Statistic) -> Estimate | None:
-        """The difference of two complete entries, or their comparison; None if a value is unknown or tasks differ."""
+        """The difference of two complete entries, in the unit shown, or their comparison; None if a value is unknown or
+        tasks differ."""
         paired = {place(cell, self.over): cell for cell in baseline}
         tasks = [place(cell, self.over) for cell in cells]
         if len(paired) != len(tasks) or not all(task in paired for task in tasks):
             return None
         here, there = self.samples(cells, statistic), self.samples([paired[task] for task in tasks], statistic)
-        return None if here is None or there is None else statistic.difference(here, there)
+        if here is None or there is None:
+            return None
+        found = statistic.difference(here, there)
+        return found if statistic.estimate is None else scaled(found, self.unit)
 
 
 def entries_of(study: StudyFile, table: Table, cells: Sequence[Cell], records: Mapping[str, Record]) -> Entries:

@@ -11,10 +11,10 @@ from shoal import statistics
 from shoal.errors import InputError
 from shoal.records.figure_style import Vertical
 from shoal.records.figures import Line, check_positive
-from shoal.statistics.intervals import Estimate
+from shoal.statistics.intervals import Estimate, scaled
 from shoal.studies.aggregation import Entries, Place, entries_of
 from shoal.studies.combinations import axes_of
-from shoal.studies.page_tables import head, metric_name, scaling_text
+from shoal.studies.page_tables import head, scaling_text
 from shoal.studies.plan import Cell
 from shoal.studies.presented import TRAINING, Figure, Kind
 from shoal.studies.record import Record
@@ -130,7 +130,7 @@ def _curves(chart: Chart, figure: Figure, entries: Entries, lines: Lines) -> Cha
             if cell.name in entries.levels:
                 worst, best = entries.levels[cell.name]
                 each[i] = each[i][0], (each[i][1] - worst) / (best - worst)
-        steps, values = _together(each)
+        steps, values = _together([(steps, entries.unit * values) for steps, values in each])
         curves[name] = steps, statistics.efficiency(values, statistic)
         if len(values) == 1:
             seeds[name] = values[0]
@@ -138,7 +138,7 @@ def _curves(chart: Chart, figure: Figure, entries: Entries, lines: Lines) -> Cha
         return None
     if figure.vertical == "log":
         check_positive(curves)
-    what = metric_name(figure.metric).removesuffix(", mean over all updates")
+    what = entries.name.removesuffix(", mean over all updates")
     label_ = "Normalised score" if entries.scaling != "raw" else what[:1].upper() + what[1:]
     brackets = " or ".join(dict.fromkeys(interval_of(n, entries.tasks) for n in entries.seeds))
     if figure.metric.startswith(TRAINING):
@@ -172,10 +172,11 @@ def _profiles(chart: Chart, figure: Figure, entries: Entries, lines: Lines) -> C
     if not every:
         return None
     levels = statistics.spanning(*every.values())
-    profiles = {name: (levels, statistics.profile(samples, levels)) for name, samples in every.items()}
+    shown = entries.unit * levels
+    profiles = {name: (shown, statistics.profile(samples, levels)) for name, samples in every.items()}
     note = "Share of the seeds whose score exceeds τ, mean over tasks; bands: 95% stratified bootstrap intervals."
     raw = entries.scaling == "raw"
-    label_ = f"{metric_name(figure.metric).capitalize()} τ" if raw else "Normalised score τ"
+    label_ = f"{entries.name.capitalize()} τ" if raw else "Normalised score τ"
     return replace(chart, note=note, label=label_, lines=profiles)
 
 
@@ -185,12 +186,13 @@ def _estimates(chart: Chart, figure: Figure, entries: Entries, lines: Lines) -> 
         statistic = STATISTICS[name]
         if statistic.estimate is None:
             continue
-        found = {line: statistic.estimate(samples) for line, samples in _samples(entries, lines, statistic).items()}
+        every = _samples(entries, lines, statistic)
+        found = {line: scaled(statistic.estimate(samples), entries.unit) for line, samples in every.items()}
         if found:
             panels[statistic.title] = found
     if not panels or len({frozenset(panel) for panel in panels.values()}) > 1:
         return None
-    text = metric_name(figure.metric)
+    text = entries.name
     label_ = text.capitalize() if entries.scaling == "raw" else "Normalised score"
     brackets = " or ".join(dict.fromkeys(interval_of(n, entries.tasks) for n in entries.seeds))
     return replace(chart, note=f"Of the {text}; bars: {brackets}.", label=label_, panels=panels)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.records.report import duration_text, estimate_text, number_text
+from shoal.statistics.intervals import scaled
 from shoal.studies.combinations import axes_of, matches
 from shoal.studies.entries import label
 from shoal.studies.page_tables import MISSING, Rows, Section, tables_of, value_text
@@ -17,6 +18,7 @@ from shoal.studies.plan import Cell
 from shoal.studies.presented import Level, Reference, Table
 from shoal.studies.record import Record
 from shoal.studies.study_file import StudyFile
+from shoal.studies.summaries import unit_of
 
 
 class Mixture(NamedTuple):
@@ -104,11 +106,12 @@ def _references(references: Sequence[Reference], cells: Sequence[Cell], records:
         for cell in (cell for cell in cells if matches(cell.values, reference.where)):
             record = records.get(cell.name)
             low, high = reference.low, reference.high
-            unknown = float("nan")
+            unknown, unit = float("nan"), unit_of(reference.metric)
             published = (reference.value, unknown if low is None else low, unknown if high is None else high)
             rows.append(
                 {axis: label(cell.values[axis]) for axis in several or ["algorithm"]}
-                | {"metric": reference.metric, "published": estimate_text(published)}
+                | {"metric": f"{reference.metric}{', in per cent' if unit == 100.0 else ''}"}
+                | {"published": estimate_text(scaled(published, unit))}
                 | {"here": value_text(record, reference.metric)}
                 | {"source": reference.source}
             )

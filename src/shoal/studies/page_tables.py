@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shoal.records.report import estimate_text
-from shoal.statistics.intervals import Estimate
+from shoal.statistics.intervals import Estimate, scaled
 from shoal.studies.aggregation import Entries, Place, entries_of, place
 from shoal.studies.combinations import matches
 from shoal.studies.entries import label
 from shoal.studies.plan import Cell
-from shoal.studies.presented import TRAINING, Table
+from shoal.studies.presented import Table
 from shoal.studies.record import Record
 from shoal.studies.study_file import StudyFile
-from shoal.studies.summaries import STATISTICS, Statistic, interval_of
+from shoal.studies.summaries import STATISTICS, Statistic, interval_of, unit_of
 
 MISSING = "missing"
 _PLAIN = ("algorithm", "environment", "variant")
@@ -69,13 +69,6 @@ def head(cell: Cell, columns: Sequence[str]) -> str:
     return ", ".join(words)
 
 
-def metric_name(metric: str) -> str:
-    """A metric in a sentence."""
-    if metric.startswith(TRAINING):
-        return f"metric {metric.removeprefix(TRAINING)} of training, mean over all updates"
-    return {"score": "score", "length": "length of episodes"}.get(metric, f"metric {metric}")
-
-
 def value_text(record: Record | None, metric: str) -> str:
     """The mean of one run with its interval."""
     if record is None:
@@ -83,7 +76,7 @@ def value_text(record: Record | None, metric: str) -> str:
     mean = STATISTICS["mean"]
     samples = mean.samples(record, metric)
     assert mean.estimate is not None
-    return _text(None if samples is None else mean.estimate([samples]))
+    return _text(None if samples is None else scaled(mean.estimate([samples]), unit_of(metric)))
 
 
 def _first(line: Mapping[Place, list[Cell]]) -> Cell:
@@ -142,7 +135,7 @@ def _note(entries: Entries, statistics: Sequence[Statistic]) -> str:
     brackets = " or ".join(dict.fromkeys(interval_of(n, entries.tasks) for n in entries.seeds))
     names = [one.title for one in statistics]
     titles = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    text = f"{titles[:1].upper()}{titles[1:]} of the {metric_name(entries.metric)}"
+    text = f"{titles[:1].upper()}{titles[1:]} of the {entries.name}"
     return " ".join(part for part in (text + (f" [{brackets}]." if brackets else "."), scaling_text(entries)) if part)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from shoal import statistics
+from shoal.records.report import SHARES
 from shoal.statistics.intervals import Estimate, interval, interval_text
 from shoal.studies.presented import TRAINING
 from shoal.studies.record import Record
@@ -115,6 +116,19 @@ STATISTICS = {
     "drop": Statistic("largest fall of the learning curve", _drop, _mean, _mean_difference, scales=False),
 }
 """Statistics by name."""
+
+
+def unit_of(metric: str) -> float:
+    """What a metric's values are multiplied by where they are shown: 100 for a share, which is shown in per cent."""
+    return 100.0 if metric.removeprefix(TRAINING) in SHARES else 1.0
+
+
+def metric_name(metric: str, unit: float) -> str:
+    """A metric in a sentence; ``unit``: see :func:`unit_of`."""
+    shown = ", in per cent" if unit == 100.0 else ""
+    if metric.startswith(TRAINING):
+        return f"metric {metric.removeprefix(TRAINING)} of training{shown}, mean over all updates"
+    return {"score": "score", "length": "length of episodes"}.get(metric, f"metric {metric}{shown}")
 
 
 def interval_of(seeds: int, tasks: int) -> str:

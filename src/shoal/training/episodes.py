@@ -27,6 +27,9 @@ SHOWN = 1000
 LONGEST = 10_000
 """Largest number of steps recorded of an episode of a device environment."""
 
+SHOWN_KEY = 1000
+"""Seed of the episodes of a run that are shown."""
+
 
 class RecordedEpisode(NamedTuple):
     """One episode, to be drawn."""

@@ -13,6 +13,7 @@ from shoal.environments.skirmish.canvas import BLUE, CLIFF, CYAN, FINE, GREEN, R
 from shoal.environments.skirmish.drawing import picture
 from shoal.environments.skirmish.heat import heat
 from shoal.environments.skirmish.units import UNITS
+from shoal.environments.skirmish.units_scene import outline
 
 Names = Sequence[str]
 
@@ -149,6 +150,9 @@ def test_an_explosion_fades():
     plain = light()
     assert light(calm=[0, 4, 0]) < light(calm=[0, 12, 0]) < light(calm=[0, 20, 0]) < plain
     assert light(calm=[0, 60, 0]) == plain == light(calm=[0, 0, 0], cooldown=[0, -1, 0])  # long ago, and not yet
+    for calm, cooldown, age in ((4, 0, 1), (12, 0, 2), (20, 0, 3), (60, 0, 0), (0, -1, 0)):
+        state = state_of(battle, *armies, health=[0, 0, 30], calm=[4, calm, 4], cooldown=[0, cooldown, 0])
+        assert outline(battle, state).moving["burst"].tolist() == [0, age, 0]
 
 
 def test_types_have_letters_where_there_are_several():

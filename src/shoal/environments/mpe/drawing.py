@@ -21,6 +21,8 @@ PURPLE: Colour = (0.8, 0.475, 0.655)
 GREY: Colour = (0.6, 0.6, 0.6)
 PUSHES = ("stay", "left", "right", "down", "up")
 """The names of the moves."""
+FORCES = ("no effect", *PUSHES[1:])
+"""The names of the components of a continuous move."""
 
 
 def highlighted(world: World, goals: Int[Array, " G"] | np.ndarray, colours: Sequence[Colour] = (GREEN,)) -> np.ndarray:
@@ -64,9 +66,10 @@ def outline(world: World, state: State, colours: Callable[[State], np.ndarray] |
 
 
 def _actions(world: World) -> list[list[str]]:
-    """The names of each agent's discrete actions; empty for continuous ones."""
+    """The names of each agent's actions, or of the components of continuous ones (:meth:`World.action_dims`)."""
     if world.continuous:
-        return []
+        parts = [f"message {_letter(word)}" for word in range(world.vocabulary)]
+        return [[*FORCES] * agent.moves + parts * agent.speaks for agent in world.agents]
     words = [f"say {_letter(word)}" for word in range(world.vocabulary)]
 
     def names(agent: Agent) -> list[str]:

@@ -32,8 +32,8 @@ from shoal.environments.skirmish.canvas import (
     view_of,
     write,
 )
-from shoal.environments.skirmish.engine import TICKS
 from shoal.environments.skirmish.units import MAX_ENERGY, Unit
+from shoal.environments.skirmish.views import explosion_ages, units_of
 
 COLOURS: tuple[Colour, Colour] = (BLUE, VERMILION)
 """Of the allies and the enemies."""
@@ -44,7 +44,7 @@ _GAP = FINE
 _SPENT: Colour = (92, 92, 92)
 """What a bar has lost."""
 _GLOW = (150, 80, 35)
-"""Opacity of an explosion in the step of its burst and in the steps after."""
+"""Opacity of an explosion in each of the steps in which it is seen."""
 
 
 class _Fighter(NamedTuple):
@@ -61,9 +61,9 @@ class _Fighter(NamedTuple):
     health: float
     shield: float
     energy: float
-    cooldown: float
-    calm: float
     shot: int
+    burst: int
+    """See :func:`explosion_ages`."""
 
     @property
     def alive(self) -> bool:
@@ -113,9 +113,10 @@ def picture(battle: Battle, state: State) -> np.ndarray:
 
 
 def _fighters(battle: Battle, state: State, view: View) -> list[_Fighter]:
-    kinds = [battle.types[int(kind)] for kind in np.asarray(state.kind)] if battle.units is None else battle.units
-    columns = (state.x, state.y, state.health, state.shield, state.energy, state.cooldown, state.calm, state.shot)
-    rows = zip(kinds, *(np.asarray(values).tolist() for values in columns), strict=True)
+    units = units_of(battle, state)
+    ages = explosion_ages(units, state)
+    columns = (state.x, state.y, state.health, state.shield, state.energy, state.shot, ages)
+    rows = zip(units, *(np.asarray(values).tolist() for values in columns), strict=True)
     return [
         _Fighter(unit, int(i >= battle.num_allies), (x, y), view.at(x, y), unit.radius * view.scale, *rest)
         for i, (unit, x, y, *rest) in enumerate(rows)
@@ -136,13 +137,9 @@ def _cross(pen: ImageDraw.ImageDraw, fighter: _Fighter) -> None:
 
 
 def _explosion(pen: ImageDraw.ImageDraw, view: View, fighter: _Fighter) -> None:
-    """A unit that was killed bursts one tick later: the time since its last damage tells when."""
-    if fighter.alive or fighter.unit.attack != "explosion" or fighter.cooldown < 0.0:
-        return
-    age = int(max(fighter.calm - 1.0, 0.0)) // TICKS
-    if age < len(_GLOW):
+    if fighter.burst:
         (x, y), reach = fighter.spot, fighter.unit.blast * view.scale
-        box, glow = (x - reach, y - reach, x + reach, y + reach), _GLOW[age]
+        box, glow = (x - reach, y - reach, x + reach, y + reach), _GLOW[fighter.burst - 1]
         pen.ellipse(box, (*ORANGE, glow // 3), (*COLOURS[fighter.side], glow), 2 * FINE)
 
 

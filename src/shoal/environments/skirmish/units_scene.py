@@ -22,28 +22,22 @@ import numpy as np
 from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.battle import Battle
 from shoal.environments.skirmish.canvas import FLYING_ROOM, HIGH_GROUND
-from shoal.environments.skirmish.engine import TICKS
 from shoal.environments.skirmish.terrain import SIDE, climbable, walkable
 from shoal.environments.skirmish.units import MAX_ENERGY, Unit
+from shoal.environments.skirmish.views import explosion_ages, units_of
 from shoal.types import Outline
 
 MOVES = ("no-op", "stop", "north", "south", "east", "west")
-BURST = 3
-"""Steps for which an explosion is seen."""
 
 
 def outline(battle: Battle, state: State) -> Outline:
     """One state of one environment in numbers."""
     columns = {name: np.asarray(getattr(state, name)) for name in ("x", "y", "health", "shield", "energy")}
-    kind, shot = (np.asarray(values) for values in (state.kind, state.shot))
-    units = tuple(battle.types[k] for k in kind.tolist()) if battle.units is None else battle.units
+    units, shot = units_of(battle, state), np.asarray(state.shot)
     allies = np.arange(len(units)) < battle.num_allies
     heals, explodes = (np.array([unit.attack == what for unit in units]) for what in ("heal", "explosion"))
     struck = np.where(shot < 0, -1, shot + np.where(allies ^ heals, battle.num_allies, 0))
-    # A unit that was killed bursts one tick later; the time since its last damage tells when.
-    age = np.maximum(np.asarray(state.calm) - 1.0, 0.0) // TICKS + 1
-    burst = explodes & (columns["health"] <= 0.0) & (np.asarray(state.cooldown) >= 0.0) & (age <= BURST)
-    moving = columns | {"shot": np.where(explodes, -1, struck), "burst": np.where(burst, age, 0).astype(int)}
+    moving = columns | {"shot": np.where(explodes, -1, struck), "burst": explosion_ages(units, state)}
     return Outline("units", _fixed(battle, units), moving)
 
 

@@ -9,7 +9,17 @@
     if (!Number.isFinite(value)) return "–";
     const size = Math.abs(value);
     const text = size >= 1000 ? value.toFixed(0) : size >= 100 ? value.toFixed(1) : size >= 0.9995 ? value.toFixed(2) : value.toFixed(3);
-    return text.replace("-", "−");
+    return text.replace(/^-(?=[0.]+$)/, "").replace("-", "−");
+  };
+
+  /** Writes numbers between low and high, with enough digits to tell these apart. */
+  parts.numberWithin = (low, high) => {
+    const digits = high > low ? Math.min(6, 1 + Math.ceil(-Math.log10(high - low))) : 0;
+    return (value) => {
+      const text = parts.number(value);
+      const few = Number.isFinite(value) && digits > (text.split(".")[1] || "").length;
+      return few ? value.toFixed(digits).replace("-", "−") : text;
+    };
   };
 
   /** A line chart on a canvas of its own: draw(lines, steps, time), lines [{data, colour, width}]; seek is called with
@@ -82,9 +92,10 @@
       pen.moveTo(across(time), 0);
       pen.lineTo(across(time), HEIGHT);
       pen.stroke();
-      name.textContent = `${title}, ${parts.number(least)} to ${parts.number(most)}`;
-      value.textContent = parts.number(now);
-      canvas.setAttribute("aria-label", `${title} over time, now ${parts.number(now)}`);
+      const text = parts.numberWithin(least, most);
+      name.textContent = `${title}, ${text(least)} to ${text(most)}`;
+      value.textContent = text(now);
+      canvas.setAttribute("aria-label", `${title} over time, now ${text(now)}`);
     };
     return { element, draw };
   };

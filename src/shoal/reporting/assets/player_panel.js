@@ -75,7 +75,8 @@
       mark.style.left = `${(100 * Math.max(0, Math.min(1, at(action[k])))).toFixed(1)}%`;
       bar.element.append(mark);
       const value = parts.el("span", "sp-value", {}, parts.number(action[k]));
-      target.list.append(parts.el("li", "sp-row", {}, parts.el("span", "sp-name", {}, label), bar.element, value));
+      const name = parts.el("span", "sp-name", { title: label }, label);
+      target.list.append(parts.el("li", "sp-row sp-real", {}, name, bar.element, value));
     });
     target.note.textContent = told ? `mark: the action; bar: mean ± deviation, from ${low} to ${high}` : `the action, from ${low} to ${high}`;
   };
