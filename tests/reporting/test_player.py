@@ -210,7 +210,9 @@ def test_every_kind_of_scene_is_drawn(
             if kind == "continuous":
                 rows = page.locator(".sp-real")
                 assert rows.locator(".sp-name").all_inner_texts() == ["message A", "message B", "message C"]
-                actions, mean = (cases[kind][1].actions[1, 0], cases[kind][1].decisions["mean"][1, 0])
+                _, episode = cases[kind]
+                assert episode.decisions is not None
+                actions, mean = episode.actions[1, 0], episode.decisions["mean"][1, 0]
                 for k, row in enumerate(rows.all()):
                     assert float(row.locator(".sp-value").inner_text()) == pytest.approx(actions[k], abs=6e-4)
                     mark, bar = (row.locator(part).evaluate(STYLE) for part in (".sp-mark", ".sp-fill"))

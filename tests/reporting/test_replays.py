@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
-from played import battle, long_battle, made_of, painted
+from played import battle, long_battle, made_of, painted, talking
 
 import shoal
 from shoal import run as running
@@ -40,25 +40,24 @@ TINY: dict[str, Any] = {
 }
 
 
-class Runs(NamedTuple):
-    mappo: Run
-    mat: Run
+class Trained(NamedTuple):
+    run: Run
     trainer: Any
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder, made = tmp_path_factory.mktemp("runs"), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running, "Trainer", lambda *args: made.append(Trainer(*args)) or made[-1])
-        mappo = shoal.train("mappo", "mpe/simple_spread", folder=folder / "mappo", seeds=2, **TINY)
-    mat = shoal.train("mat", "mpe/simple_spread", folder=folder / "mat", **TINY)
-    return Runs(mappo, mat, made[0])
+        run = shoal.train("mappo", "mpe/simple_spread", folder=folder / "mappo", seeds=2, **TINY)
+    return Trained(run, made[0])
 
 
 @pytest.fixture(scope="module")
-def document(runs: Runs) -> dict[str, Any]:
-    found = replays([("one", runs.mappo), ("<b>two</b>", runs.mat)], episodes=2)
+def document(trained: Trained) -> dict[str, Any]:
+    """Of the run under two names; its seeds are two policies."""
+    found = replays([("one", trained.run), ("<b>two</b>", trained.run)], episodes=2)
     assert found is not None
     return json.loads(json.dumps(found, allow_nan=False))
 
@@ -114,7 +113,7 @@ def test_numbers_survive_packing() -> None:
 
 def test_all_runs_play_from_the_same_starts(document: dict[str, Any]) -> None:
     assert document["same_start"] and document["notes"] == [] and document["format"] == 1
-    assert [[seed["seed"] for seed in run["seeds"]] for run in document["runs"]] == [[0, 1], [0]]
+    assert [[seed["seed"] for seed in run["seeds"]] for run in document["runs"]] == [[0, 1], [0, 1]]
     starts = [
         [unpacked(episode["packed"])["scene/x"][0] for episode in seed["episodes"]]
         for run in document["runs"]
@@ -125,12 +124,11 @@ def test_all_runs_play_from_the_same_starts(document: dict[str, Any]) -> None:
     assert np.abs(starts[0][0] - starts[0][1]).max() > 0.05
 
 
-def test_the_document_holds_what_was_played(runs: Runs, document: dict[str, Any]) -> None:
+def test_the_document_holds_what_was_played(trained: Trained, document: dict[str, Any]) -> None:
     """Against a recording of its own, with the critic that the trainer holds in memory."""
-    trained = runs.trainer.state.learner
-    one = jax.tree.map(lambda x: x[1], trained._replace(optimiser=()))
-    algorithm = runs.mappo._acting()
-    expected = record(runs.mappo.env, algorithm, one, jax.random.key(SHOWN_KEY), 2, decisions=True)
+    one = jax.tree.map(lambda x: x[1], trained.trainer.state.learner._replace(optimiser=()))
+    algorithm = trained.run._acting()
+    expected = record(trained.run.env, algorithm, one, jax.random.key(SHOWN_KEY), 2, decisions=True)
     for episode, told in zip(expected, document["runs"][0]["seeds"][1]["episodes"], strict=True):
         found, decisions = unpacked(told["packed"]), episode.decisions
         assert decisions is not None and decisions.keys() == found.keys() - {"rewards", "actions", "scene/x", "scene/y"}
@@ -146,11 +144,10 @@ def test_the_document_holds_what_was_played(runs: Runs, document: dict[str, Any]
         assert abs(told["score"] - episode.rewards.sum()) < 1e-3 and told["length"] == 6
     fixed = document["fixed"][document["runs"][0]["seeds"][0]["episodes"][0]["fixed"]]
     assert fixed["actions"]["names"] == ["stay", "left", "right", "down", "up"]
-    assert "attention" in document["runs"][1]["seeds"][0]["episodes"][0]["packed"]["index"]
 
 
-def test_a_critic_is_read_without_the_rest_of_its_checkpoint(runs: Runs, tmp_path: Path) -> None:
-    run, held = runs.mappo, runs.trainer.state.learner
+def test_a_critic_is_read_without_the_rest_of_its_checkpoint(trained: Trained, tmp_path: Path) -> None:
+    run, held = trained.run, trained.trainer.state.learner
     identity = run._identity()
     found = learner_with_critic(run.folder, run._acting(), 2, identity)
     for part in ("policy", "critic", "statistics"):
@@ -161,10 +158,10 @@ def test_a_critic_is_read_without_the_rest_of_its_checkpoint(runs: Runs, tmp_pat
     jax.tree.map(np.testing.assert_array_equal, bare.policy, held.policy)
 
 
-def test_what_cannot_be_played_is_refused(runs: Runs) -> None:
+def test_what_cannot_be_played_is_refused(trained: Trained) -> None:
     assert replays([]) is None
     with pytest.raises(InputError, match="no seed 7"):
-        replays([("one", runs.mappo)], seeds=[7])
+        replays([("one", trained.run)], seeds=[7])
 
 
 def test_seeds_are_chosen_by_the_final_evaluation(tmp_path: Path) -> None:
@@ -199,6 +196,18 @@ def test_a_battle_is_told_in_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     features = [fixed["features"]["names"][k] for k in fixed["features"]["rows"][1]]
     assert features[19:21] == ["ally_0: visible", "ally_0: distance"] and features[-1] == "own health"
     assert sum(count for _, _, count in fixed["ground"]["floor"]) == 16 * 32
+
+
+def test_attention_and_messages_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run, episode = talking(tmp_path, 1)
+    made_of(monkeypatch, [episode])
+    found = replays([("talk", run)], episodes=1)
+    assert found is not None and episode.decisions is not None
+    told = found["runs"][0]["seeds"][0]["episodes"][0]
+    arrays = unpacked(told["packed"])
+    np.testing.assert_allclose(arrays["attention"], episode.decisions["attention"], atol=2e-4)
+    said = np.array(told["messages"])[arrays["message"].astype(int)]
+    assert said.shape == (9, 2) and (said == ["C", "F"]).all()
 
 
 def test_pictures_are_kept_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_team_is_deployed_from_its_folder(whole: Path):
     team = shoal.load(whole)
     env = registry.make("skirmish/3m", horizon=12)
     assert not isinstance(env, registry.HostEnvironment)
-    state, step = env.reset(jax.random.key(0))
+    state, step = jax.jit(env.reset)(jax.random.key(0))
     for t in range(4):
         legal = np.asarray(step.legal)
         actions = team.act(np.asarray(step.obs), legal=legal, alive=[bool(x) for x in step.alive])

@@ -10,6 +10,8 @@ from shoal.errors import InputError
 from shoal.records import links, manifest, reading
 from shoal.records.files import dumps, write_text
 
+SIZE = 2048
+"""Rows and columns of the matrices."""
 FILE = "product_rate.json"
 """In a run's folder: the rate of the machine that the run was trained on."""
 
@@ -20,7 +22,7 @@ def product_rate() -> float:
     import jax
     import jax.numpy as jnp
 
-    a = jax.random.normal(jax.random.key(0), (2048, 2048), jnp.float32)
+    a = jax.random.normal(jax.random.key(0), (SIZE, SIZE), jnp.float32)
     product = jax.jit(lambda a: jnp.matmul(a, a, precision="highest"))
     jax.block_until_ready(product(a))
     times = []
@@ -28,7 +30,7 @@ def product_rate() -> float:
         began = time.perf_counter()
         jax.block_until_ready(product(a))
         times.append(time.perf_counter() - began)
-    return 2 * 2048**3 / sorted(times)[4]
+    return 2 * SIZE**3 / sorted(times)[4]
 
 
 def rate_of(folder: Path, hardware: Any) -> float | None:

@@ -54,7 +54,7 @@ def assert_same(found: Any, expected: Any) -> None:
 def test_the_step_limit(at_limit: Any, discount: float) -> None:
     apart = Map("apart", (Group("marine", 1, (2.0, 9.0)),), (Group("spine_crawler", 1, (28.0, 20.0)),), 3, goal=None)
     env = make(apart, at_limit=at_limit)
-    state, _ = env.reset(jax.random.key(0))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
     step = jax.jit(env.step)
     for t in (1, 2, 3):
         state, outcome = step(jax.random.key(t), state, jnp.ones(1, jnp.int32))
