@@ -1,5 +1,6 @@
 """Damage is seen and said, and a crash at any time never leaves a run without a checkpoint."""
 
+import errno
 import os
 import random
 import resource
@@ -226,3 +227,20 @@ def test_killed_in_a_tight_loop_of_saves_it_restores(tmp_path: Path):
         assert said == []
         assert meta["i"] >= int([3, *printed][-1]) and step == meta["i"] // 2
         assert back["n"] == meta["i"] and (back["x"] == meta["i"]).all()
+
+
+def test_a_failed_save_is_removed_though_other_threads_still_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = step_folders.remove
+
+    def late(path: Path) -> None:
+        """The first removal finds a new file, as rmdir reports it."""
+        monkeypatch.setattr(step_folders, "remove", remove)
+        raise OSError(errno.ENOTEMPTY, "Directory not empty")
+
+    monkeypatch.setattr(step_folders, "remove", late)
+    with pytest.raises(CheckpointError, match="No space left"), step_folders.commit(tmp_path, 3, keep=1) as work:
+        (work / "part").mkdir()
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert not list(tmp_path.iterdir())

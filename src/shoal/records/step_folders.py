@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def commit(folder: Path, step: int, keep: int):
             if other not in earlier:
                 _drop(path)
     except (Exception, KeyboardInterrupt) as error:
-        _try_to_remove(work)
+        _remove_unfinished(work)
         if not isinstance(error, OSError):
             raise
         raise CheckpointError(f"The checkpoint of step {step} cannot be written: {error.strerror or error}.") from error
@@ -123,6 +124,15 @@ def _drop(path: Path) -> None:
     gone = path.with_name(_HIDDEN + path.name)
     path.rename(gone)  # so that a half-deleted step never stands under its own name
     _try_to_remove(gone)
+
+
+def _remove_unfinished(work: Path) -> None:
+    """Remove what a failed save wrote: its other threads may still create files in it for a moment."""
+    for _ in range(20):
+        _try_to_remove(work)
+        if not work.exists():
+            return
+        time.sleep(0.05)
 
 
 def _try_to_remove(path: Path) -> None:
