@@ -1,4 +1,4 @@
-"""Inputs of actors and critics. Death mask: a dead agent's features are zero, its id stays (Yu et al. 2022, appendix)."""
+"""Inputs of actors and critics. Death mask: a dead agent's features are zero, its id stays (Yu et al. 2022)."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
