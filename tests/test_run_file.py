@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from shoal.records import configuration, manifest
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.files import dumps
 from shoal.run_file import Described, described, spec_of
+from shoal.spec import Part
 from shoal.training.settings import Settings
 
 LATER = {path: value for added in configuration.ADDED.values() for path, value in added.items()}
@@ -76,7 +78,12 @@ def test_what_is_written_is_read(algorithm: str, tmp_path: Path) -> None:
     assert again(folder) == json.loads((folder / "run.json").read_text(encoding="utf-8"))["config"]
 
 
-SPECS = [registry.make(name).spec for name in registry.names()] + [toys.busy().spec, toys.drift().spec]
+PICTURE = (Part((4, 5, 3), "uint8", "image"), Part((2,), name="speed"))
+SPECS = [registry.make(name).spec for name in registry.names()] + [
+    toys.busy().spec,
+    toys.drift().spec,
+    replace(toys.busy().spec, parts=(PICTURE,) * 3, obs_dims=(68,) * 3, novel=()),
+]
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
@@ -184,6 +191,13 @@ DAMAGES: list[tuple[str, Any, str]] = [
     ("config.spec.interface", {"kind": "one"}, "interface cannot be {'kind': 'one'}"),
     ("config.spec.interface", "{}", "spec.interface is not the description of an environment's interface"),
     ("config.spec.interface", '{"kind":"one","agents":[]}', "spec.interface describes other actions than"),
+    ("config.spec.parts", GONE, "'spec' lacks 'parts'"),
+    ("config.spec.parts", [[]], "parts has 1 entries for 3 agents"),
+    ("config.spec.parts", [[[1, 2]]], "'parts' must be a list of lists of objects with a shape"),
+    ("config.spec.parts", [[{"shape": [2], "dtype": "f", "name": ""}]] * 3, "dtype cannot be 'f'"),
+    ("config.spec.parts", [[{"shape": [-2], "dtype": "uint8", "name": ""}]] * 3, "is not the shape of an array"),
+    ("config.spec.parts", [[{"shape": [2], "dtype": "uint8", "name": ""}]] * 3, "takes 2 bytes, but spec.obs_dims"),
+    ("config.spec.parts", [[{"shape": [2], "dtype": "uint8", "name": "\n"}]] * 3, "not short printable text"),
     ("config.spec.score", "median", "score cannot be 'median'"),
     ("config.spec.shared_reward", "yes", "shared_reward cannot be 'yes'"),
     ("config.spec", DEEP, "is nested too deeply"),

@@ -75,6 +75,8 @@ def _unprefixed(config: Any) -> list[str]:
 def spec_to_json(spec: EnvSpec) -> dict[str, Any]:
     """An environment's spec as JSON values, for ``run.json``."""
     fields = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(spec).items()}
+    if spec.parts is not None:
+        fields["parts"] = [[{**part._asdict(), "shape": list(part.shape)} for part in own] for own in spec.parts]
     return fields | {"action": {"kind": type(spec.action).__name__.lower(), **vars(spec.action)}}
 
 

@@ -22,7 +22,7 @@ class HostTimestep(NamedTuple):
     """
 
     obs: np.ndarray
-    """float32 [N, O]."""
+    """float32 [N, O], or uint8 where the observations are bytes (``EnvSpec.packed``)."""
     state: np.ndarray
     """float32 [S]."""
     legal: np.ndarray
@@ -82,7 +82,7 @@ def blank(spec: EnvSpec, *batch: int) -> HostTimestep:
     """Timesteps filled with zeros and False; leaves [*batch, ...]."""
     n, width = spec.num_agents, spec.action.width
     return HostTimestep(
-        obs=np.zeros((*batch, n, spec.obs_dim), np.float32),
+        obs=np.zeros((*batch, n, spec.obs_dim), np.uint8 if spec.packed else np.float32),
         state=np.zeros((*batch, spec.state_dim), np.float32),
         legal=np.zeros((*batch, n, width), bool),
         alive=np.zeros((*batch, n), bool),

@@ -15,6 +15,7 @@ from shoal.environments.wrappers import unextended
 from shoal.errors import InputError, shortened, unknown
 from shoal.records import manifest, own_runs
 from shoal.records.configuration import migrated
+from shoal.spec import Part
 from shoal.training.settings import Settings
 from shoal.types import Box, Discrete, EnvSpec
 
@@ -148,8 +149,9 @@ def spec_of(entries: Mapping[str, Any]) -> EnvSpec:
     _check_keys("spec", entries, [field.name for field in fields(EnvSpec)])
     hints = typing.get_type_hints(EnvSpec)
     given: dict[str, Any] = {
-        key: _space(value) if key == "action" else typed(key, value, hints[key]) for key, value in entries.items()
+        key: typed(key, value, hints[key]) for key, value in entries.items() if key not in ("action", "parts")
     }
+    given |= {"action": _space(entries["action"]), "parts": _parts(entries["parts"])}
     spec = EnvSpec(**given)
     check_spec(spec)
     return spec
@@ -163,6 +165,19 @@ def _space(space: Any) -> Discrete | Box:
     _check_keys("action", space, ["kind", *(field.name for field in fields(kind))])
     hints = typing.get_type_hints(kind)
     return kind(**{key: typed(key, value, hints[key]) for key, value in space.items() if key != "kind"})
+
+
+def _parts(value: Any) -> tuple[tuple[Part, ...], ...] | None:
+    if value is None:
+        return None
+    known, hints = {*Part._fields}, typing.get_type_hints(Part)
+    lists = isinstance(value, list) and all(isinstance(own, list) for own in value)
+    if not lists or not all(isinstance(part, dict) and set(part) == known for own in value for part in own):
+        raise InputError(
+            f"'parts' must be a list of lists of objects with a shape, dtype and name, not {shortened(value)}."
+        )
+    read = [[Part(**{key: typed(key, x, hints[key]) for key, x in part.items()}) for part in own] for own in value]
+    return tuple(map(tuple, read))
 
 
 def check_same_spec(here: EnvSpec, there: EnvSpec, pruned: bool, what: str) -> None:

@@ -1,5 +1,6 @@
 """The description of environments, which worker processes need. Does not import JAX."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -32,6 +33,22 @@ class Box:
         return self.dim
 
 
+class Part(NamedTuple):
+    """One array of an agent's observation."""
+
+    shape: tuple[int, ...]
+    """Its shape; that of an image is (height, width, channels)."""
+    dtype: Literal["float32", "uint8"] = "float32"
+    """``uint8`` numbers are scaled from 0 … 255 to 0 … 1 where networks read them."""
+    name: str = ""
+    """Its key where the observation is a dictionary."""
+
+    @property
+    def size(self) -> int:
+        """Number of its features."""
+        return math.prod(self.shape)
+
+
 @dataclass(frozen=True)
 class EnvSpec:
     """The static description of an environment; hashable."""
@@ -41,7 +58,8 @@ class EnvSpec:
     agents: tuple[str, ...]
     """Names of the N agents."""
     obs_dims: tuple[int, ...]
-    """Each agent's own observation width; narrower ones are zero-padded to ``obs_dim``."""
+    """Each agent's own observation width; narrower ones are zero-padded to ``obs_dim``. In rows of bytes
+    (:attr:`packed`) this is the number of bytes."""
     state_dim: int
     """Width S of the environment's global state."""
     action: Discrete | Box
@@ -67,6 +85,9 @@ class EnvSpec:
     interface: str = ""
     """JSON description of the environment's own observation and action spaces (:mod:`shoal.environments.conversion`),
     from which trained policies can act on its observations. Empty if they are arrays of Shoal's form."""
+    parts: tuple[tuple[Part, ...], ...] | None = None
+    """The arrays of which each agent's observation consists, flattened and in this order; None: one row of numbers. If
+    one of them is ``uint8``, observations are rows of bytes, in which a ``float32`` number takes four."""
 
     def scores(self, returns: Any) -> Any:
         """Scores [*b] from agents' returns [*b, N]."""
@@ -81,6 +102,21 @@ class EnvSpec:
     def obs_dim(self) -> int:
         """O, the width of the widest observation."""
         return max(self.obs_dims)
+
+    @property
+    def packed(self) -> bool:
+        """Whether observations are rows of bytes (``uint8``) rather than of ``float32`` numbers."""
+        return self.parts is not None and any(part.dtype == "uint8" for own in self.parts for part in own)
+
+    @property
+    def feature_dims(self) -> tuple[int, ...]:
+        """Number of features of each agent's observation, as networks read them."""
+        return self.obs_dims if self.parts is None else tuple(sum(part.size for part in own) for own in self.parts)
+
+    @property
+    def feature_dim(self) -> int:
+        """The width of the widest agent's features."""
+        return max(self.feature_dims)
 
 
 class Scene(NamedTuple):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
 from shoal.game import HostEnvironment
 from shoal.spec import Box, Discrete, EnvSpec, Outline, Scene
@@ -45,8 +45,8 @@ Seconds = float
 class Step(NamedTuple):
     """Observations, reward and flags of all agents at one timestep."""
 
-    obs: Float[Array, "*b N O"]
-    """Observations, zero-padded to the widest agent."""
+    obs: Float[Array, "*b N O"] | UInt8[Array, "*b N O"]
+    """Observations, zero-padded to the widest agent; bytes where ``EnvSpec.packed``."""
     state: Float[Array, "*b S"]
     """The environment's global state s."""
     legal: Bool[Array, "*b N A"]

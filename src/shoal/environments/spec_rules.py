@@ -36,6 +36,7 @@ def check_spec(spec: EnvSpec) -> None:
             raise InputError(f"{spec.name}: spec.{field} has {length} entries for {spec.num_agents} agents.")
     if min(spec.obs_dims) < 0 or spec.state_dim < 0:
         raise InputError(f"{spec.name}: spec.obs_dims and spec.state_dim cannot be negative.")
+    _check_parts(spec)
     if isinstance(spec.action, Box) and not spec.action.low < spec.action.high:
         raise InputError(f"{spec.name}: spec.action.low must be below spec.action.high.")
     if spec.num_agents * max(spec.obs_dim, spec.action.width) + spec.state_dim > LARGEST:
@@ -71,3 +72,22 @@ def check_spec(spec: EnvSpec) -> None:
         boxes = {form[0] == "box" for form in actions}
         if tuple(map(dim_of, actions)) != spec.action_dims or boxes != {isinstance(spec.action, Box)}:
             raise InputError(f"{spec.name}: spec.interface describes other actions than spec.action_dims.")
+
+
+def _check_parts(spec: EnvSpec) -> None:
+    if spec.parts is None:
+        return
+    if len(spec.parts) != spec.num_agents:
+        raise InputError(f"{spec.name}: spec.parts has {len(spec.parts)} entries for {spec.num_agents} agents.")
+    for own, width in zip(spec.parts, spec.obs_dims, strict=True):
+        for part in own:
+            if any(length < 0 for length in part.shape) or part.size > LARGEST or len(part.shape) > 8:
+                raise InputError(f"{spec.name}: {shortened(part.shape)} in spec.parts is not the shape of an array.")
+            if not isinstance(part.name, str) or len(part.name) > LONGEST or not (part.name + " ").isprintable():
+                raise InputError(f"{spec.name}: {shortened(part.name)} in spec.parts is not short printable text.")
+        sizes = [part.size * (4 if spec.packed and part.dtype == "float32" else 1) for part in own]
+        if sum(sizes) != width:
+            unit = "bytes" if spec.packed else "numbers"
+            raise InputError(f"{spec.name}: spec.parts takes {sum(sizes)} {unit}, but spec.obs_dims says {width}.")
+    if spec.packed and spec.novel:
+        raise InputError(f"{spec.name}: spec.novel must be None or () where observations are rows of bytes.")

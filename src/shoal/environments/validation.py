@@ -80,7 +80,7 @@ def _traced(name: str, function: str, call: Any, *arguments: Any) -> tuple[Any, 
 def _check_step(spec: EnvSpec, function: str, step: Step, batch: Shape = ()) -> None:
     agents: Shape = (*batch, spec.num_agents)
     promised: dict[str, tuple[Shape, Any]] = {
-        "obs": ((*agents, spec.obs_dim), jnp.floating),
+        "obs": ((*agents, spec.obs_dim), jnp.uint8 if spec.packed else jnp.floating),
         "state": ((*batch, spec.state_dim), jnp.floating),
         "legal": ((*agents, spec.action.width), jnp.bool_),
         "alive": (agents, jnp.bool_),
@@ -100,7 +100,7 @@ def _check_step(spec: EnvSpec, function: str, step: Step, batch: Shape = ()) -> 
             found = getattr(value, "shape", type(value).__name__)
             raise InputError(f"{spec.name}: {function} gives {field} of shape {found}, but the spec says {shape}.")
         if not jnp.issubdtype(value.dtype, kind):
-            wanted = "bool" if kind is jnp.bool_ else "float"
+            wanted = {jnp.bool_: "bool", jnp.uint8: "uint8"}.get(kind, "float")
             raise InputError(f"{spec.name}: {function} gives {field} of type {value.dtype}, but it must be {wanted}.")
 
 

@@ -26,8 +26,10 @@ def normalised(inputs: Inputs, step: Step) -> Step:
 
 
 def init_inputs(spec: EnvSpec, normalise_inputs: bool) -> Inputs:
-    """Empty statistics, or None in both fields."""
-    return Inputs(normalise.init((spec.obs_dim,)), normalise.init((spec.state_dim,))) if normalise_inputs else Inputs()
+    """Empty statistics, or None in both fields; rows of bytes have none, since networks scale them."""
+    if not normalise_inputs:
+        return Inputs()
+    return Inputs(None if spec.packed else normalise.init((spec.obs_dim,)), normalise.init((spec.state_dim,)))
 
 
 def update_inputs(spec: EnvSpec, inputs: Inputs, step: Step) -> Inputs:

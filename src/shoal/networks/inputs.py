@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from shoal.errors import InputError, unknown
+from shoal.networks import observations
 from shoal.types import Box, Discrete, EnvSpec, Step
 
 CriticInput = Literal["local", "concat", "state", "agent", "pruned"]
@@ -22,6 +23,10 @@ class Input(NamedTuple):
     features: Callable[[Step], Array]
     per_agent: bool
     """Whether the features are [*b, N, F] or, the same for the whole team, [*b, F]."""
+
+
+def _seen(spec: EnvSpec, step: Step) -> Array:
+    return observations.features(spec, step.obs)
 
 
 def _alive(step: Step, x: Array) -> Array:
@@ -42,8 +47,8 @@ def _with_state(step: Step, x: Array | None) -> Array:
 def actor_input(spec: EnvSpec, agent_id: bool) -> Input:
     """The agent's own observation, and with ``agent_id`` a one-hot id."""
     if agent_id:
-        return Input(spec.obs_dim + spec.num_agents, lambda step: _with_id(_alive(step, step.obs)), True)
-    return Input(spec.obs_dim, lambda step: _alive(step, step.obs), True)
+        return Input(spec.feature_dim + spec.num_agents, lambda step: _with_id(_alive(step, _seen(spec, step))), True)
+    return Input(spec.feature_dim, lambda step: _alive(step, _seen(spec, step)), True)
 
 
 def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
@@ -59,17 +64,17 @@ def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
     """
     if kind not in get_args(CriticInput):
         raise unknown("critic input", kind, get_args(CriticInput))
-    n, o, s = spec.num_agents, spec.obs_dim, spec.state_dim
+    n, o, s = spec.num_agents, spec.feature_dim, spec.state_dim
     if kind in ("state", "agent", "pruned") and s == 0:
         raise InputError(f"{spec.name} has no global state: critic_input {kind!r} needs one; use 'concat' or 'local'.")
     if kind == "local":
         return actor_input(spec, agent_id)
     if kind == "concat":
-        return Input(n * o, lambda step: _alive(step, step.obs).reshape(*step.obs.shape[:-2], n * o), False)
+        return Input(n * o, lambda step: _alive(step, _seen(spec, step)).reshape(*step.obs.shape[:-2], n * o), False)
     if kind == "state":
         return Input(s, lambda step: step.state, False)
     if kind == "agent":
-        return Input(s + o + n, lambda step: _with_state(step, step.obs), True)
+        return Input(s + o + n, lambda step: _with_state(step, _seen(spec, step)), True)
     if spec.novel is None:
         raise InputError(
             f"{spec.name} does not declare which observation features its state lacks (EnvSpec.novel), so critic_input "
@@ -78,7 +83,7 @@ def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
     if not spec.novel:
         return Input(s + n, lambda step: _with_state(step, None), True)
     novel = np.array(spec.novel)
-    return Input(s + len(novel) + n, lambda step: _with_state(step, step.obs[..., novel]), True)
+    return Input(s + len(novel) + n, lambda step: _with_state(step, _seen(spec, step)[..., novel]), True)
 
 
 def encode(space: Discrete | Box, u: Array, step: Step) -> Float[Array, "*b N A"]:

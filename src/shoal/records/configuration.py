@@ -32,6 +32,7 @@ ADDED: dict[int, dict[str, Any]] = {
     },
     4: {"settings.last_action": False},
     5: {"settings.action_mask": True},
+    6: {"spec.parts": None},
 }
 """Default values of keys that files of earlier formats lack, by the format that introduced them.
 

@@ -41,7 +41,7 @@ def num_bytes(tree: PyTree) -> int:
 def timestep_bytes(spec: EnvSpec) -> int:
     """Lower bound on the bytes of one environment's timestep in a trajectory: step, outcome and actions."""
     n, a = spec.num_agents, spec.action.width
-    step = 4 * (n * spec.obs_dim + spec.state_dim + 2 * n) + n * (a + 1)
+    step = n * spec.obs_dim * (1 if spec.packed else 4) + 4 * (spec.state_dim + 2 * n) + n * (a + 1)
     return 2 * step + 4 * n * (a if isinstance(spec.action, Box) else 1)
 
 
