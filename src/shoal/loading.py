@@ -7,19 +7,16 @@ from typing import Any
 
 import jax
 
-from shoal import algorithms
-from shoal.composing.reward_normalisation import normalise_rewards
-from shoal.configs import flags_of, override
 from shoal.deploy import Policies
 from shoal.errors import CheckpointError, InputError
+from shoal.making import acting, opponents_of, saved_policy
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.checkpoint_part import restore_part
 from shoal.records.configuration import identity
 from shoal.run_file import described
-from shoal.training import feed
-from shoal.training.selection import FOLDER, learner_of
+from shoal.training.selection import learner_of
 from shoal.training.settings import CHANGEABLE, Settings
-from shoal.types import Algorithm, EnvSpec, Learner, PyTree, Scale
+from shoal.types import Algorithm, Learner
 
 
 def load(
@@ -40,57 +37,12 @@ def load(
         CheckpointError: no saved policy is intact.
     """
     run = described(Path(folder), trust)
-    algorithm = acting(run.algorithm, run.spec, run.config, run.settings)
+    opponents = opponents_of(Path(folder), run.settings, run.spec, trust)
+    algorithm = acting(run.algorithm, run.spec, run.config, run.settings, opponents)
     policy = saved_policy(Path(folder), algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE), best)
     one = jax.tree.map(lambda x: x[seed_index(run.settings, seed)], policy)
     title = f"{run.algorithm} in {run.environment}, seed {run.settings.seed if seed is None else seed}"
     return Policies(run.spec, algorithm, one, greedy=greedy, wrapping=run.settings.wrapping, title=title)
-
-
-def made(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Algorithm:
-    """The algorithm for training, with reward normalisation if ``settings`` have it."""
-    algorithm = algorithms.get(name).make(spec, config, scale)
-    if not settings.normalise_rewards:
-        return algorithm
-    gamma = max(value for flag, value in flags_of(config).items() if flag.endswith("gamma"))  # the largest of all sides
-    return normalise_rewards(algorithm, spec, gamma, settings.reward_clip)
-
-
-def scale_of_learning(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Scale:
-    """``scale`` without the updates before the replay buffers can be sampled, so that schedules end with training."""
-    replay = made(name, spec, config, settings, scale).replay
-    waiting = feed.updates_before_learning(replay, settings.num_envs, settings.rollout_length)
-    return scale._replace(num_updates=max(1, scale.num_updates - waiting))
-
-
-def acting(name: str, spec: EnvSpec, config: Any, settings: Settings) -> Algorithm:
-    """The algorithm for acting only; one minibatch, so that no batch size needs to divide."""
-    return made(name, spec, override(config, {"minibatches": 1}), settings, Scale(1, settings.rollout_length, 1))
-
-
-def saved_policy(folder: Path, algorithm: Any, seeds: int, run: Mapping[str, Any], best: bool = False) -> PyTree:
-    """The newest intact ``Learner.policy`` of a run folder, with a leading seed axis.
-
-    Args:
-        folder: the run's.
-        algorithm: the run's.
-        seeds: number of seeds of the run.
-        run: the run's configuration (:func:`shoal.records.configuration.identity`).
-        best: each seed's best policy instead of its last.
-
-    Raises:
-        CheckpointError: there is none, or it was trained under another configuration.
-    """
-    keys = jax.random.split(jax.random.key(0), seeds)
-    template = jax.eval_shape(jax.vmap(algorithm.init), keys).policy
-    where = folder / (FOLDER if best else "policy")
-    if not where.exists():
-        raise CheckpointError(
-            f"{folder} holds no best policy; --eval-every in training keeps it."
-            if best
-            else f"{folder} holds no trained policy yet."
-        )
-    return Checkpoints(where, run=run).restore(template)[0]
 
 
 def learner_with_critic(folder: Path, algorithm: Algorithm, seeds: int, run: Mapping[str, Any]) -> Learner:

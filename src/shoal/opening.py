@@ -1,12 +1,16 @@
 """Opening of run folders, which may be untrusted: what may be imported and called, and what is written."""
 
+import contextlib
+import shutil
 from pathlib import Path
 from typing import Any
 
 from shoal import algorithms, notices, own_modules
+from shoal.composing.opposition import PAST
 from shoal.configs import options_from_json
 from shoal.environments import permission, registry
 from shoal.errors import InputError
+from shoal.making import OPPONENTS
 from shoal.records import links, manifest, own_runs
 from shoal.run import Run
 from shoal.run_file import TRUST, Described, decides, described, entries_of, recorded
@@ -45,7 +49,7 @@ def open_run(folder: str | Path, environment: Any = None, *, trust: bool = False
 
     names = saved.algorithm, saved.environment, saved.env
     run = Run(Path(folder), *names, saved.settings, saved.config, build, saved.spec)
-    run.by_name = saved.by_name
+    run.by_name, run.trusted = saved.by_name, trust
     return run
 
 
@@ -71,9 +75,25 @@ def permit_training(run: Run, trust: bool, flags: dict[str, Any]) -> None:
 
 
 def keep(run: Run) -> None:
-    """Write ``run.json``, and record that the user's own training wrote it."""
+    """Write ``run.json`` and a copy of the opponents, and record that the user's own training wrote them."""
     manifest.write(run.folder, run.as_json())
     remember(run)
+    _keep_opponents(run)
+
+
+def _keep_opponents(run: Run) -> None:
+    """Copy the policies that a run plays against into its folder, so that it does not depend on theirs."""
+    name, copy = run.settings.opposition.opponents, run.folder / OPPONENTS
+    if name is None or name == PAST or not (source := Path(name)).is_dir():
+        return
+    links.check_inside(source)
+    for part in ("policy", OPPONENTS):
+        if (source / part).is_dir():
+            shutil.copytree(source / part, copy / part)
+    shutil.copy(source / manifest.FILE, copy / manifest.FILE)
+    entries = entries_of(source)
+    if (record := recorded(source, entries)) is not None:
+        _record_folder(copy, entries, record.directory)
 
 
 def keep_resumed(run: Run, permitted: bool) -> None:
@@ -110,6 +130,11 @@ def _record(run: Run, directory: str | None) -> None:
     except OSError as error:
         if _own_modules(run):
             notices.warn(f"That you trained {run.folder} cannot be recorded, so opening it will need --trust: {error}.")
+
+
+def _record_folder(folder: Path, entries: dict[str, Any], directory: str | None) -> None:
+    with contextlib.suppress(OSError):  # opening the folder then needs --trust
+        own_runs.record(folder, decides(entries), directory)
 
 
 def _permit(folder: Path, saved: Described, trust: bool) -> None:

@@ -16,7 +16,8 @@ from shoal.environments import registry
 from shoal.environments.wrappers import wrap
 from shoal.errors import CheckpointError, InputError
 from shoal.game import HostEnvironment
-from shoal.loading import acting, devices_before, load, made, saved_policy, scale_of_learning, seed_index
+from shoal.loading import devices_before, load, seed_index
+from shoal.making import SavedOpponents, acting, made, opponents_of, saved_policy, scale_of_learning
 from shoal.records import curves, links, report, video
 from shoal.records.configuration import identity
 from shoal.records.files import dumps, write_text, written_to
@@ -65,7 +66,7 @@ class Run:
         self.folder, self.algorithm, self.environment = folder, algorithm, environment
         self.env_options, self.settings, self.config = env_options, settings, config
         self._given, self._spec = env, spec
-        self.finished, self.by_name = False, True
+        self.finished, self.by_name, self.trusted = False, True, False
         self.evaluation: Evaluation | None = None
         """The final evaluation, if this process made it."""
         self.decision: Decision | None = None
@@ -153,7 +154,10 @@ class Run:
         return ending.reason(self.settings, self.at)
 
     def _acting(self) -> Algorithm:
-        return acting(self.algorithm, self.spec, self.config, self.settings)
+        return acting(self.algorithm, self.spec, self.config, self.settings, self._opponents())
+
+    def _opponents(self) -> SavedOpponents | None:
+        return opponents_of(self.folder, self.settings, self.spec, self.trusted)
 
     def _learner(self, best: bool = False) -> Learner:
         return learner_of(saved_policy(self.folder, self._acting(), self.settings.seeds, self._identity(), best))
@@ -183,7 +187,7 @@ class Run:
         if self.decision:
             self.config = self.decision.config
         scale = scale_of_learning(self.algorithm, self.env.spec, self.config, self.settings, scale)
-        make = partial(made, self.algorithm, self.env.spec, self.config, self.settings, scale)
+        make = partial(made, self.algorithm, self.env.spec, self.config, self.settings, scale, self._opponents())
         return Trainer(self.env, make(), self.settings, layout, self.folder, progress, make, self._identity(), guard)
 
     def _workers(self) -> int | None:

@@ -32,7 +32,14 @@ ADDED: dict[int, dict[str, Any]] = {
     },
     4: {"settings.last_action": False},
     5: {"settings.action_mask": True},
-    6: {"spec.parts": None},
+    6: {
+        "spec.parts": None,
+        "settings.opponents": None,
+        "settings.side": [],
+        "settings.past_window": 8,
+        "settings.past_every": None,
+        "settings.past_share": 0.5,
+    },
 }
 """Default values of keys that files of earlier formats lack, by the format that introduced them.
 

@@ -6,7 +6,7 @@ from shoal import algorithms
 from shoal.configs import override
 from shoal.environments import registry
 from shoal.errors import InputError, unknown
-from shoal.loading import made
+from shoal.making import made
 from shoal.presets.sizes import sizes_for
 from shoal.run import Run
 from shoal.studies.combinations import matches

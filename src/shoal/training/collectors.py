@@ -61,7 +61,8 @@ class ProcessCollector:
     def play(self, learner: Learner, key: Array, episodes: int, greedy: bool) -> tuple[np.ndarray, ...]:
         """Returns, lengths and metrics of whole episodes."""
         keys = jax.random.split(key, self.rollout.parallelism.seeds)
-        return self.rollout.play(self.act, acting(learner), keys, episodes, greedy)
+        policies = acting(learner._replace(critic=(), statistics=()))  # as deployed: past selves do not play
+        return self.rollout.play(self.act, policies, keys, episodes, greedy)
 
 
 class RayCollector:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from shoal.bounds import LARGEST_INT, Bounds, Count, Positive, check, text
+from shoal.composing.opposition import Opposition
 from shoal.environments.wrappers import Wrapping
 from shoal.errors import InputError
 from shoal.game import HostEnvironment
@@ -61,6 +62,8 @@ class Settings:
     """Normalised rewards are clipped to ± this value. Engstrom et al. 2020: 10."""
     wrapping: Wrapping = field(default_factory=Wrapping)
     """Wrappers of the environment."""
+    opposition: Opposition = field(default_factory=Opposition)
+    """Frozen opponents and partners."""
     rows: Count = 500
     """Rows of metrics that a run logs; each is a mean over the updates since the previous row."""
     checkpoint_seconds: Annotated[float, Bounds(least=0, most=1e9)] = 30.0
@@ -85,6 +88,7 @@ class Settings:
             InputError: a field is out of range.
         """
         check(self)
+        self.opposition.check()
         if self.stop_at is not None and self.eval_every is None:
             raise InputError("stop_at is compared with evaluations during training, so it needs eval_every.")
         if self.seed + self.seeds - 1 > LARGEST_INT:

@@ -11,7 +11,7 @@ from shoal.configs import flags_of, override
 from shoal.environments import registry
 from shoal.environments.wrappers import wrap
 from shoal.errors import InputError
-from shoal.loading import made
+from shoal.making import made
 from shoal.presets.sizes import sizes_for
 from shoal.studies.entries import key, label
 from shoal.studies.halving import Rung

@@ -1,0 +1,182 @@
+"""An algorithm as a run has it: with its reward normalisation and its opponents, for training or for acting."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from shoal import algorithms
+from shoal.composing.guests import Guests
+from shoal.composing.opponents import against
+from shoal.composing.opposition import PAST
+from shoal.composing.past_selves import against_past
+from shoal.composing.reward_normalisation import normalise_rewards
+from shoal.composing.sides import narrowed
+from shoal.configs import flags_of, override, spec_to_json
+from shoal.errors import CheckpointError, InputError, shortened
+from shoal.records.checkpoint import Checkpoints
+from shoal.records.configuration import identity
+from shoal.run_file import described
+from shoal.training import feed
+from shoal.training.crossplay import first_side
+from shoal.training.selection import FOLDER
+from shoal.training.settings import CHANGEABLE, Settings
+from shoal.types import Algorithm, EnvSpec, PyTree, Scale
+
+OPPONENTS = "opponents"
+"""The folder in a run folder that holds a copy of the run that its opponents come from."""
+
+
+class SavedOpponents(NamedTuple):
+    """Frozen policies and the configuration of their run; other processes unpickle it."""
+
+    algorithm: str
+    config: Any
+    settings: Settings
+    policies: PyTree
+    """Leaves [K, ...], in host memory."""
+    opponents: "SavedOpponents | None"
+    """Those of their own run."""
+
+    def guests(self, spec: EnvSpec) -> Guests:
+        """The policies with the algorithm that acts by them."""
+        return Guests(acting(self.algorithm, spec, self.config, self.settings, self.opponents), self.policies)
+
+
+def made(
+    name: str,
+    spec: EnvSpec,
+    config: Any,
+    settings: Settings,
+    scale: Scale,
+    opponents: SavedOpponents | None = None,
+    training: bool = True,
+) -> Algorithm:
+    """The algorithm with the reward normalisation and the opponents that ``settings`` have.
+
+    Args:
+        name: the algorithm's.
+        spec: the wrapped environment's.
+        config: the algorithm's.
+        settings: the run's.
+        scale: sizes of the run.
+        opponents: the run's copy of its opponents; None loads those that ``settings`` name.
+        training: False without past selves, for evaluation.
+
+    Raises:
+        InputError: an option is invalid, or the opponents cannot play.
+    """
+    opposition = settings.opposition
+    if opposition.opponents is None:
+        return _normalised(name, spec, config, settings, scale)
+    side = first_side(spec, opposition.side)
+    if opposition.opponents == PAST:
+        algorithm, window = _normalised(name, spec, config, settings, scale), opposition.past_window
+        held = round(opposition.past_share * scale.num_envs)
+        if training and held < 2 * window:
+            raise InputError(
+                f"Past selves play in {held} of {scale.num_envs} environments of a device, and {window} of them need "
+                f"at least {2 * window}: raise num_envs or past_share, or lower past_window."
+            )
+        every = opposition.every(scale)
+        return against_past(algorithm, spec, side, window, every, opposition.past_share, training)
+    opponents = opponents or opponents_in(opposition.opponents, spec)
+    algorithm = _normalised(name, narrowed(spec, side), config, settings, scale)
+    return against(algorithm, spec, side, opponents.guests(spec))
+
+
+def _normalised(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Algorithm:
+    algorithm = algorithms.get(name).make(spec, config, scale)
+    if not settings.normalise_rewards:
+        return algorithm
+    gamma = max(value for flag, value in flags_of(config).items() if flag.endswith("gamma"))  # the largest of all sides
+    return normalise_rewards(algorithm, spec, gamma, settings.reward_clip)
+
+
+def scale_of_learning(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Scale:
+    """``scale`` without the updates before the replay buffers can be sampled, so that schedules end with training."""
+    replay = made(name, spec, config, settings, scale).replay
+    waiting = feed.updates_before_learning(replay, settings.num_envs, settings.rollout_length)
+    return scale._replace(num_updates=max(1, scale.num_updates - waiting))
+
+
+def acting(
+    name: str, spec: EnvSpec, config: Any, settings: Settings, opponents: SavedOpponents | None = None
+) -> Algorithm:
+    """The algorithm for acting only; one minibatch, so that no batch size needs to divide."""
+    config, scale = override(config, {"minibatches": 1}), Scale(1, settings.rollout_length, 1)
+    return made(name, spec, config, settings, scale, opponents, training=False)
+
+
+def saved_policy(folder: Path, algorithm: Any, seeds: int, run: Mapping[str, Any], best: bool = False) -> PyTree:
+    """The newest intact ``Learner.policy`` of a run folder, with a leading seed axis.
+
+    Args:
+        folder: the run's.
+        algorithm: the run's.
+        seeds: number of seeds of the run.
+        run: the run's configuration (:func:`shoal.records.configuration.identity`).
+        best: each seed's best policy instead of its last.
+
+    Raises:
+        CheckpointError: there is none, or it was trained under another configuration.
+    """
+    keys = jax.random.split(jax.random.key(0), seeds)
+    template = jax.eval_shape(jax.vmap(algorithm.init), keys).policy
+    where = folder / (FOLDER if best else "policy")
+    if not where.exists():
+        raise CheckpointError(
+            f"{folder} holds no best policy; --eval-every in training keeps it."
+            if best
+            else f"{folder} holds no trained policy yet."
+        )
+    return Checkpoints(where, run=run).restore(template)[0]
+
+
+def opponents_of(folder: Path, settings: Settings, spec: EnvSpec, trust: bool = False) -> SavedOpponents | None:
+    """The frozen opponents of a run: the copy in its folder, or those that its settings name before there is one.
+
+    Raises:
+        InputError: see :func:`opponents_in`.
+    """
+    name = settings.opposition.opponents
+    if name is None or name == PAST:
+        return None
+    copy = folder / OPPONENTS
+    return opponents_in(str(copy) if copy.is_dir() else name, spec, trust)
+
+
+def opponents_in(name: str, spec: EnvSpec, trust: bool = False) -> SavedOpponents:
+    """The policies of a run folder, or of an algorithm that does not learn, as opponents.
+
+    Args:
+        name: a run folder, or the name of an algorithm.
+        spec: the environment that they play in.
+        trust: import an algorithm ``module:make`` even if the folder is not of your own training.
+
+    Raises:
+        InputError: there is no such folder or algorithm, or its policies are for another environment.
+        CheckpointError: no saved policy is intact.
+    """
+    if not (folder := Path(name)).is_dir():
+        if not algorithms.known(name) and ":" not in name:
+            raise InputError(f"opponents {name!r} is neither a run folder, nor 'past', nor the name of an algorithm.")
+        config, settings = algorithms.get(name).Config(), Settings()
+        learner = acting(name, spec, config, settings).init(jax.random.key(0))
+        return SavedOpponents(
+            name, config, settings, jax.device_get(jax.tree.map(lambda x: x[None], learner.policy)), None
+        )
+    run = described(folder, trust)
+    here, there = (spec_to_json(replace(x, novel=None, metrics=(), interface="")) for x in (spec, run.spec))
+    if here != there:
+        key = next(key for key in here if here[key] != there[key])
+        raise InputError(
+            f"The policies of {name} cannot be opponents in {spec.name}: their {key} is {shortened(there[key])}, and "
+            f"it is {shortened(here[key])} here."
+        )
+    theirs = opponents_of(folder, run.settings, run.spec, trust)
+    algorithm = acting(run.algorithm, run.spec, run.config, run.settings, theirs)
+    policies = saved_policy(folder, algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE))
+    return SavedOpponents(run.algorithm, run.config, run.settings, jax.device_get(policies), theirs)
