@@ -162,6 +162,7 @@ def crossplay(
     seed: int = 0,
     environment: Any = None,
     trust: bool = False,
+    past: bool = False,
 ) -> CrossPlay:
     """Cross-play: let the policies of several runs play on two sides of their environment.
 
@@ -176,9 +177,11 @@ def crossplay(
         seed: seed of the episodes, the same for every entry of the matrix.
         environment: the environment, if the runs were not trained in a name.
         trust: see :func:`open_run`.
+        past: before each run, its past selves (``opponents="past"``) play too, the oldest first.
 
     Raises:
-        InputError: a folder holds no run, environments or ``action_mask`` differ, or a side would be empty.
+        InputError: a folder holds no run, a run has no past selves, environments or ``action_mask`` differ, or a side
+            would be empty.
         CheckpointError: a run has no intact policy.
     """
     if not runs:
@@ -198,7 +201,11 @@ def crossplay(
     players = []
     for run in opened:
         algorithm = made.setdefault((run.algorithm, run.config, run.settings.rollout_length), run._acting())
-        players.append(playing.Player(run.folder.resolve().name, run.algorithm, algorithm, run._learner()))
+        name = run.folder.resolve().name
+        for updates, learner in run._past_selves().items() if past else ():
+            step = updates * run.settings.steps_per_update
+            players.append(playing.Player(f"{name} after {step:,} steps", run.algorithm, algorithm, learner))
+        players.append(playing.Player(name, run.algorithm, algorithm, run._learner()))
     workers = opened[0].settings.num_workers
     return playing.play(env, players, chosen, jax.random.key(seed), episodes, greedy, workers)
 

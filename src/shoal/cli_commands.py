@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Annotated
 
 import shoal
-from shoal import algorithms, cli_check, cli_compare, cli_report, cli_study, cli_train, cli_tune
+from shoal import algorithms, cli_check, cli_compare, cli_crossplay, cli_report, cli_study, cli_train, cli_tune
 from shoal.bounds import LARGEST_INT, Bounds, check
 from shoal.cli_flags import Command, Values, first_line, of_fields
 from shoal.environments.names import FAMILIES
 from shoal.errors import InputError, unknown
-from shoal.records.files import dumps, write_text
 
 Episodes = Annotated[int, Bounds(least=1, most=1_000_000)]
 Seed = Annotated[int, Bounds(least=0, most=LARGEST_INT)]
@@ -101,48 +100,6 @@ class Curves:
 
 
 @dataclasses.dataclass
-class Crossplay:
-    """Play the policies of several runs against each other and print who wins: rows play side 1, columns side 2."""
-
-    runs: tuple[Path, ...]
-    """The runs' folders, all trained in the same environment."""
-    side: tuple[str, ...] = ()
-    """The agents of side 1, by name or index; all others are side 2. By default role 0 (in mpe/simple_tag the
-    predators), or the first half of the agents if there is a single role."""
-    episodes: Episodes = 128
-    """Episodes for each pair of a seed of one run and a seed of another."""
-    sampled: bool = False
-    """Sample actions instead of taking the most probable."""
-    draw: Seed = 0
-    """Seed of the episodes, the same for every entry."""
-    output: Path | None = None
-    """Also write the numbers to this .json file."""
-    trust: bool = False
-    """Import the environment and algorithm that the folder names even if they are neither Shoal's nor an extra's and
-    the folder is not of your own training (docs/security.md)."""
-
-    def __call__(self) -> int:
-        """Print a table for each side."""
-        if not self.runs:
-            raise InputError("shoal crossplay needs at least one run's folder.")
-        if self.output is not None and (self.output.suffix != ".json" or not self.output.parent.is_dir()):
-            raise InputError(f"{self.output} is not a .json file in a folder that exists.")
-        result = shoal.crossplay(
-            self.runs,
-            side=self.side,
-            episodes=self.episodes,
-            greedy=not self.sampled,
-            seed=self.draw,
-            trust=self.trust,
-        )
-        print(result)
-        if self.output is not None:
-            numbers = result.as_json() | {"episodes": self.episodes, "greedy": not self.sampled, "draw": self.draw}
-            write_text(self.output, dumps(numbers, "cross-play", indent=1) + "\n")
-        return 0
-
-
-@dataclasses.dataclass
 class List:
     """List the algorithms or the environments, one on each line."""
 
@@ -203,7 +160,7 @@ _SIMPLE = {
     "replay": (Video, "run"),
     "curves": (Curves, "runs"),
     "compare": (cli_compare.Compare, "runs"),
-    "crossplay": (Crossplay, "runs"),
+    "crossplay": (cli_crossplay.Crossplay, "runs"),
     "report": (cli_report.Report, "what"),
     "study": (cli_study.Study, "file"),
     "results": (cli_study.Results, "files"),

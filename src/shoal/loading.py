@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
+from shoal.composing.opposition import PAST
 from shoal.deploy import Policies
 from shoal.errors import CheckpointError, InputError
 from shoal.making import acting, opponents_of, saved_policy
@@ -91,3 +93,28 @@ def devices_before(folder: Path) -> int | None:
     """Number of devices that a run was trained on, at most the local ones; None for a new run."""
     before = trained_on(folder)
     return None if before is None else min(before, jax.local_device_count())
+
+
+def past_selves(folder: Path, algorithm: Algorithm, settings: Settings, run: Mapping[str, Any]) -> dict[int, Learner]:
+    """The pool of a run against past selves: learners that can act, leaves [S, ...], by their number of updates.
+
+    Args:
+        folder: the run's.
+        algorithm: the run's.
+        settings: the run's.
+        run: the run's configuration.
+
+    Raises:
+        InputError: the run has no such pool.
+        CheckpointError: no checkpoint of its newest policy is intact.
+    """
+    if settings.opposition.opponents != PAST:
+        raise InputError(f"{folder} was not trained against past selves (--opponents past).")
+    pool = learner_with_critic(folder, algorithm, settings.seeds, run).statistics
+    if not pool:
+        raise CheckpointError(f"{folder} holds no intact checkpoint of its newest policy, and so no past selves.")
+    updates = np.asarray(pool.updates)[0]  # those of all seeds are equal
+    return {
+        int(made): learner_of(jax.tree.map(lambda x, slot=slot: x[:, slot], pool.pool))
+        for made, slot in sorted(zip(updates.tolist(), range(len(updates)), strict=True))
+    }

@@ -16,7 +16,7 @@ from shoal.environments import registry
 from shoal.environments.wrappers import wrap
 from shoal.errors import CheckpointError, InputError
 from shoal.game import HostEnvironment
-from shoal.loading import devices_before, load, seed_index
+from shoal.loading import devices_before, load, past_selves, seed_index
 from shoal.making import SavedOpponents, acting, made, opponents_of, saved_policy, scale_of_learning
 from shoal.records import curves, links, report, video
 from shoal.records.configuration import identity
@@ -161,6 +161,9 @@ class Run:
 
     def _learner(self, best: bool = False) -> Learner:
         return learner_of(saved_policy(self.folder, self._acting(), self.settings.seeds, self._identity(), best))
+
+    def _past_selves(self) -> dict[int, Learner]:
+        return past_selves(self.folder, self._acting(), self.settings, self._identity())
 
     def trainer(self, progress: bool, guard: Callable[[], None] = lambda: None) -> Trainer:
         """The trainer of this run. ``guard`` raises if the folder is no longer the run's.

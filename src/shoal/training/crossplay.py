@@ -1,6 +1,5 @@
 """Cross-play: separately trained policies play on two sides of one environment, every run with every run."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -10,9 +9,10 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from shoal.errors import InputError, unknown
-from shoal.statistics.intervals import interval
+from shoal.statistics.ratings import elo
 from shoal.training import memory
-from shoal.training.evaluation import check_episodes, known_mean
+from shoal.training.crossplay_tables import cell, every_entry, letters, own_pairs, table
+from shoal.training.evaluation import check_episodes
 from shoal.training.matches import make_matches
 from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner
 
@@ -67,8 +67,49 @@ class CrossPlay(NamedTuple):
 
         The interval is over seeds; with one seed, over episodes.
         """
-        rows = [[_own(self.returns[a][a][..., side]) for side in (0, 1)] for a in range(len(self.names))]
+        rows = [[own_pairs(self.returns[a][a][..., side]) for side in (0, 1)] for a in range(len(self.names))]
         return np.array(rows)
+
+    @property
+    def scores(self) -> Float[np.ndarray, "R R"]:
+        """Mean result of each run on side 1 with each on side 2: 1 for an episode that side 1 wins, ½ for a draw.
+
+        The side with the higher return wins, unless the environment has the metrics ``won`` and ``lost``, which then
+        tell.
+        """
+        decided = {"won", "lost"} <= set(self.metrics)
+
+        def result(a: int, b: int) -> float:
+            if decided:
+                margin = self.metrics["won"][a][b] - self.metrics["lost"][a][b]
+            else:
+                margin = self.returns[a][b][..., 0] - self.returns[a][b][..., 1]
+            return float(np.nanmean((np.sign(margin) + 1) / 2))
+
+        runs = range(len(self.names))
+        return np.array([[result(a, b) for b in runs] for a in runs])
+
+    @property
+    def ratings(self) -> tuple[Float[np.ndarray, " R"], float]:
+        """Elo ratings of the runs by ``scores``, the first with 0, and the advantage of side 1, in Elo points."""
+        games = np.array([[pairs[..., 0].size for pairs in row] for row in self.returns], float)
+        return elo(self.scores, games)
+
+    def rating_table(self) -> str:
+        """``ratings`` and ``scores`` as a table."""
+        (ratings, advantage), scores = self.ratings, self.scores
+        heads = ["Elo", *letters(len(self.names))]
+        rows = [[f"{r:+.0f}", *(f"{x:.0%}" for x in row)] for r, row in zip(ratings, scores, strict=True)]
+        names = [f"{x} {name}" for x, name in zip(heads[1:], self.names, strict=True)]
+        return "\n".join(
+            [
+                "Share of episodes that the row wins on side 1, draws as a half, and Elo ratings",
+                "",
+                *table(["side 1 \\ side 2", *names], [heads, *rows]),
+                "",
+                f"Side 1 has an advantage of {advantage:+.0f} Elo points.",
+            ]
+        ).replace("-", "−")
 
     def as_json(self) -> dict[str, Any]:
         """Names and all numbers of the tables, and the means over episodes of each pair of seeds [S_a, S_b, 2]."""
@@ -81,23 +122,24 @@ class CrossPlay(NamedTuple):
             "high": self.high,
             "together": self.together,
             "pairs": [[pairs.mean(2) for pairs in row] for row in self.returns],
+            "scores": self.scores,
         }
         if not self.metrics:
             return result
-        found = {name: _every_entry(rows) for name, rows in self.metrics.items()}
+        found = {name: every_entry(rows) for name, rows in self.metrics.items()}
         ends = ("mean", "low", "high")
         return result | {"metrics": {name: {x: e[..., i] for i, x in enumerate(ends)} for name, e in found.items()}}
 
     def _entries(self) -> Float[np.ndarray, "R R 2 3"]:
-        return np.stack([_every_entry([[p[..., side] for p in row] for row in self.returns]) for side in (0, 1)], 2)
+        return np.stack([every_entry([[p[..., side] for p in row] for row in self.returns]) for side in (0, 1)], 2)
 
     def __str__(self) -> str:
         """A table for each side and each metric: rows play side 1, columns side 2; runs are abbreviated to letters."""
         count = len(self.names)
-        letters = [chr(ord("A") + i) if count <= 26 else str(i + 1) for i in range(count)]
-        titles = [f"{x} {name} ({kind})" for x, name, kind in zip(letters, self.names, self.algorithms, strict=True)]
+        short = letters(count)
+        titles = [f"{x} {name} ({kind})" for x, name, kind in zip(short, self.names, self.algorithms, strict=True)]
         many = any(self.returns[a][a].shape[0] > 1 for a in range(count))
-        heads = [*letters, *["trained together"] * many]
+        heads = [*short, *["trained together"] * many]
         tables = {
             f"Return of side {side + 1}, mean over its agents ({', '.join(agents)})": [
                 [pairs[..., side] for pairs in row] for row in self.returns
@@ -107,53 +149,12 @@ class CrossPlay(NamedTuple):
         tables |= {f"{name}, mean over episodes": rows for name, rows in self.metrics.items()}
         lines = []
         for title, rows in tables.items():
-            entries = _every_entry(rows)
-            cells = [[_cell(*entry) for entry in row] for row in entries]
+            entries = every_entry(rows)
+            cells = [[cell(*entry) for entry in row] for row in entries]
             if many:
-                cells = [[*row, _cell(*_own(rows[a][a]))] for a, row in enumerate(cells)]
-            lines += [title, "", *_table(["side 1 \\ side 2", *titles], [heads, *cells]), ""]
+                cells = [[*row, cell(*own_pairs(rows[a][a]))] for a, row in enumerate(cells)]
+            lines += [title, "", *table(["side 1 \\ side 2", *titles], [heads, *cells]), ""]
         return "\n".join(lines[:-1])
-
-
-def _every_entry(rows: Sequence[Sequence[np.ndarray]]) -> Float[np.ndarray, "R R 3"]:
-    """(mean, low, high) of each run on side 1 with each on side 2, from [S_a, S_b, episodes]."""
-    return np.array([[pairs_interval(x, same=a == b) for b, x in enumerate(row)] for a, row in enumerate(rows)])
-
-
-def _own(pairs: Float[np.ndarray, "S S episodes"]) -> tuple[float, float, float]:
-    """(mean, low, high) over the diagonal of pairs of seeds; with one seed, over episodes."""
-    seeds = np.diagonal(pairs).T  # [S, episodes]
-    values = known_mean(seeds, axis=-1) if len(seeds) > 1 else seeds[0]
-    values = values[np.isfinite(values)]
-    return interval(values) if values.size else _UNKNOWN
-
-
-def pairs_interval(values: Float[np.ndarray, "A B episodes"], same: bool) -> tuple[float, float, float]:
-    """(mean, low, high): 95 % interval of the mean over all pairs of A seeds and B other seeds.
-
-    Every seed plays with every seed of the other run, so pairs are not independent and A · B is not the sample size.
-    With row means r_i, column means c_j and the mean m of all pairs, the mean over resampled seeds is, to first order
-    in 1 / A and 1 / B (the projection of a two-sample U-statistic; Hoeffding 1948),
-
-        mean of the r_i + mean of the c_j − m       different runs, whose seeds are resampled independently
-        mean of the (r_i + c_i − m)                 a run with itself (``same``): seed i is row i and column i
-
-    :func:`shoal.statistics.intervals.interval` gives its interval, clipped to the lowest and highest pair. If one run
-    has a single seed, the interval is over the other's seeds; with a single pair, over episodes. NaN episodes, in which
-    a metric is unknown, are left out; if a pair has no others, the interval is NaN.
-    """
-    if values.shape[:2] == (1, 1):
-        known = values[np.isfinite(values)]
-        return interval(known) if known.size else _UNKNOWN
-    pairs = known_mean(values, axis=2)
-    if np.isnan(pairs).any():
-        return float(known_mean(values, axis=(0, 1, 2))), math.nan, math.nan
-    rows, columns, middle = pairs.mean(1), pairs.mean(0), pairs.mean()
-    _, low, high = interval(rows + columns - middle) if same else interval(rows, columns - middle)
-    return float(middle), max(low, float(pairs.min())), min(high, float(pairs.max()))
-
-
-_UNKNOWN = (math.nan, math.nan, math.nan)
 
 
 def first_side(spec: EnvSpec, chosen: Sequence[str | int] = ()) -> tuple[int, ...]:
@@ -219,18 +220,3 @@ def play(
     agents = [tuple(x for i, x in enumerate(env.spec.agents) if (i in side) == mine) for mine in (True, False)]
     names, kinds = tuple(p.name for p in players), tuple(p.kind for p in players)
     return CrossPlay(names, kinds, (agents[0], agents[1]), returns, metrics)
-
-
-def _cell(mean: float, low: float, high: float) -> str:
-    text = f"{mean:.2f}" if np.isnan(low) else f"{mean:.2f} ({low:.2f} … {high:.2f})"
-    return text.replace("-", "−")
-
-
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table with ``names`` in the first column and right-aligned other columns."""
-    first = max(map(len, names))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join([f"{name:<{first}}", *(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))]).rstrip()
-        for name, row in zip(names, rows, strict=True)
-    ]
