@@ -11,7 +11,7 @@ from shoal import algorithms, preset_files
 from shoal.configs import check_names, options_from_json, override, spec_to_json
 from shoal.environments import registry
 from shoal.errors import InputError
-from shoal.loading import load
+from shoal.loading import load, past_selves
 from shoal.opening import keep, keep_resumed, open_run, permit_training
 from shoal.presets import preset as preset_of
 from shoal.presets.sizes import sizes_for
@@ -202,7 +202,8 @@ def crossplay(
     for run in opened:
         algorithm = made.setdefault((run.algorithm, run.config, run.settings.rollout_length), run._acting())
         name = run.folder.resolve().name
-        for updates, learner in run._past_selves().items() if past else ():
+        pool = past_selves(run.folder, algorithm, run.settings, run._identity()) if past else {}
+        for updates, learner in pool.items():
             step = updates * run.settings.steps_per_update
             players.append(playing.Player(f"{name} after {step:,} steps", run.algorithm, algorithm, learner))
         players.append(playing.Player(name, run.algorithm, algorithm, run._learner()))

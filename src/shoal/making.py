@@ -95,9 +95,11 @@ def _normalised(name: str, spec: EnvSpec, config: Any, settings: Settings, scale
     return normalise_rewards(algorithm, spec, gamma, settings.reward_clip)
 
 
-def scale_of_learning(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Scale:
+def scale_of_learning(
+    name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale, opponents: SavedOpponents | None = None
+) -> Scale:
     """``scale`` without the updates before the replay buffers can be sampled, so that schedules end with training."""
-    replay = made(name, spec, config, settings, scale).replay
+    replay = made(name, spec, config, settings, scale, opponents).replay
     waiting = feed.updates_before_learning(replay, settings.num_envs, settings.rollout_length)
     return scale._replace(num_updates=max(1, scale.num_updates - waiting))
 

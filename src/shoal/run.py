@@ -15,18 +15,15 @@ from shoal.deploy import Policies
 from shoal.environments import registry
 from shoal.environments.wrappers import wrap
 from shoal.errors import CheckpointError, InputError
-from shoal.game import HostEnvironment
-from shoal.loading import devices_before, load, past_selves, seed_index
+from shoal.loading import devices_before, load, seed_index
 from shoal.making import SavedOpponents, acting, made, opponents_of, saved_policy, scale_of_learning
 from shoal.records import curves, links, report, video
 from shoal.records.configuration import identity
 from shoal.records.files import dumps, write_text, written_to
-from shoal.rollouts.stepping import importable
+from shoal.rollouts.stepping import local_workers
 from shoal.run_file import Described, check_same_spec
 from shoal.training import checks, ending, evaluation, pretraining, selection, sharding
-from shoal.training.ending import Standing
 from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, draw, record
-from shoal.training.evaluation import Evaluation
 from shoal.training.selection import learner_of
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.training.trainer import Trainer
@@ -67,7 +64,7 @@ class Run:
         self.env_options, self.settings, self.config = env_options, settings, config
         self._given, self._spec = env, spec
         self.finished, self.by_name, self.trusted = False, True, False
-        self.evaluation: Evaluation | None = None
+        self.evaluation: evaluation.Evaluation | None = None
         """The final evaluation, if this process made it."""
         self.decision: Decision | None = None
         """The algorithm's decision before training, if this process started the run."""
@@ -101,7 +98,9 @@ class Run:
         """The spec of the wrapped environment; from ``run.json`` if the run was opened."""
         return self._spec or self.env.spec
 
-    def evaluate(self, episodes: int = 256, *, greedy: bool = True, seed: int = 0, best: bool = False) -> Evaluation:
+    def evaluate(
+        self, episodes: int = 256, *, greedy: bool = True, seed: int = 0, best: bool = False
+    ) -> evaluation.Evaluation:
         """Play whole episodes with each seed's last policy, or its best (``eval_every``); ``seed`` is the episodes'."""
         env = self.env  # first, since it refuses to import the environment of an untrusted folder
         learner, key = self._learner(best), jax.random.key(seed)
@@ -139,7 +138,7 @@ class Run:
         return report.summary(self.folder, ended=self.ended)
 
     @property
-    def at(self) -> Standing:
+    def at(self) -> ending.Standing:
         """How far the run is, by its newest intact checkpoint."""
         return ending.saved(self.folder)
 
@@ -161,9 +160,6 @@ class Run:
 
     def _learner(self, best: bool = False) -> Learner:
         return learner_of(saved_policy(self.folder, self._acting(), self.settings.seeds, self._identity(), best))
-
-    def _past_selves(self) -> dict[int, Learner]:
-        return past_selves(self.folder, self._acting(), self.settings, self._identity())
 
     def trainer(self, progress: bool, guard: Callable[[], None] = lambda: None) -> Trainer:
         """The trainer of this run. ``guard`` raises if the folder is no longer the run's.
@@ -189,14 +185,12 @@ class Run:
         self.decision = pretraining.decide(module, self.env, self.config, scale, self.settings.seed, self._workers())
         if self.decision:
             self.config = self.decision.config
-        scale = scale_of_learning(self.algorithm, self.env.spec, self.config, self.settings, scale)
-        make = partial(made, self.algorithm, self.env.spec, self.config, self.settings, scale, self._opponents())
+        what, opponents = (self.algorithm, self.env.spec, self.config, self.settings), self._opponents()
+        make = partial(made, *what, scale_of_learning(*what, scale, opponents), opponents)
         return Trainer(self.env, make(), self.settings, layout, self.folder, progress, make, self._identity(), guard)
 
     def _workers(self) -> int | None:
-        """Number of local worker processes; 0 for an environment that only Ray can send to another process."""
-        there = not isinstance(self.env, HostEnvironment) or importable(self.env.make) is not None
-        return self.settings.num_workers if there else 0
+        return local_workers(self.env, self.settings.num_workers)
 
     def finish(self, trainer: Trainer) -> "Run":
         """Train to the end and evaluate the policies; returns itself."""
@@ -235,7 +229,7 @@ class Run:
             self._keep(self.evaluate(episodes), episodes, guard)
         return True
 
-    def _keep(self, found: Evaluation, episodes: int, guard: Callable[[], None]) -> None:
+    def _keep(self, found: evaluation.Evaluation, episodes: int, guard: Callable[[], None]) -> None:
         best = None
         if (self.folder / selection.FOLDER).is_dir():
             try:  # other episodes than those that selected these policies, whose scores are biased upwards

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.game import Game, HostTimestep, action_shape, blank, own_actions, refresh
+from shoal.game import Game, HostEnvironment, HostTimestep, action_shape, blank, own_actions, refresh
 from shoal.spec import EnvSpec
 
 ALIGNMENT = 64
@@ -134,3 +134,9 @@ def importable(make: Any) -> bytes | None:
     except (pickle.PicklingError, AttributeError, TypeError):
         return None
     return None if b"__main__" in pickled and "__main__" in sys.modules else pickled
+
+
+def local_workers(env: Any, wanted: int | None) -> int | None:
+    """Number of local worker processes: ``wanted``, but 0 for a host environment that only Ray can send elsewhere."""
+    there = not isinstance(env, HostEnvironment) or importable(env.make) is not None
+    return wanted if there else 0
