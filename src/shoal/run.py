@@ -24,6 +24,7 @@ from shoal.rollouts.stepping import local_workers
 from shoal.run_file import Described, check_same_spec
 from shoal.training import checks, ending, evaluation, pretraining, selection, sharding
 from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, draw, record
+from shoal.training.evaluation import Evaluation
 from shoal.training.selection import learner_of
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.training.trainer import Trainer
@@ -64,7 +65,7 @@ class Run:
         self.env_options, self.settings, self.config = env_options, settings, config
         self._given, self._spec = env, spec
         self.finished, self.by_name, self.trusted = False, True, False
-        self.evaluation: evaluation.Evaluation | None = None
+        self.evaluation: Evaluation | None = None
         """The final evaluation, if this process made it."""
         self.decision: Decision | None = None
         """The algorithm's decision before training, if this process started the run."""
@@ -98,13 +99,10 @@ class Run:
         """The spec of the wrapped environment; from ``run.json`` if the run was opened."""
         return self._spec or self.env.spec
 
-    def evaluate(
-        self, episodes: int = 256, *, greedy: bool = True, seed: int = 0, best: bool = False
-    ) -> evaluation.Evaluation:
+    def evaluate(self, episodes: int = 256, *, greedy: bool = True, seed: int = 0, best: bool = False) -> Evaluation:
         """Play whole episodes with each seed's last policy, or its best (``eval_every``); ``seed`` is the episodes'."""
-        env = self.env  # first, since it refuses to import the environment of an untrusted folder
-        learner, key = self._learner(best), jax.random.key(seed)
-        return evaluation.evaluate(env, self._acting(), learner, key, episodes, greedy, self._workers())
+        env, key = self.env, jax.random.key(seed)  # first: refuses to import the environment of an untrusted folder
+        return evaluation.evaluate(env, self._acting(), self._learner(best), key, episodes, greedy, self._workers())
 
     def replay(
         self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool = True, seed: int | None = None
@@ -229,7 +227,7 @@ class Run:
             self._keep(self.evaluate(episodes), episodes, guard)
         return True
 
-    def _keep(self, found: evaluation.Evaluation, episodes: int, guard: Callable[[], None]) -> None:
+    def _keep(self, found: Evaluation, episodes: int, guard: Callable[[], None]) -> None:
         best = None
         if (self.folder / selection.FOLDER).is_dir():
             try:  # other episodes than those that selected these policies, whose scores are biased upwards

@@ -139,7 +139,7 @@ def early(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_keeps_its_opponents(early: Path, tmp_path: Path) -> None:
     opponents = tmp_path / "opponents"
     shutil.copytree(early, opponents)
-    flags = {"opponents": str(opponents), "side": ("agent_2",), "steps": 64, "learning_starts": 8, **TINY}
+    flags: dict[str, Any] = {"opponents": str(opponents), "side": ("agent_2",), "steps": 64, "learning_starts": 8, **TINY}
     run = library.train("iql", "toys:busy", folder=tmp_path / "a", **flags)
     assert run.evaluation is not None
     half = library.train("iql", "toys:busy", folder=tmp_path / "b", **(flags | {"steps": 32}))
@@ -155,7 +155,7 @@ def test_a_run_keeps_its_opponents(early: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_self_play_resumes_bit_for_bit(early: Path, tmp_path: Path) -> None:
-    flags = {"seeds": 2, "opponents": "past", "past_window": 1, "past_every": 1, **TINY}
+    flags: dict[str, Any] = {"seeds": 2, "opponents": "past", "past_window": 1, "past_every": 1, **TINY}
     whole = library.train("ippo", "toys:busy", steps=96, folder=tmp_path / "whole", **flags)
     library.train("ippo", "toys:busy", steps=64, folder=tmp_path / "part", **flags)
     part = library.resume(tmp_path / "part", steps=96, progress=False)
