@@ -24,7 +24,8 @@ from shoal.records.checkpoint import Checkpoints
 from shoal.run import Run
 from shoal.statistics.intervals import interval
 from shoal.training import crossplay
-from shoal.training.crossplay import CrossPlay, Player, first_side, pairs_interval
+from shoal.training.crossplay import CrossPlay, Player, first_side
+from shoal.training.crossplay_tables import pairs_interval
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, Environment, Learner, Scale
 
@@ -222,7 +223,7 @@ def test_the_command(rivals: CrossPlay, shoal: Callable, tmp_path: Path, monkeyp
     monkeypatch.setattr("shoal.api.crossplay", lambda *runs, **how: asked.append((runs, how)) or rivals)
     words = ["--episodes", "3", "--sampled", "--draw", "1", "--side", "left", "3", "--output", tmp_path / "matrix.json"]
     assert shoal("crossplay", "a", "b", *words) == (0, f"{rivals}\n", "")
-    how = {"side": ("left", "3"), "episodes": 3, "greedy": False, "seed": 1, "trust": False}
+    how = {"side": ("left", "3"), "episodes": 3, "greedy": False, "seed": 1, "trust": False, "past": False}
     assert asked == [(((Path("a"), Path("b")),), how)]
     said = json.loads((tmp_path / "matrix.json").read_text(encoding="utf-8"))
     np.testing.assert_allclose(said["mean"], rivals.mean)
