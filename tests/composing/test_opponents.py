@@ -139,7 +139,8 @@ def early(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_keeps_its_opponents(early: Path, tmp_path: Path) -> None:
     opponents = tmp_path / "opponents"
     shutil.copytree(early, opponents)
-    flags: dict[str, Any] = {"opponents": str(opponents), "side": ("agent_2",), "steps": 64, "learning_starts": 8} | TINY
+    flags: dict[str, Any] = {"opponents": str(opponents), "side": ("agent_2",), "learning_starts": 8} | TINY
+    flags["steps"] = 64
     run = library.train("iql", "toys:busy", folder=tmp_path / "a", **flags)
     assert run.evaluation is not None
     half = library.train("iql", "toys:busy", folder=tmp_path / "b", **(flags | {"steps": 32}))
