@@ -1,6 +1,7 @@
 """The description of environments, which worker processes need. Does not import JAX."""
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -92,6 +93,21 @@ class EnvSpec:
     def scores(self, returns: Any) -> Any:
         """Scores [*b] from agents' returns [*b, N]."""
         return returns.sum(-1) if self.score == "sum" else returns.mean(-1)
+
+    def role_returns(self, returns: Any) -> dict[str, Any]:
+        """``return/ROLE``: the mean return [*b] of each role's agents, from agents' returns [*b, N] (NumPy).
+
+        Empty where there is one role, or all agents always receive the same reward. A role is called as its agents are,
+        without their number: ``adversary`` for ``adversary_0`` and ``adversary_1``. Where such names do not tell all
+        roles apart, they are ``role_0``, ``role_1`` and so on.
+        """
+        if self.shared_reward or len(set(self.roles)) < 2:
+            return {}
+        kinds = {(role, re.sub(r"_?\d+$", "", name)) for role, name in zip(self.roles, self.agents, strict=True)}
+        names = dict(sorted(kinds))
+        if len(kinds) > len(names) or len(set(names.values())) < len(names) or "" in names.values():
+            names = {role: f"role_{role}" for role in names}
+        return {f"return/{name}": returns[..., np.array(self.roles) == role].mean(-1) for role, name in names.items()}
 
     @property
     def num_agents(self) -> int:

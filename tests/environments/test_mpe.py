@@ -137,7 +137,8 @@ def spread_step(pos: list[list[float]], action: list[int], **options: Any) -> tu
     env = make("mpe/simple_spread", num_agents=len(pos), num_landmarks=1, **options)
     places, still = np.array(pos, np.float32), np.zeros((len(pos), 2), np.float32)
     comm, marks = np.zeros((len(pos), 0), np.float32), np.zeros((1, 2), np.float32)
-    state = State(*(jnp.asarray(x) for x in (places, still, comm, marks, np.zeros(0, np.int32), np.int32(0))))
+    zeros = (np.zeros(0, np.int32), np.int32(0), np.float32(0.0))
+    state = State(*(jnp.asarray(x) for x in (places, still, comm, marks, *zeros)))
     return env.spec, *jax.jit(env.step)(jax.random.key(0), state, np.array(action))
 
 

@@ -93,6 +93,7 @@ def snapshot(scenario: str, world: Any, t: int) -> State:
         landmarks=np.array([mark.state.p_pos for mark in world.landmarks]).reshape(-1, 2),
         goal=np.array(goals_of(scenario, world), int),
         t=np.array(t),
+        tally=np.zeros(()),
     )
 
 

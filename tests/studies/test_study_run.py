@@ -5,14 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import shoal
+from shoal.errors import InputError
 from shoal.studies import execution
 from shoal.studies.page import page
 from shoal.studies.record import read
 from shoal.studies.state import recorded, records_folder
 from shoal.studies.study_file import read as read_study
+from shoal.studies.summaries import curve_of
 from shoal.training.trainer import Trainer
 from small_studies import TINY, cells_of, toml, written
 
@@ -107,3 +110,48 @@ def test_interrupted_twice_it_gives_the_same_tables(tmp_path: Path, monkeypatch:
     assert [reason for _, reason in report.failed] == [
         f"{folder} holds another run (lam is 0.5 there and 0.95 in the study); move or delete that folder."
     ]
+
+
+RIVALS = f"""
+title = "T"
+question = "Q?"
+[defaults]
+algorithm = "ippo"
+environment = "mpe/simple_push"
+env.horizon = 3
+eval_every = 48
+curve_episodes = 2
+{toml(TINY)}
+[evaluation]
+episodes = 3
+[[tables]]
+title = "The adversary"
+metric = "return/adversary"
+[[tables]]
+title = "Kept away"
+metric = "agent_reached"
+[[figures]]
+title = "The agent over time"
+metric = "return/agent"
+"""
+
+
+def test_tables_state_the_return_of_each_role(tmp_path: Path) -> None:
+    path = written(tmp_path, RIVALS)
+    assert shoal.study(path, out=tmp_path / "runs", progress=False).ok
+    (file,) = (tmp_path / "records" / "demo").iterdir()
+    record = read(file)
+    adversary, agent = (record.values(f"return/{name}") for name in ("adversary", "agent"))
+    assert adversary is not None and agent is not None and adversary.shape == agent.shape == (2, 3)
+    np.testing.assert_allclose(adversary + agent, record.scores, rtol=1e-4)
+    assert (agent < 0).all() and (adversary < -agent).all()  # the adversary earns the agent's distance minus its own
+    text = final_page(path)
+    assert "metric return/adversary" in text and "metric agent_reached" in text
+    steps, curve = curve_of(record, "return/agent")
+    assert len(steps) == 2 and curve.shape == (2, 2)
+
+
+def test_an_unknown_role_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, RIVALS.replace("return/adversary", "return/adversry"))
+    with pytest.raises(InputError, match=r"no metric 'return/adversry'; did you mean 'return/adversary'\?"):
+        shoal.study(path, out=tmp_path / "runs", progress=False, dry_run=True)

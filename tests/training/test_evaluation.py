@@ -126,6 +126,34 @@ def test_few_seeds_have_a_range() -> None:
     assert str(result) == "25.67 (range 0.00 … 40.00, 3 seeds × 5 episodes)"
 
 
+ROLES: list[tuple[tuple[str, ...], tuple[int, ...], list[str]]] = [
+    (("adversary_0", "agent_0", "agent_1"), (0, 1, 1), ["adversary", "agent"]),
+    (("red", "blue2", "blue3"), (1, 0, 0), ["blue", "red"]),
+    (("agent_0", "agent_1", "agent_2"), (0, 1, 1), ["role_0", "role_1"]),  # one name for both
+    (("left", "right", "other"), (0, 1, 1), ["role_0", "role_1"]),  # two names for one
+    (("0", "1", "goat"), (0, 0, 1), ["role_0", "role_1"]),
+]
+
+
+@pytest.mark.parametrize(("agents", "roles", "names"), ROLES)
+def test_each_role_has_its_return(agents: tuple[str, ...], roles: tuple[int, ...], names: list[str]) -> None:
+    spec = dataclasses.replace(toys.busy().spec, agents=agents, roles=roles, shared_reward=False)
+    returns = np.arange(2.0 * 4 * 3).reshape(2, 4, 3)
+    found = evaluation.evaluation_of(spec, returns, np.ones((2, 4)), np.zeros((2, 4, len(spec.metrics))))
+    assert list(found.metrics) == [*spec.metrics, *(f"return/{name}" for name in names)]
+    for role, name in enumerate(names):
+        members = [i for i in range(3) if roles[i] == role]
+        known = sum(returns[:, :, i] for i in members) / len(members)
+        np.testing.assert_array_equal(found.metrics[f"return/{name}"], known)
+    assert f"return/{names[1]} " in str(found) and f"return/{names[0]}" in found.as_json()["metrics"]
+
+
+def test_one_role_and_shared_rewards_have_no_returns_of_roles() -> None:
+    spec = toys.busy().spec
+    for same in ({"roles": (0, 0, 0), "shared_reward": False}, {"roles": (0, 1, 1), "shared_reward": True}):
+        assert dataclasses.replace(spec, **same).role_returns(np.ones(3)) == {}
+
+
 def test_a_metric_has_its_mean_and_interval() -> None:
     """Of the episodes in which it is known; over seeds where there are several."""
     won = np.array([[1, 0, 0, 0], [1, 1, 0, 0]], np.float32)

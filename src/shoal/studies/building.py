@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from shoal import algorithms
 from shoal.configs import override
 from shoal.environments import registry
@@ -44,7 +46,7 @@ def check_built(study: StudyFile, cells: Sequence[Cell]) -> None:
                 raise study.refuse(f"{title}: {unknown('metric in [record] metrics named', metric, kept)}")
             continue
         shown = [spec for cell, spec in zip(cells, specs, strict=True) if matches(cell.values, where)]
-        known = {name for spec in shown for name in spec.metrics}
+        known = {name for spec in shown for name in (*spec.metrics, *spec.role_returns(np.zeros(spec.num_agents)))}
         if shown and metric not in (*_ALWAYS, *known):
             raise study.refuse(f"{title}: {unknown('metric', metric, (*_ALWAYS, *known))}")
 

@@ -29,7 +29,8 @@ class Table:
     where: dict[str, Any] = field(default_factory=dict)
     """Values of axes; other runs are left out."""
     metric: str = "score"
-    """``score``, ``length``, a metric of the environment, or ``train/`` and a metric of training."""
+    """``score``, ``length``, a metric of the environment, ``return/`` and a role (:meth:`EnvSpec.role_returns`), or
+    ``train/`` and a metric of training."""
     statistics: tuple[str, ...] = ("mean",)
     """Keys of :data:`shoal.studies.summaries.STATISTICS`; several are columns."""
     scale: Scaling | None = None

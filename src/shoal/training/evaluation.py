@@ -35,7 +35,7 @@ class Evaluation(NamedTuple):
     scores: np.ndarray
     """[S, episodes] sum or mean of the returns over agents, by ``EnvSpec.score``."""
     metrics: Mapping[str, np.ndarray] = MappingProxyType({})
-    """``EnvSpec.metrics`` by name: [S, episodes], NaN in episodes where a metric is unknown."""
+    """``EnvSpec.metrics`` and :meth:`EnvSpec.role_returns` by name: [S, episodes], NaN in episodes where unknown."""
 
     @property
     def per_seed(self) -> np.ndarray:
@@ -212,7 +212,7 @@ class Evaluator:
 
 def evaluation_of(spec: EnvSpec, returns: np.ndarray, lengths: np.ndarray, metrics: np.ndarray) -> Evaluation:
     """Evaluation from returns [S, episodes, N], lengths [S, episodes] and metrics [S, episodes, M]."""
-    named = {name: metrics[..., i] for i, name in enumerate(spec.metrics)}
+    named = {name: metrics[..., i] for i, name in enumerate(spec.metrics)} | spec.role_returns(returns)
     return Evaluation(returns, lengths, spec.scores(returns), named)
 
 

@@ -6,8 +6,14 @@ from jaxtyping import Array, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, norm, offsets, one_hot, others, pick
 from shoal.environments.mpe.drawing import BLUE, VERMILION, highlighted
+from shoal.environments.mpe.naming import landmarks, others_of, relative
 from shoal.environments.options import check_count, check_flag, check_steps
 from shoal.types import Environment
+
+RADIUS = 0.08
+"""Of the landmarks."""
+NEAR = 2.0 * RADIUS
+"""A goal is reached below this distance, as in the binary reward that OpenAI's original has as an option."""
 
 
 def simple_adversary(*, num_good: int = 2, horizon: int = 25, continuous_actions: bool = False) -> Environment:
@@ -16,6 +22,9 @@ def simple_adversary(*, num_good: int = 2, horizon: int = 25, continuous_actions
     All see the offsets of the landmarks and of the other agents; good agents see the goal's offset before them. The
     adversary earns minus its distance from the goal; each good agent the adversary's distance minus the nearest good
     agent's. Agents pass through each other. The global state is positions, velocities, landmarks, the goal (one-hot).
+
+    Metrics, at the end: ``agent_reached``, 1 if a good agent is within 0.16 of the goal, twice its radius, otherwise 0;
+    ``adversary_reached``, the same of the adversary.
 
     Args:
         num_good: N, at least 1.
@@ -32,7 +41,7 @@ def simple_adversary(*, num_good: int = 2, horizon: int = 25, continuous_actions
             Agent("adversary_0", 0, 0.15, VERMILION),
             *(Agent(f"agent_{i}", 1, 0.15, BLUE) for i in range(num_good)),
         ),
-        landmarks=tuple(Landmark(f"landmark_{i}", 0.08) for i in range(num_good)),
+        landmarks=tuple(Landmark(f"landmark_{i}", RADIUS) for i in range(num_good)),
         num_goals=1,
         continuous=check_flag("continuous_actions", continuous_actions),
     )
@@ -44,8 +53,11 @@ def simple_adversary(*, num_good: int = 2, horizon: int = 25, continuous_actions
         goal = pick(s.goal, s.landmarks) - s.pos
         return [common[:1], jnp.concatenate([goal[1:], common[1:]], axis=1)]
 
+    def distances(s: State) -> Float[Array, " N"]:
+        return norm(pick(s.goal, s.landmarks) - s.pos)
+
     def reward(s: State) -> Float[Array, " N"]:
-        distance = norm(pick(s.goal, s.landmarks) - s.pos)
+        distance = distances(s)
         good = distance[0] - distance[1:].min()
         return jnp.concatenate([-distance[:1], jnp.broadcast_to(good, (num_good,))])
 
@@ -53,13 +65,22 @@ def simple_adversary(*, num_good: int = 2, horizon: int = 25, continuous_actions
         parts = [s.pos, s.vel, s.landmarks, one_hot(s.goal, num_good)]
         return jnp.concatenate([part.reshape(-1) for part in parts])
 
+    def names(agent: int) -> list[str]:
+        goal = ("goal",) if agent > 0 else ()
+        return relative(*goal, *landmarks(world), *others_of(world, agent))
+
     return environment(
         "simple_adversary",
         world,
         observe=observe,
         reward=reward,
         features=features,
+        names=names,
         horizon=check_steps("horizon", horizon),
         novel=range(2 + 2 * num_good + 2 * num_good),
+        metrics={
+            "agent_reached": lambda s: (distances(s)[1:].min() < NEAR).astype(float),
+            "adversary_reached": lambda s: (distances(s)[0] < NEAR).astype(float),
+        },
         colours=lambda s: highlighted(world, s.goal),
     )

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, norm, offsets
 from shoal.environments.mpe.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
+from shoal.environments.mpe.naming import landmarks, own, relative
 from shoal.environments.options import check_count, check_flag, check_steps
 from shoal.errors import InputError
 from shoal.types import Environment
@@ -133,6 +134,10 @@ def _build(name: str, sizes: tuple[int, ...], scrambled: bool, horizon: int, con
     def features(s: State) -> Float[Array, " S"]:
         return jnp.concatenate([s.pos.reshape(-1), s.vel.reshape(-1), s.landmarks.reshape(-1)])
 
+    def names(agent: int) -> list[str]:
+        plain = own("velocity", "position") + relative(*landmarks(world))
+        return [plain[k] for k in orders[types[agent]]] if scrambled else plain
+
     return environment(
         name,
         world,
@@ -140,6 +145,7 @@ def _build(name: str, sizes: tuple[int, ...], scrambled: bool, horizon: int, con
         observe=observe,
         reward=reward,
         features=features,
+        names=names,
         horizon=check_steps("horizon", horizon),
         novel=np.flatnonzero((orders >= 4).any(0)).tolist() if scrambled else range(4, width),
     )

@@ -1,6 +1,8 @@
 """Assembly of an :class:`Environment` from a particle world and its observation and reward functions."""
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal
 
 import jax
@@ -21,16 +23,21 @@ def environment(
     observe: Callable[[State], Sequence[Float[Array, "M D"]]],
     reward: Callable[[State], Float[Array, " N"]],
     features: Callable[[State], Float[Array, " S"]],
+    names: Callable[[int], Sequence[str]],
     horizon: int,
     shared_reward: bool = False,
     score: Literal["sum", "mean"] = "sum",
     novel: Sequence[int],
+    metrics: Mapping[str, Callable[[State], Float[Array, ""]]] = MappingProxyType({}),
+    count: Callable[[State], Float[Array, ""]] | None = None,
     colours: Callable[[State], np.ndarray] | None = None,
 ) -> Environment:
     """Assemble a scenario.
 
     ``observe`` returns blocks of rows, one block per width, in agent order; they are zero-padded to the widest.
-    ``reward`` is a function of the next state. ``features`` is the global state. ``colours`` are the landmarks' [L, 3].
+    ``reward`` is a function of the next state. ``features`` is the global state. ``names`` returns what the numbers are
+    that agent i observes, for replays. ``colours`` are the landmarks' [L, 3]. ``metrics`` are functions of the
+    state at which an episode ends, where ``State.tally`` is the sum of ``count`` over the states after each step.
     Episodes end only by the time limit (``last`` with ``discount`` 1).
     """
     num_agents, dims = len(world.agents), world.action_dims
@@ -49,7 +56,10 @@ def environment(
         shared_reward=shared_reward or num_agents == 1,
         score=score,
         novel=tuple(novel),
+        metrics=tuple(metrics),
     )
+    # Made once, for the first outline: there are one for each timestep of a replay.
+    observed = functools.cache(lambda: [list(names(i)) for i in range(num_agents)])
     legal = np.arange(action.width) < np.array(dims)[:, None]
 
     def make_step(state: State, earned: Float[Array, " N"], first: bool) -> Step:
@@ -63,15 +73,21 @@ def environment(
             discount=jnp.ones(num_agents),
             first=jnp.asarray(first),
             last=state.t >= horizon,
+            # At every step, since a wrapper may end an episode earlier.
+            metrics=jnp.stack([measure(state) for measure in metrics.values()]) if metrics else (),
         )
 
     def reset(key: PRNGKeyArray) -> tuple[State, Step]:
         state = core.draw(world, key)
+        if count is not None:
+            state = state._replace(tally=jnp.zeros(()))
         return state, make_step(state, jnp.zeros(num_agents), first=True)
 
     def step(key: PRNGKeyArray, state: State, action: Int[Array, " N"] | Float[Array, "N A"]) -> tuple[State, Step]:
         del key  # the dynamics are deterministic
         state = core.advance(world, state, action)
+        if count is not None:
+            state = state._replace(tally=jnp.asarray(state.tally) + count(state))
         return state, make_step(state, reward(state), first=False)
 
     return Environment(
@@ -79,5 +95,5 @@ def environment(
         reset,
         step,
         render=lambda state: drawing.scene(world, state, colours),
-        outline=lambda state: drawing.outline(world, state, colours),
+        outline=lambda state: drawing.outline(world, state, colours, observed()),
     )

@@ -84,6 +84,8 @@ class State(NamedTuple):
     """Indices of goal landmarks; the scenario defines their meaning."""
     t: Int[Array, ""]
     """Number of steps."""
+    tally: Float[Array, ""] | tuple[()] = ()
+    """What the scenario counts for the metrics, summed over the episode so far; empty if it counts nothing."""
 
 
 def draw(world: World, key: PRNGKeyArray) -> State:

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, one_hot, pick
 from shoal.environments.mpe.drawing import BLUE, SKY, VERMILION, highlighted
+from shoal.environments.mpe.naming import letters
 from shoal.environments.options import check_flag, check_steps
 from shoal.types import Environment
 
@@ -23,6 +24,10 @@ def simple_crypto(*, horizon: int = 25, continuous_actions: bool = False) -> Env
     message, Eve only Alice's message. The error of Bob or Eve is the squared distance of their own message from the
     secret, or 0 for an empty message. Eve's reward is minus her error; Alice and Bob each receive Eve's error minus
     Bob's. The global state is secret and key (one-hot of 2 each), then the messages of Eve, Bob and Alice.
+
+    Metrics: ``bob_right`` and ``eve_right``, 1 if in their message of the last step the entry of the secret is larger
+    than all others (of discrete words: if the word is the secret's), otherwise 0. A guess among the two codes is right
+    in half of the episodes.
 
     Args:
         horizon: steps in an episode.
@@ -51,8 +56,16 @@ def simple_crypto(*, horizon: int = 25, continuous_actions: bool = False) -> Env
         team = error[EVE] - error[BOB]
         return jnp.stack([-error[EVE], team, team])
 
+    def right(s: State, agent: int) -> Float[Array, ""]:
+        message, secret = s.comm[agent], s.goal[0] == np.arange(WORDS)
+        return ((message * secret).sum() > jnp.where(secret, -1.0, message).max()).astype(float)
+
     def features(s: State) -> Float[Array, " 16"]:
         return jnp.concatenate([one_hot(s.goal, LANDMARKS), s.comm.reshape(-1)])
+
+    def names(agent: int) -> list[str]:
+        key, message, secret = (letters(WORDS, name) for name in ("key", "message", "secret"))
+        return (message, key + message, secret + key)[agent]
 
     return environment(
         "simple_crypto",
@@ -60,7 +73,9 @@ def simple_crypto(*, horizon: int = 25, continuous_actions: bool = False) -> Env
         observe=observe,
         reward=reward,
         features=features,
+        names=names,
         horizon=check_steps("horizon", horizon),
         novel=(),
+        metrics={"bob_right": lambda s: right(s, BOB), "eve_right": lambda s: right(s, EVE)},
         colours=lambda s: highlighted(world, s.goal[:1]),
     )

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from shoal.environments.mpe.core import Agent, State, World
+from shoal.environments.mpe.naming import letter, letters
 from shoal.environments.outlines import body
 from shoal.types import Outline, Scene
 
@@ -50,8 +51,10 @@ def scene(world: World, state: State, colours: Callable[[State], np.ndarray] | N
     )
 
 
-def outline(world: World, state: State, colours: Callable[[State], np.ndarray] | None) -> Outline:
-    """One unbatched state in numbers."""
+def outline(
+    world: World, state: State, colours: Callable[[State], np.ndarray] | None, features: list[list[str]]
+) -> Outline:
+    """One unbatched state in numbers; ``features`` [N][O] are names of what each agent observes."""
     shown, n = scene(world, state, colours), len(world.agents)
     rows = zip(shown.labels, shown.radii, shown.colours, shown.hollow, strict=True)
     bodies = [
@@ -60,7 +63,13 @@ def outline(world: World, state: State, colours: Callable[[State], np.ndarray] |
     ]
     comm = np.asarray(state.comm)
     said = tuple(_message(world, comm[i]) if agent.speaks else "" for i, agent in enumerate(world.agents))
-    fixed = {"box": [-1.2, -1.2, 1.2, 1.2], "cell": 0, "bodies": bodies, "actions": _actions(world)}
+    fixed = {
+        "box": [-1.2, -1.2, 1.2, 1.2],
+        "cell": 0,
+        "bodies": bodies,
+        "actions": _actions(world),
+        "features": features,
+    }
     moving = {"x": shown.centres[:, 0], "y": shown.centres[:, 1]}
     return Outline("bodies", fixed, moving, messages=said if any(agent.speaks for agent in world.agents) else ())
 
@@ -68,9 +77,9 @@ def outline(world: World, state: State, colours: Callable[[State], np.ndarray] |
 def _actions(world: World) -> list[list[str]]:
     """The names of each agent's actions, or of the components of continuous ones (:meth:`World.action_dims`)."""
     if world.continuous:
-        parts = [f"message {_letter(word)}" for word in range(world.vocabulary)]
+        parts = letters(world.vocabulary)
         return [[*FORCES] * agent.moves + parts * agent.speaks for agent in world.agents]
-    words = [f"say {_letter(word)}" for word in range(world.vocabulary)]
+    words = letters(world.vocabulary, "say")
 
     def names(agent: Agent) -> list[str]:
         if not agent.speaks:
@@ -80,16 +89,12 @@ def _actions(world: World) -> list[list[str]]:
     return [names(agent) for agent in world.agents]
 
 
-def _letter(word: int) -> str:
-    return chr(ord("A") + word)
-
-
 def _message(world: World, word: np.ndarray) -> str:
     if not word.any():
         return "nothing"
     if world.continuous:
         return "[" + " ".join(f"{value:.2f}" for value in word) + "]"
-    return _letter(int(word.argmax()))
+    return letter(int(word.argmax()))
 
 
 def _caption(world: World, comm: np.ndarray) -> str:

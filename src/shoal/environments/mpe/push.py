@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, norm, offsets, one_hot, others, pick
 from shoal.environments.mpe.drawing import BLUE, VERMILION, highlighted
+from shoal.environments.mpe.naming import COLOUR, landmarks, of, others_of, own, relative
 from shoal.environments.options import check_flag, check_steps
 from shoal.types import Environment
 
@@ -23,6 +24,9 @@ def simple_push(*, horizon: int = 25, continuous_actions: bool = False) -> Envir
     goal's offset, its own colour (the goal's) and the landmarks' colours. The good agent earns minus its distance from
     the goal, the adversary the good agent's distance minus its own. The global state is positions, velocities,
     landmarks and the goal (one-hot).
+
+    Metrics, at the end: ``agent_reached``, 1 if the good agent touches the goal, so that its distance is below the sum
+    of both radii, 0.1, otherwise 0; ``adversary_reached``, the same of the adversary.
 
     Args:
         horizon: steps in an episode.
@@ -41,6 +45,8 @@ def simple_push(*, horizon: int = 25, continuous_actions: bool = False) -> Envir
         continuous=check_flag("continuous_actions", continuous_actions),
     )
 
+    reach = world.agents[0].radius + world.landmarks[0].radius
+
     def observe(s: State) -> list[Float[Array, "1 D"]]:
         marks = offsets(s.pos, s.landmarks).reshape(2, -1)
         mate = others(offsets(s.pos, s.pos)).reshape(2, -1)
@@ -49,13 +55,23 @@ def simple_push(*, horizon: int = 25, continuous_actions: bool = False) -> Envir
         seen = [s.vel[1:], goal, pick(s.goal, GOAL_COLOURS), marks[1:], paint, mate[1:]]
         return [jnp.concatenate([s.vel[:1], marks[:1], mate[:1]], axis=1), jnp.concatenate(seen, axis=1)]
 
+    def distances(s: State) -> Float[Array, " 2"]:
+        return norm(pick(s.goal, s.landmarks) - s.pos)
+
     def reward(s: State) -> Float[Array, " 2"]:
-        distance = norm(pick(s.goal, s.landmarks) - s.pos)
+        distance = distances(s)
         return jnp.stack([distance[1] - distance[0], -distance[1]])
 
     def features(s: State) -> Float[Array, " 14"]:
         parts = [s.pos, s.vel, s.landmarks, one_hot(s.goal, LANDMARKS)]
         return jnp.concatenate([part.reshape(-1) for part in parts])
+
+    def names(agent: int) -> list[str]:
+        marks, mates = landmarks(world), relative(*others_of(world, agent))
+        if agent == 0:
+            return own("velocity") + relative(*marks) + mates
+        goal = relative("goal") + of(("goal",), *COLOUR)
+        return own("velocity") + goal + relative(*marks) + of(marks, *COLOUR) + mates
 
     return environment(
         "simple_push",
@@ -63,7 +79,12 @@ def simple_push(*, horizon: int = 25, continuous_actions: bool = False) -> Envir
         observe=observe,
         reward=reward,
         features=features,
+        names=names,
         horizon=check_steps("horizon", horizon),
         novel=(*range(2, 11), 17, 18),
+        metrics={
+            "agent_reached": lambda s: (distances(s)[1] < reach).astype(float),
+            "adversary_reached": lambda s: (distances(s)[0] < reach).astype(float),
+        },
         colours=lambda s: highlighted(world, s.goal),
     )

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, offsets, one_hot, pick, square
 from shoal.environments.mpe.drawing import BLUE, ORANGE, highlighted
+from shoal.environments.mpe.naming import COLOUR, landmarks, letters, of, own, relative
 from shoal.environments.options import Convention, check_convention, check_flag, check_number, check_steps
 from shoal.errors import InputError
 from shoal.types import Environment
@@ -33,6 +34,9 @@ def simple_reference(
     * ``mpe2``: agent i receives ``-(1 - local_ratio) · (d_0 + d_1) / 2 - local_ratio · d_i``; the score is the sum.
     * ``openai`` (the papers): both receive ``-d_0² - d_1²``; the score is one copy.
 
+    Metrics, at the end: ``reached``, the share of the two agents that touch their goal, so that their distance is below
+    the sum of both radii, 0.1; ``distance``, the mean of both agents' distances from their goals.
+
     Args:
         local_ratio: weight of an agent's own term in the ``mpe2`` reward; None means 0.5.
         horizon: steps in an episode.
@@ -56,13 +60,17 @@ def simple_reference(
         continuous=check_flag("continuous_actions", continuous_actions),
         velocity_first=openai,
     )
+    reach = world.agents[0].radius + world.landmarks[0].radius
 
     def observe(s: State) -> list[Float[Array, "2 D"]]:
         marks = offsets(s.pos, s.landmarks).reshape(2, -1)
         return [jnp.concatenate([s.vel, marks, pick(s.goal, COLOURS), s.comm[::-1]], axis=1)]
 
+    def costs(s: State) -> Float[Array, " 2"]:
+        return square(s.pos[::-1] - pick(s.goal, s.landmarks))
+
     def reward(s: State) -> Float[Array, " 2"]:
-        cost = square(s.pos[::-1] - pick(s.goal, s.landmarks))
+        cost = costs(s)
         if openai:
             return jnp.broadcast_to(-cost.sum(), (2,))
         distance = jnp.sqrt(cost)
@@ -72,16 +80,25 @@ def simple_reference(
         parts = [s.pos, s.vel, s.landmarks, one_hot(s.goal, LANDMARKS), s.comm]
         return jnp.concatenate([part.reshape(-1) for part in parts])
 
+    def names(agent: int) -> list[str]:
+        goal = f"goal of agent_{1 - agent}"
+        return own("velocity") + relative(*landmarks(world)) + of((goal,), *COLOUR) + letters(WORDS)
+
     return environment(
         "simple_reference",
         world,
         observe=observe,
         reward=reward,
         features=features,
+        names=names,
         horizon=check_steps("horizon", horizon),
         shared_reward=openai or ratio == 0.0,
         score="mean" if openai else "sum",
         novel=range(2, 2 + 2 * LANDMARKS),
+        metrics={
+            "reached": lambda s: (jnp.sqrt(costs(s)) < reach).astype(float).mean(),
+            "distance": lambda s: jnp.sqrt(costs(s)).mean(),
+        },
         # A landmark is drawn in the colour of the agent that must reach it.
         colours=lambda s: highlighted(world, s.goal, (ORANGE, BLUE)),
     )

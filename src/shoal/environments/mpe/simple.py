@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, offsets, square
 from shoal.environments.mpe.drawing import BLUE, GREEN
+from shoal.environments.mpe.naming import own, relative
 from shoal.environments.options import check_flag, check_steps
 from shoal.types import Environment
 
@@ -38,12 +39,17 @@ def simple(*, horizon: int = 25, continuous_actions: bool = False) -> Environmen
     def features(s: State) -> Float[Array, " 6"]:
         return jnp.concatenate([s.pos[0], s.vel[0], s.landmarks[0]])
 
+    def names(agent: int) -> list[str]:
+        del agent
+        return own("velocity") + relative("landmark_0")
+
     return environment(
         "simple",
         world,
         observe=observe,
         reward=reward,
         features=features,
+        names=names,
         horizon=check_steps("horizon", horizon),
         novel=(2, 3),
     )

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, offsets, one_hot, pick, square
 from shoal.environments.mpe.drawing import BLUE, ORANGE, highlighted
+from shoal.environments.mpe.naming import COLOUR, landmarks, letters, of, own, relative
 from shoal.environments.options import Convention, check_convention, check_flag, check_steps
 from shoal.types import Environment
 
@@ -29,6 +30,9 @@ def simple_speaker_listener(
 
     A random team scores about -81 under both, one whose listener ignores the word at best about -29.
 
+    Metrics, at the end: ``reached``, 1 if the listener touches the goal, so that its distance is below the sum of both
+    radii, 0.115, otherwise 0; ``distance``, the listener's distance from the goal.
+
     Args:
         horizon: steps in an episode.
         continuous_actions: pushes and messages in [0, 1] instead of choices.
@@ -50,17 +54,26 @@ def simple_speaker_listener(
         velocity_first=openai,
     )
     copies = 2.0 if openai else 1.0
+    reach = world.agents[1].radius + world.landmarks[0].radius
 
     def observe(s: State) -> list[Float[Array, "1 D"]]:
         marks = offsets(s.pos[1:], s.landmarks).reshape(1, -1)
         return [pick(s.goal, COLOURS), jnp.concatenate([s.vel[1:], marks, s.comm[:1]], axis=1)]
 
+    def costs(s: State) -> Float[Array, " 1"]:
+        return square(s.pos[1:] - pick(s.goal, s.landmarks))
+
     def reward(s: State) -> Float[Array, " 2"]:
-        cost = square(s.pos[1:] - pick(s.goal, s.landmarks))
+        cost = costs(s)
         return jnp.broadcast_to(-copies * cost, (2,))
 
     def features(s: State) -> Float[Array, " S"]:
         return jnp.concatenate([s.pos[1], s.vel[1], s.landmarks.reshape(-1), one_hot(s.goal, LANDMARKS), s.comm[0]])
+
+    def names(agent: int) -> list[str]:
+        if agent == 0:
+            return of(("goal",), *COLOUR)
+        return own("velocity") + relative(*landmarks(world)) + letters(world.vocabulary)
 
     return environment(
         "simple_speaker_listener",
@@ -68,9 +81,14 @@ def simple_speaker_listener(
         observe=observe,
         reward=reward,
         features=features,
+        names=names,
         horizon=check_steps("horizon", horizon),
         shared_reward=True,
         score="mean" if openai else "sum",
         novel=range(2, 2 + 2 * LANDMARKS),
+        metrics={
+            "reached": lambda s: (jnp.sqrt(costs(s)) < reach).astype(float)[0],
+            "distance": lambda s: jnp.sqrt(costs(s))[0],
+        },
         colours=lambda s: highlighted(world, s.goal),
     )

@@ -7,11 +7,14 @@ from jaxtyping import Array, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, norm, offsets, others
 from shoal.environments.mpe.drawing import BLUE
+from shoal.environments.mpe.naming import landmarks, letters, others_of, own, relative
 from shoal.environments.options import Convention, check_convention, check_count, check_flag, check_number, check_steps
 from shoal.errors import InputError
 from shoal.types import Environment
 
 RADIUS = 0.15
+NEAR = 0.1
+"""A landmark is occupied if an agent is nearer than this, as in the ``benchmark_data`` of OpenAI's original."""
 WORDS = 2
 """Width of each other agent's message in the observation; no agent speaks, so they are zero."""
 
@@ -36,6 +39,11 @@ def simple_spread(
     * ``mpe2``: ``-(1 - local_ratio) · cover - local_ratio · hits_i``; the score sums over agents.
     * ``openai`` (the papers): all agents receive ``Σ_i (-cover - hits_i - 1)``. The -1 is an agent's collision with
       itself, which the original counts: -25 N in an episode of 25 steps. The score is one copy.
+
+    Metrics: ``occupied``, the number of landmarks with an agent within 0.1 at the end; ``distance``, the sum over
+    landmarks of the distance of the nearest agent (cover) at the end; ``collisions``, the number of pairs of agents in
+    touch, summed over all steps. The first two are those of the ``benchmark_data`` of OpenAI's original, which counts
+    collisions for each agent, with itself.
 
     Args:
         num_agents: N, at least 1.
@@ -70,10 +78,15 @@ def simple_spread(
         silence = jnp.zeros((num_agents, WORDS * (num_agents - 1)))
         return [jnp.concatenate([s.vel, s.pos, marks, mates, silence], axis=1)]
 
-    def reward(s: State) -> Float[Array, " N"]:
-        cover = norm(offsets(s.pos, s.landmarks)).min(0).sum()
+    def gaps(s: State) -> Float[Array, " L"]:
+        return norm(offsets(s.pos, s.landmarks)).min(0)
+
+    def hits_of(s: State) -> Float[Array, " N"]:
         touching = (norm(offsets(s.pos, s.pos)) < 2 * RADIUS) & pairs
-        hits = touching.astype(float).sum(1)
+        return touching.astype(float).sum(1)
+
+    def reward(s: State) -> Float[Array, " N"]:
+        cover, hits = gaps(s).sum(), hits_of(s)
         if openai:
             return jnp.broadcast_to(-num_agents * cover - hits.sum() - num_agents, (num_agents,))
         return -(1.0 - ratio) * cover - ratio * hits
@@ -81,14 +94,26 @@ def simple_spread(
     def features(s: State) -> Float[Array, " S"]:
         return jnp.concatenate([s.pos.reshape(-1), s.vel.reshape(-1), s.landmarks.reshape(-1)])
 
+    def names(agent: int) -> list[str]:
+        mates = others_of(world, agent)
+        silence = [f"{mate} {word}" for mate in mates for word in letters(WORDS)]
+        return own("velocity", "position") + relative(*landmarks(world), *mates) + silence
+
     return environment(
         "simple_spread",
         world,
         observe=observe,
         reward=reward,
         features=features,
+        names=names,
         horizon=check_steps("horizon", horizon),
         shared_reward=openai or ratio == 0.0,
         score="mean" if openai else "sum",
         novel=range(4, 4 + 2 * num_landmarks + 2 * (num_agents - 1)),
+        metrics={
+            "occupied": lambda s: (gaps(s) < NEAR).astype(float).sum(),
+            "distance": lambda s: gaps(s).sum(),
+            "collisions": lambda s: jnp.asarray(s.tally),
+        },
+        count=lambda s: 0.5 * hits_of(s).sum(),
     )

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, norm, offsets, others
 from shoal.environments.mpe.drawing import BLUE, VERMILION
+from shoal.environments.mpe.naming import landmarks, of, others_of, own, relative
 from shoal.environments.options import check_count, check_flag, check_steps
 from shoal.types import Environment
 
@@ -35,6 +36,9 @@ def simple_tag(
     All see their velocity and position, the offsets of obstacles and of the other agents, and the velocities of the
     prey (other than themselves). Each predator earns 10 for every (predator, prey) pair in touch; each prey loses 10
     per predator touching it, and what :func:`fence` says. The global state is positions, velocities and obstacles.
+
+    The metric ``catches`` is the number of (predator, prey) pairs in touch, summed over all steps; Lowe et al. 2017
+    call them prey touches.
 
     Args:
         num_good: prey, at least 1.
@@ -77,13 +81,20 @@ def simple_tag(
             jnp.concatenate([common[hunters:], known], axis=1),
         ]
 
+    def catches(s: State) -> Float[Array, "P M"]:
+        return (norm(offsets(s.pos[:hunters], s.pos[hunters:])) < reach).astype(float)
+
     def reward(s: State) -> Float[Array, " N"]:
-        caught = (norm(offsets(s.pos[:hunters], s.pos[hunters:])) < reach).astype(float)
+        caught = catches(s)
         hunt = jnp.broadcast_to(CATCH * caught.sum(), (hunters,))
         return jnp.concatenate([hunt, -CATCH * caught.sum(0) - fence(s.pos[hunters:])])
 
     def features(s: State) -> Float[Array, " S"]:
         return jnp.concatenate([s.pos.reshape(-1), s.vel.reshape(-1), s.landmarks.reshape(-1)])
+
+    def names(agent: int) -> list[str]:
+        places = relative(*landmarks(world), *others_of(world, agent))
+        return own("velocity", "position") + places + of(others_of(world, agent, hunters), "velocity x", "velocity y")
 
     return environment(
         "simple_tag",
@@ -91,6 +102,9 @@ def simple_tag(
         observe=observe,
         reward=reward,
         features=features,
+        names=names,
         horizon=check_steps("horizon", horizon),
         novel=range(4, 4 + 2 * num_obstacles + 2 * (num_agents - 1)),
+        metrics={"catches": lambda s: jnp.asarray(s.tally)},
+        count=lambda s: catches(s).sum(),
     )

@@ -7,6 +7,7 @@ from jaxtyping import Array, Bool, Float
 from shoal.environments.mpe.build import environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, norm, offsets, others
 from shoal.environments.mpe.drawing import BLUE, GREEN, GREY, ORANGE, SKY, VERMILION
+from shoal.environments.mpe.naming import landmarks, letters, of, others_of, own, relative
 from shoal.environments.mpe.tag import fence
 from shoal.environments.options import check_count, check_flag, check_steps
 from shoal.types import Environment
@@ -34,7 +35,8 @@ def simple_world_comm(
     (predator, prey) pair in touch, minus 0.1 of its distance from the nearest prey; prey lose 5 per predator touching
     them, twice :func:`~shoal.environments.mpe.tag.fence`, and 0.05 of the distance from the nearest food, and gain 2
     per piece of food touched. The leader's discrete action is ``move + 5 · word`` with 4 words. The global state is
-    positions, velocities, all landmarks and the leader's word.
+    positions, velocities, all landmarks and the leader's word. The metric ``catches`` is the number of (predator, prey)
+    pairs in touch, summed over all steps.
 
     Args:
         num_good: prey, at least 1.
@@ -90,9 +92,15 @@ def simple_world_comm(
         herd = [common[hunters:], shelter[hunters:], others(fleeing[hunters:]).reshape(prey, -1)]
         return [jnp.concatenate(pack, axis=1), jnp.concatenate(herd, axis=1)]
 
+    def catches(gap: Float[Array, "P M"]) -> Float[Array, "P M"]:
+        return (gap < np.add.outer(radius[:hunters], radius[hunters:])).astype(float)
+
+    def gaps(s: State) -> Float[Array, "P M"]:
+        return norm(offsets(s.pos[:hunters], s.pos[hunters:]))
+
     def reward(s: State) -> Float[Array, " N"]:
-        gap = norm(offsets(s.pos[:hunters], s.pos[hunters:]))
-        caught = (gap < np.add.outer(radius[:hunters], radius[hunters:])).astype(float)
+        gap = gaps(s)
+        caught = catches(gap)
         meal = norm(offsets(s.pos[hunters:], s.landmarks[obstacles : obstacles + food]))
         eaten = (meal < radius[hunters:, None] + 0.03).astype(float).sum(1)
         graze = MEAL * eaten - 0.05 * meal.min(1) - CATCH * caught.sum(0) - 2.0 * fence(s.pos[hunters:])
@@ -103,12 +111,22 @@ def simple_world_comm(
         return jnp.concatenate([part.reshape(-1) for part in parts])
 
     wide = 4 + 2 * len(world.landmarks) + 2 * (num_agents - 1) + 2 * prey + forests + WORDS
+
+    def names(agent: int) -> list[str]:
+        common = own("velocity", "position") + relative(*landmarks(world), *others_of(world, agent))
+        fleeing = of(others_of(world, agent, hunters), "velocity x", "velocity y")
+        shelter = [f"own presence in forest_{i}" for i in range(forests)]
+        return common + (fleeing + shelter + letters(WORDS) if agent < hunters else shelter + fleeing)
+
     return environment(
         "simple_world_comm",
         world,
         observe=observe,
         reward=reward,
         features=features,
+        names=names,
         horizon=check_steps("horizon", horizon),
         novel=range(4, wide - WORDS),
+        metrics={"catches": lambda s: jnp.asarray(s.tally)},
+        count=lambda s: catches(gaps(s)).sum(),
     )
