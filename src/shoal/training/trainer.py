@@ -15,6 +15,7 @@ from shoal.records.log import FILE, Log, read
 from shoal.training import checks, ending, finite, hosted, metric_sums
 from shoal.training.ending import Standing
 from shoal.training.evaluation import Evaluator
+from shoal.training.pace import Pace
 from shoal.training.program import Program, compile_program
 from shoal.training.progress import Progress
 from shoal.training.selection import Selection
@@ -26,9 +27,6 @@ from shoal.types import Algorithm, AnyEnvironment
 
 CALL_SECONDS = 1.0
 """Target duration of one call: long enough to hide its overhead, short enough for progress and Ctrl-C."""
-
-SAVING = 20.0
-"""Time between two checkpoints is at least this multiple of the time that writing one takes."""
 
 CAPACITY = 256
 """Largest number of updates in one call."""
@@ -138,7 +136,7 @@ class Trainer:
             with self.log, self.stop.listening():
                 with self.stop.at_once():
                     advance = self._begin()
-                saved_at, pause = time.monotonic(), settings.checkpoint_seconds
+                pace = Pace(settings.checkpoint_seconds)
                 while not self.ended and not self.stop.asked:
                     n = min(ending.call_size(settings, self.at, per_update, CALL_SECONDS), self.program.capacity)
                     n = min(n, self.selection.until_next(self.update)) if self.selection else n
@@ -148,12 +146,9 @@ class Trainer:
                     spent = time.monotonic() - began
                     self._take(results, n, spent)
                     per_update = spent / n
-                    if time.monotonic() - saved_at >= pause:
-                        began = time.monotonic()
-                        self.save()
-                        saved_at = time.monotonic()
-                        if settings.checkpoint_seconds > 0:  # a large replay buffer is saved less often
-                            pause = max(settings.checkpoint_seconds, SAVING * (saved_at - began))
+                    if pace.due():
+                        with pace.saving():
+                            self.save()
                 self.save()
         except GameError:
             self.save()
