@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from shoal.environments.registry import make
     from shoal.errors import CallbackError, CheckpointError, InputError
     from shoal.game import Game, HostEnvironment, HostTimestep
+    from shoal.loggers.mlflow_tracking import MLflowLogger
+    from shoal.loggers.weights_and_biases import WandbLogger
     from shoal.reporting import report
     from shoal.spec import Box, Discrete, EnvSpec, Scene
     from shoal.studies.results import results
@@ -34,10 +36,12 @@ __all__ = [
     "HostEnvironment",
     "HostTimestep",
     "InputError",
+    "MLflowLogger",
     "Run",
     "RunComparison",
     "Scene",
     "Step",
+    "WandbLogger",
     "check",
     "compare",
     "crossplay",
@@ -60,6 +64,8 @@ _HOMES = {
     "shoal.environments.registry": ("make",),
     "shoal.errors": ("CallbackError", "CheckpointError", "InputError"),
     "shoal.game": ("Game", "HostEnvironment", "HostTimestep"),
+    "shoal.loggers.mlflow_tracking": ("MLflowLogger",),
+    "shoal.loggers.weights_and_biases": ("WandbLogger",),
     "shoal.reporting": ("report",),
     "shoal.spec": ("Box", "Discrete", "EnvSpec", "Scene"),
     "shoal.studies.results": ("results",),
