@@ -8,12 +8,15 @@ if TYPE_CHECKING:
     from shoal.checking import check
     from shoal.comparing import RunComparison, compare
     from shoal.environments.registry import make
-    from shoal.errors import CheckpointError, InputError
+    from shoal.errors import CallbackError, CheckpointError, InputError
     from shoal.game import Game, HostEnvironment, HostTimestep
+    from shoal.loggers.mlflow_tracking import MLflowLogger
+    from shoal.loggers.weights_and_biases import WandbLogger
     from shoal.reporting import report
     from shoal.spec import Box, Discrete, EnvSpec, Scene
     from shoal.studies.results import results
     from shoal.studies.running import study
+    from shoal.training.callbacks import Callback, Context
     from shoal.tuning.running import tune
     from shoal.types import Environment, Step
 
@@ -21,7 +24,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Box",
+    "Callback",
+    "CallbackError",
     "CheckpointError",
+    "Context",
     "CrossPlay",
     "Discrete",
     "EnvSpec",
@@ -30,10 +36,12 @@ __all__ = [
     "HostEnvironment",
     "HostTimestep",
     "InputError",
+    "MLflowLogger",
     "Run",
     "RunComparison",
     "Scene",
     "Step",
+    "WandbLogger",
     "check",
     "compare",
     "crossplay",
@@ -54,12 +62,15 @@ _HOMES = {
     "shoal.checking": ("check",),
     "shoal.comparing": ("RunComparison", "compare"),
     "shoal.environments.registry": ("make",),
-    "shoal.errors": ("CheckpointError", "InputError"),
+    "shoal.errors": ("CallbackError", "CheckpointError", "InputError"),
     "shoal.game": ("Game", "HostEnvironment", "HostTimestep"),
+    "shoal.loggers.mlflow_tracking": ("MLflowLogger",),
+    "shoal.loggers.weights_and_biases": ("WandbLogger",),
     "shoal.reporting": ("report",),
     "shoal.spec": ("Box", "Discrete", "EnvSpec", "Scene"),
     "shoal.studies.results": ("results",),
     "shoal.studies.running": ("study",),
+    "shoal.training.callbacks": ("Callback", "Context"),
     "shoal.tuning.running": ("tune",),
     "shoal.types": ("Environment", "Step"),
 }

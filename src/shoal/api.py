@@ -1,14 +1,13 @@
 """The public functions: train, resume and open runs, draw their curves, and cross-play."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from shoal import algorithms, preset_files
-from shoal.configs import check_names, options_from_json, override, spec_to_json
+from shoal.configs import check_names, override
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.loading import load, past_selves
@@ -21,10 +20,13 @@ from shoal.records.files import written_to
 from shoal.records.folders import check_free, in_new_folder, new_folder, path_of
 from shoal.records.lock import hold
 from shoal.run import Run
+from shoal.same_environment import check_same_environment
 from shoal.training import checks
 from shoal.training import crossplay as playing
 from shoal.training.crossplay import CrossPlay
+from shoal.training.hooks import Given, accepted, watched
 from shoal.training.settings import CHANGEABLE, Settings
+from shoal.training.trainer import Trainer
 from shoal.types import Algorithm
 
 __all__ = ["CrossPlay", "Run", "crossplay", "curves", "load", "new_folder", "open_run", "resume", "train"]
@@ -38,6 +40,7 @@ def train(
     folder: str | Path | None = None,
     progress: bool = True,
     preset: str | Path | None = None,
+    callbacks: Sequence[Given] = (),
     **flags: Any,
 ) -> Run:
     """Train ``algorithm`` in ``environment`` and return the finished run.
@@ -54,6 +57,8 @@ def train(
         progress: show the progress line.
         preset: a preset file (:mod:`shoal.preset_files`), for example one that :func:`shoal.tune` wrote; its values
             come before those of the preset that belongs to Shoal.
+        callbacks: your own code that is called during training (:class:`shoal.Callback`), or functions
+            (context, metrics) that are called for each row of the log; see docs/hooks.md.
         flags: fields of :class:`~shoal.training.settings.Settings` (``steps=3e6, seeds=4``) or of the algorithm's
             ``Config`` (``learning_rate=1e-3``, ``hidden=(128, 128)``). Other fields come from the preset, then from
             defaults; without a preset, ``num_envs`` and ``rollout_length`` are derived from the length of an episode
@@ -64,7 +69,9 @@ def train(
         InputError: an argument is invalid; raised before anything compiles. Later, if the disk is full or the folder is
             deleted (:class:`WriteError`, :class:`CheckpointError`, :class:`FolderError`).
         NonFiniteError: a metric became NaN or infinite; the last good checkpoint is kept.
+        CallbackError: a callback raised; the run is saved.
     """
+    hooks = accepted(callbacks)
     name, given = registry.called(environment), algorithm
     algorithm = algorithms.canonical(given)
     module = algorithms.get(algorithm)
@@ -89,13 +96,21 @@ def train(
             trainer = run.trainer(progress, lock.check)
             lock.check()
             keep(run)
-            return run.finish(trainer)
+            with watched(run, trainer, hooks):
+                return run.finish(trainer)
 
     return in_new_folder(algorithm, name, start) if folder is None else start(path_of(folder))
 
 
 def resume(
-    folder: str | Path, *, environment: Any = None, trust: bool = False, progress: bool = True, **flags: Any
+    folder: str | Path,
+    *,
+    environment: Any = None,
+    trust: bool = False,
+    progress: bool = True,
+    callbacks: Sequence[Given] = (),
+    continue_stopped: bool = False,
+    **flags: Any,
 ) -> Run:
     """Continue the run in ``folder`` from its newest intact checkpoint, bit for bit as if it had never stopped.
 
@@ -107,6 +122,8 @@ def resume(
         environment: the environment, if the run was not trained in a name.
         trust: see :func:`open_run`.
         progress: show the progress line.
+        callbacks: see :func:`train`. They are not stored with the run; those of a run that has finished are not called.
+        continue_stopped: go on where a callback stopped the run, which has finished otherwise.
         flags: the settings in :data:`~shoal.training.settings.CHANGEABLE`, for example ``steps`` to train longer
             (schedules stretch to the new length).
 
@@ -114,16 +131,29 @@ def resume(
         InputError: the folder holds no run, another process trains in it, a flag cannot change, or there are fewer
             devices than before.
         CheckpointError: no checkpoint is intact.
+        CallbackError: a callback raised; the run is saved.
     """
+    hooks = accepted(callbacks)
     where = path_of(folder)
     manifest.read(where)  # before a lock file is created in a folder that holds no run
     with hold(where) as lock:
-        return _resume(where, environment, trust, progress, flags, lock.check)
+        run, trainer = _resumed(where, environment, trust, progress, flags, lock.check, continue_stopped)
+        if trainer is None:
+            return run
+        with watched(run, trainer, hooks):
+            return run.finish(trainer)
 
 
-def _resume(
-    folder: Path, environment: Any, trust: bool, progress: bool, flags: dict[str, Any], guard: Callable[[], None]
-) -> Run:
+def _resumed(
+    folder: Path,
+    environment: Any,
+    trust: bool,
+    progress: bool,
+    flags: dict[str, Any],
+    guard: Callable[[], None],
+    continue_stopped: bool,
+) -> tuple[Run, Trainer | None]:
+    """A run with its restored trainer; None if it has finished."""
     run = open_run(folder, environment, trust=trust)
     wrong = sorted(set(flags) - CHANGEABLE)
     if wrong:
@@ -133,16 +163,16 @@ def _resume(
     run.settings.check()
     if environment is not None:
         _ = run.env  # raises if it is another environment, also for a finished run
-    if run.conclude(guard):
+    if run.conclude(guard, continue_stopped):
         if flags:
             guard()
             keep_resumed(run, permitted=False)  # the environment was not built
-        return run
+        return run, None
     trainer = run.trainer(progress, guard)
-    trainer.restore()
+    trainer.restore(continue_stopped)
     guard()
     keep_resumed(run, permitted=trust or environment is None)
-    return run.finish(trainer)
+    return run, trainer
 
 
 def curves(
@@ -209,34 +239,3 @@ def crossplay(
         players.append(playing.Player(name, run.algorithm, algorithm, run._learner()))
     workers = opened[0].settings.num_workers
     return playing.play(env, players, chosen, jax.random.key(seed), episodes, greedy, workers)
-
-
-def check_same_environment(one: Run, other: Run) -> None:
-    """Check that two runs have the same environment, without building it.
-
-    ``EnvSpec.novel`` (read by a run's own critic), metrics (only reported) and the interface (for deployed policies)
-    may differ.
-
-    Raises:
-        InputError: they have not; the message names the first difference.
-    """
-    named = one.by_name and other.by_name
-    descriptions = [
-        ({"environment": run.environment} if named else {})
-        | spec_to_json(replace(run.spec, novel=None, metrics=(), interface=""))
-        for run in (one, other)
-    ]
-    if named and one.environment == other.environment:
-        known = registry.options_of(one.environment)
-        defaults = {name: option.default for name, option in known.items() if option.default is not option.empty}
-        descriptions = [
-            spec | defaults | options_from_json(run.env_options, known)
-            for spec, run in zip(descriptions, (one, other), strict=True)
-        ]
-    for name in descriptions[0] | descriptions[1]:
-        here, there = (x.get(name, "missing") for x in descriptions)
-        if here != there and name != "metrics":  # the option metrics does not change the game
-            raise InputError(
-                f"{other.folder} and {one.folder} were trained in different environments: {name} is {there!r} in the "
-                f"one and {here!r} in the other."
-            )

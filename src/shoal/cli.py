@@ -21,7 +21,7 @@ from shoal.cli_commands import COMMANDS, help_text, version_text
 from shoal.cli_flags import REQUIRED, Anything, Command, Flag, Values
 from shoal.cli_output import abandon_output, fill_closed_streams, leave, lenient_errors
 from shoal.cli_words import complaint, empty, stranger
-from shoal.errors import FULL, GameError, InputError, NonFiniteError, unknown
+from shoal.errors import FULL, CallbackError, GameError, InputError, NonFiniteError, unknown
 
 BROKEN, REFUSED, INTERRUPTED = 1, 2, 130
 """Exit codes; the last is the shells' code for Ctrl-C, 128 + SIGINT."""
@@ -30,8 +30,8 @@ BROKEN, REFUSED, INTERRUPTED = 1, 2, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    0: success. 1: training failed, since a metric became NaN or infinite or the environment raised. 2: invalid request,
-    explained in one sentence on stderr. 130: stopped by Ctrl-C.
+    0: success. 1: training failed, since a metric became NaN or infinite, or the environment or a callback raised.
+    2: invalid request, explained in one sentence on stderr. 130: stopped by Ctrl-C.
     """
     fill_closed_streams()
     code = _main(list(sys.argv[1:] if argv is None else argv))
@@ -62,7 +62,7 @@ def _guarded(args: list[str]) -> int:
         return _say(str(error), REFUSED)
     except NonFiniteError as error:
         return _say(str(error), BROKEN)
-    except GameError as error:
+    except (GameError, CallbackError) as error:
         if error.trace:
             notices.warn(error.trace)
         return _say(str(error), BROKEN)

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import shoal
-from shoal import algorithms, notices
+from shoal import algorithms, cli_hooks, notices
 from shoal.cli_flags import Command, Flag, Values, first_line, number, of_environment, of_fields
 from shoal.cli_output import attempted
 from shoal.environments import names
 from shoal.environments.spelling import path_words
-from shoal.errors import GameError, InputError, WriteError
+from shoal.errors import CallbackError, GameError, InputError, WriteError
 from shoal.presets import preset
 from shoal.presets.sizes import sizes_for
 from shoal.records import links
@@ -34,7 +34,7 @@ _TRUST = Flag(
 )
 _PRESET = Flag("preset", Path | None, None, "Take values from this preset file (docs/tuning.md); flags override them.")
 _PROGRESS = Flag("progress", bool, True, "Show the progress line and notes; warnings are always shown.")
-_OWN = (_FOLDER, _RESUME, _TRUST, _PRESET, _PROGRESS)
+_OWN = (_FOLDER, _RESUME, _TRUST, _PRESET, _PROGRESS, *cli_hooks.FLAGS)
 
 _FIRST = ("steps", "seeds", "num_envs", "rollout_length", "learning_rate", "gamma", "hidden", "recurrent", "sharing")
 _FIRST += ("critic_input", "entropy_coef", "batch_size", "buffer_size", "time_limit", "folder", "resume")
@@ -92,13 +92,16 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
             if not flag.prefix and not (flag.name in _SIZES and value is None)
         }
         env = {flag.name: value for flag, value in changed if flag.prefix}
+        callbacks = cli_hooks.chosen(own)
         if run is None:
             if own["trust"]:
                 raise InputError("--trust is for --resume; what you name yourself needs no trust.")
+            if own["continue_stopped"]:
+                raise InputError("--continue-stopped is for --resume.")
 
             def start(where: Path) -> int:
-                train = partial(shoal.train, *words, env=env, folder=where, preset=own["preset"])
-                return _watched(where, train, own["progress"], flags)
+                train = partial(shoal.train, *words, env=env, folder=where, preset=own["preset"], callbacks=callbacks)
+                return _watched(where, train, own, flags)
 
             return (
                 start(own["folder"])
@@ -109,7 +112,8 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
             raise InputError("A resumed run keeps its values, so --preset and --resume exclude each other.")
         if own["folder"] is not None:
             raise InputError("A resumed run stays in its folder, so --folder and --resume exclude each other.")
-        return _watched(run.folder, partial(shoal.resume, run.folder, trust=own["trust"]), own["progress"], flags)
+        more = {"callbacks": callbacks, "continue_stopped": own["continue_stopped"]}
+        return _watched(run.folder, partial(shoal.resume, run.folder, trust=own["trust"], **more), own, flags)
 
     return Command(" ".join(["shoal train", *words]), _about(words, run), groups, do, _FIRST), rest
 
@@ -152,16 +156,16 @@ def _about(words: Sequence[str], run: "shoal.Run | None") -> str:
     return about if len(words) == 2 else f"{about} Name an environment before --help to see its options as well."
 
 
-def _watched(folder: Path, start: "Callable[..., shoal.Run]", progress: bool, flags: dict[str, Any]) -> int:
+def _watched(folder: Path, start: "Callable[..., shoal.Run]", own: dict[str, Any], flags: dict[str, Any]) -> int:
     """Train, print a summary, and draw curves, a video and a report; after Ctrl-C print the command that resumes."""
-    again = f"{_program()} train --resume {path_words(folder)}"
+    again = f"{_program()} train --resume {path_words(folder)}{cli_hooks.words(own)}"
     try:
-        run = start(progress=progress, **flags)
+        run = start(progress=own["progress"], **flags)
         if not run.finished:
             raise KeyboardInterrupt
         print(_summary(run, again), flush=True)
         _draw(run)
-    except GameError:
+    except (GameError, CallbackError):
         if any((folder / "checkpoints").glob("*")):
             notices.warn(f"What was learned is kept; continue with\n{again}\n")
         raise
@@ -221,7 +225,8 @@ def _summary(run: "shoal.Run", again: str) -> str:
     from shoal.training import ending  # imports JAX
 
     more = ending.more(run.settings, run.at).items()
-    flags = " ".join(f"--{name.replace('_', '-')} {'None' if x is None else number(x)}" for name, x in more)
+    texts = {name: "" if x is True else f" {'None' if x is None else number(x)}" for name, x in more}
+    flags = " ".join(f"--{name.replace('_', '-')}{text}" for name, text in texts.items())
     lines += [f"{again} {flags}", "", f"{'folder':<12}  {run.folder}"]
     return "\n".join(lines)
 

@@ -45,6 +45,18 @@ class GameError(RuntimeError):
         return GameError, (self.what, self.game, self.doing, self.trace)
 
 
+class CallbackError(RuntimeError):
+    """A callback raised an exception or returned something that is no metric; training stops, and the run is saved.
+
+    The message names the callback, its method and the step; ``trace`` is the callback's own traceback, empty if it
+    raised nothing.
+    """
+
+    def __init__(self, message: str, trace: str = ""):
+        super().__init__(message)
+        self.trace = trace
+
+
 class NonFiniteError(RuntimeError):
     """A metric or parameter is NaN or infinite. The message names it and the last good checkpoint."""
 

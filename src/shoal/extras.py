@@ -14,6 +14,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "rware": ("jumanji>=1.1", "rware>=2.0"),
     "jaxmarl": ("jaxmarl>=0.2",),
     "optuna": ("optuna>=4.0",),
+    "wandb": ("wandb>=0.20",),
+    "mlflow": ("mlflow>=3.0",),
     "smac": ("gymnasium>=1.0", "pygame>=2.6", "scikit-learn>=1.5", "rtree>=1.4"),
 }
 """The requirements of each extra in ``pyproject.toml``."""

@@ -21,7 +21,9 @@ from shoal.training.trainer import Trainer
 from shoal.types import Learner
 
 
-def settle(folder: Path, settings: Settings, run: Mapping[str, Any], guard: Callable[[], None]) -> bool:
+def settle(
+    folder: Path, settings: Settings, run: Mapping[str, Any], guard: Callable[[], None], continue_stopped: bool = False
+) -> bool:
     """Whether a run has finished: its newest checkpoint and policy are intact, and it ended there.
 
     If so, prints a notice, and repairs the log as resuming would.
@@ -31,6 +33,7 @@ def settle(folder: Path, settings: Settings, run: Mapping[str, Any], guard: Call
         settings: the run's, possibly with more steps than before or other limits.
         run: its configuration (:func:`shoal.records.configuration.identity`).
         guard: raises if the folder is no longer the run's.
+        continue_stopped: a run that a callback stopped has not finished.
 
     Raises:
         CheckpointError: the checkpoint was saved in another configuration.
@@ -45,6 +48,7 @@ def settle(folder: Path, settings: Settings, run: Mapping[str, Any], guard: Call
     except CheckpointError:  # training reports it, and resumes from an earlier one
         return False
     at = ending.standing(last, meta)
+    at = at._replace(stopped="") if continue_stopped else at
     if not ending.ended(settings, at):
         return False
     checkpoints.check_run(last)

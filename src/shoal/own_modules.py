@@ -20,16 +20,34 @@ from shoal.errors import InputError
 
 _folders: list[str] | None = None
 """Folders that the command line adds to ``sys.path``; None when Shoal is used as a library."""
+_typed: list[str] | None = None
+"""The same for names that the user types, whatever :func:`instead` has set."""
 
 
 @contextmanager
 def found_in(folder: str) -> Iterator[None]:
     """On the command line: also search ``folder`` (the working directory) for the user's own modules."""
-    global _folders
-    before, _folders = _folders, [folder]
+    global _folders, _typed
+    before, _folders, _typed = (_folders, _typed), [folder], [folder]
     try:
         yield
     finally:
+        _folders, _typed = before
+
+
+@contextmanager
+def typed() -> Iterator[None]:
+    """Search the working directory for a name that the user types, also after :func:`instead`.
+
+    Then ``sys.path`` is restored, so that a run's environment does not import from there.
+    """
+    global _folders
+    before, path, _folders = _folders, [*sys.path], _typed
+    try:
+        yield
+    finally:
+        if before != _folders:
+            sys.path[:] = path
         _folders = before
 
 
@@ -130,5 +148,6 @@ def imported(path: str, name: str, kind: str) -> Any:
     if factory is None:
         raise InputError(f"The module {module_name!r} has no attribute {attribute!r}.")
     if not callable(factory):
-        raise InputError(f"{name!r} is not callable, so it cannot build an {kind}.")
+        article = "an" if kind[0] in "aeiou" else "a"
+        raise InputError(f"{name!r} is not callable, so it cannot build {article} {kind}.")
     return factory

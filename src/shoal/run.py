@@ -211,14 +211,14 @@ class Run:
             self._keep(self.evaluation, episodes, trainer.guard)
         return self
 
-    def conclude(self, guard: Callable[[], None]) -> bool:
+    def conclude(self, guard: Callable[[], None], continue_stopped: bool = False) -> bool:
         """Whether the run has finished. If so, repair the log, and evaluate the run unless it has been evaluated.
 
         Raises:
             CheckpointError: its checkpoint was saved under another configuration.
         """
         settings = self.settings
-        if not final_evaluation.settle(self.folder, settings, self._identity(), guard):
+        if not final_evaluation.settle(self.folder, settings, self._identity(), guard, continue_stopped):
             return False
         self.finished = self.untouched = True
         self.judged = final_evaluation.read(self.folder, self.last_step, settings.eval_episodes)

@@ -7,6 +7,7 @@ name into the file name.
 import math
 import struct
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -49,15 +50,7 @@ class Events:
         Raises:
             WriteError: the disk is full.
         """
-        scalars = {}
-        for name, value in row.items():
-            numbers = [x for x in value if _is_number(x)] if isinstance(value, list) else []
-            if numbers:
-                scalars[name] = math.fsum(numbers) / len(numbers)
-                scalars |= {f"{name}/seed{i}": x for i, x in enumerate(value) if _is_number(x)}
-            elif _is_number(value) and name != "step":
-                scalars[name] = value
-        values = [self._summary.Value(tag=name, simple_value=x) for name, x in scalars.items()]
+        values = [self._summary.Value(tag=name, simple_value=x) for name, x in scalars(row).items()]
         self._add(step=row["step"], summary=self._summary(value=values))
         if time.monotonic() - self._flushed > SECONDS_BETWEEN_FLUSHES:
             self.flush()
@@ -78,6 +71,20 @@ class Events:
         head = struct.pack("<Q", len(data))
         sums = (struct.pack("<I", self._checksum(part)) for part in (head, data))
         self._pending += [head, next(sums), data, next(sums)]
+
+
+def scalars(row: Mapping[str, Any]) -> dict[str, float | int]:
+    """A row's numbers by name; of a list over seeds the mean of the known ones, and each as ``name/seed0`` …; without
+    ``step``."""
+    found: dict[str, float | int] = {}
+    for name, value in row.items():
+        numbers = [x for x in value if _is_number(x)] if isinstance(value, list) else []
+        if numbers:
+            found[name] = math.fsum(numbers) / len(numbers)
+            found |= {f"{name}/seed{i}": x for i, x in enumerate(value) if _is_number(x)}
+        elif isinstance(value, int | float) and name != "step":
+            found[name] = value
+    return found
 
 
 def _is_number(value: Any) -> bool:

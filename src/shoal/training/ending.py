@@ -1,7 +1,8 @@
-"""When a run ends: after its last step, when every seed has reached a score, or when its time is used up.
+"""When a run ends: after its last step, when every seed has reached a score, when its time is used up, or where a
+callback stopped it.
 
-Checkpoints record how far the run is, not that it has ended: whether it has follows from the settings, which may change
-when it is resumed.
+Checkpoints record how far the run is, and whether a callback stopped it there. Whether it has ended otherwise follows
+from the settings, which may change when it is resumed.
 """
 
 import math
@@ -20,6 +21,9 @@ from shoal.types import Seconds
 FIRST = 4
 """Updates in the first call, whose duration is not known; one if time is limited."""
 
+LONGEST = 200
+"""Largest number of characters of a callback's reason to stop."""
+
 
 class Standing(NamedTuple):
     """How far a run is."""
@@ -32,18 +36,29 @@ class Standing(NamedTuple):
     best: tuple[float, ...] | None = None
     """The highest mean greedy return of each seed; None before the first evaluation."""
 
+    stopped: str = ""
+    """The reason that a callback gave when it stopped the run here; empty if none did."""
+
     def as_json(self) -> dict[str, Any]:
         """The entries of a checkpoint's ``meta``; the checkpoint's number is the update."""
-        return {"elapsed": self.seconds, "best": self.best}
+        return {"elapsed": self.seconds, "best": self.best} | ({"stopped": self.stopped} if self.stopped else {})
 
 
 def standing(update: int, meta: Mapping[str, Any]) -> Standing:
     """The standing in a checkpoint's ``meta``, which may be somebody else's; what is damaged or missing is unknown."""
-    seconds, found = meta.get("elapsed"), meta.get("best")
+    seconds, found, stopped = meta.get("elapsed"), meta.get("best"), meta.get("stopped")
     best = found if isinstance(found, list) and found and all(map(_is_number, found)) else None
     return Standing(
-        update, float(seconds) if _is_number(seconds) else 0.0, None if best is None else tuple(map(float, best))
+        update,
+        float(seconds) if _is_number(seconds) else 0.0,
+        None if best is None else tuple(map(float, best)),
+        stopped if is_reason(stopped) else "",
     )
+
+
+def is_reason(value: Any) -> TypeGuard[str]:
+    """Whether a value is the reason of a stop: printable text of at most :data:`LONGEST` characters."""
+    return isinstance(value, str) and value.isprintable() and bool(value.strip()) and len(value) <= LONGEST
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
@@ -73,7 +88,7 @@ def spent(settings: Settings, at: Standing) -> bool:
 
 def ended(settings: Settings, at: Standing) -> bool:
     """Whether the run ends here."""
-    return spent(settings, at) or _reached(settings, at)
+    return spent(settings, at) or _reached(settings, at) or bool(at.stopped)
 
 
 def _out_of_time(settings: Settings, at: Standing) -> bool:
@@ -95,26 +110,31 @@ def reason(settings: Settings, at: Standing) -> str:
     if _reached(settings, at):
         who = "every seed" if settings.seeds > 1 else "the greedy return"
         why = f"{who} reached {text(settings.stop_at)}"
+    elif at.stopped:
+        why = at.stopped
     else:
         why = f"{text(settings.time_budget)} s of training are used up"
     return f"at step {at.update * settings.steps_per_update:,} of {settings.last_step:,}: {why}"
 
 
-def more(settings: Settings, at: Standing) -> dict[str, float | None]:
-    """Settings with which a run that has ended would continue; None removes a limit."""
-    changes: dict[str, float | None] = {}
+def more(settings: Settings, at: Standing) -> dict[str, float | bool | None]:
+    """Options of ``resume`` with which a run that has ended would continue; None removes a limit."""
+    changes: dict[str, float | bool | None] = {}
     if at.update >= settings.num_updates:
         changes["steps"] = 2 * settings.steps
     if _reached(settings, at):
         changes["stop_at"] = None
     if settings.time_budget is not None and _out_of_time(settings, at):
         changes["time_budget"] = 2 * settings.time_budget
+    if at.stopped:
+        changes["continue_stopped"] = True
     return changes
 
 
 def sentence(settings: Settings, at: Standing) -> str:
     """What is said of a run that has ended when it is resumed."""
     words = {"steps": "more steps", "stop_at": "a higher stop_at", "time_budget": "a larger time_budget"}
+    words["continue_stopped"] = "continue_stopped"
     further = " and ".join(words[name] for name in more(settings, at))
     why = reason(settings, at)
     done = f"ended {why}" if why else f"finished its {settings.last_step:,} steps per seed"

@@ -14,7 +14,7 @@ from shoal.training.ending import Standing
 from shoal.training.evaluation import Evaluator
 from shoal.training.metric_sums import or_none
 from shoal.training.settings import SHARE, Settings
-from shoal.types import Learner, PyTree, Seconds
+from shoal.types import Algorithm, AnyEnvironment, Learner, PyTree, Seconds
 
 NOTICED: Seconds = 5.0
 """Evaluations that took less in all are not warned of."""
@@ -129,6 +129,21 @@ class Selection:
         self.store.drop_after(at.update)
         if self.store.latest() is not None:
             self.best = restored(self.store, policy)
+
+
+def of(
+    env: AnyEnvironment,
+    algorithm: Algorithm,
+    settings: Settings,
+    folder: Path,
+    run: Mapping[str, Any] | None,
+    guard: Callable[[], None],
+) -> Selection | None:
+    """The evaluations that ``settings`` ask for; None for none. Other arguments are those of :class:`Selection`."""
+    if settings.eval_every is None:
+        return None
+    evaluator = Evaluator(env, algorithm, settings.episodes_between(env), True, settings.num_workers)
+    return Selection(evaluator, settings, folder, run, guard)
 
 
 def restored(store: Checkpoints, policy: PyTree) -> Best:

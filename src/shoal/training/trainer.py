@@ -2,22 +2,23 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from shoal.errors import CheckpointError, GameError, InputError
+from shoal.errors import CallbackError, CheckpointError, GameError, InputError
 from shoal.game import HostEnvironment
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.log import FILE, Log, read
-from shoal.training import checks, ending, finite, hosted, metric_sums
+from shoal.training import checks, ending, finite, hosted, metric_sums, selection
 from shoal.training.ending import Standing
-from shoal.training.evaluation import Evaluator
+from shoal.training.hooks import Hooks
+from shoal.training.pace import Pace
 from shoal.training.program import Program, compile_program
 from shoal.training.progress import Progress
-from shoal.training.selection import Selection
 from shoal.training.settings import Settings
 from shoal.training.sharding import Layout
 from shoal.training.stopping import Stop, Stopped, ready
@@ -26,9 +27,6 @@ from shoal.types import Algorithm, AnyEnvironment
 
 CALL_SECONDS = 1.0
 """Target duration of one call: long enough to hide its overhead, short enough for progress and Ctrl-C."""
-
-SAVING = 20.0
-"""Time between two checkpoints is at least this multiple of the time that writing one takes."""
 
 CAPACITY = 256
 """Largest number of updates in one call."""
@@ -71,21 +69,16 @@ class Trainer:
         self.checkpoints = Checkpoints(folder / "checkpoints", settings.keep, run, guard)
         self.policies = Checkpoints(folder / "policy", 2, run, guard)
         self.log = Log(folder, settings.tensorboard, self.progress.warn, guard)
-        self.selection: Selection | None = None
-        if settings.eval_every is not None:
-            episodes, workers = settings.episodes_between(env), settings.num_workers
-            self.selection = Selection(Evaluator(env, algorithm, episodes, True, workers), settings, folder, run, guard)
+        self.selection = selection.of(env, algorithm, settings, folder, run, guard)
         self.state: TrainState | None = None
-        self.at = Standing(0)
-        self._saved = -1
+        self.at, self.hooks, self._saved = Standing(0), Hooks(), -1
         self._row: dict[str, Any] = {}
         self.stop = Stop(self.progress.warn)
 
     def _program(self, remake: Callable[[], Algorithm]) -> Program:
         if isinstance(self.env, HostEnvironment):
-            return hosted.compile_program(
-                self.env, self.algorithm, self.layout, self.settings, self.progress.warn, remake
-            )
+            warn = self.progress.warn
+            return hosted.compile_program(self.env, self.algorithm, self.layout, self.settings, warn, remake)
         capacity = min(CAPACITY, self.settings.num_updates)
         return compile_program(self.env, self.algorithm, self.layout, self.settings.rollout_length, capacity)
 
@@ -95,10 +88,11 @@ class Trainer:
         if self.selection:
             self.selection.evaluator.close()
 
-    def restore(self) -> None:
+    def restore(self, continue_stopped: bool = False) -> None:
         """Restore the newest intact checkpoint and drop the log rows written after it.
 
-        A run that was killed before its first checkpoint starts from the beginning.
+        A run that was killed before its first checkpoint starts from the beginning. With ``continue_stopped`` it goes
+        on where a callback stopped it.
 
         Raises:
             CheckpointError: none is intact although the run has log rows, or it has another configuration.
@@ -116,6 +110,7 @@ class Trainer:
             raise InputError(f"This run has done {done} steps already, so it cannot end at {end:g}.")
         self.state = place(state, self.layout)
         self.at, self._saved = ending.standing(update, meta), update
+        self.at = self.at._replace(stopped="") if continue_stopped else self.at
         self._row = meta["row"]
         self.checkpoints.drop_after(update)
         kept = self.checkpoints.file(FILE, update) or b""
@@ -130,6 +125,7 @@ class Trainer:
         Raises:
             NonFiniteError: a metric became NaN or infinite; the last good checkpoint is kept.
             GameError: a host environment raised; the run is saved.
+            CallbackError: a callback raised; the run is saved.
         """
         settings, per_update = self.settings, None
         if self.state is not None and self.ended:
@@ -138,24 +134,24 @@ class Trainer:
             with self.log, self.stop.listening():
                 with self.stop.at_once():
                     advance = self._begin()
-                saved_at, pause = time.monotonic(), settings.checkpoint_seconds
+                pace = Pace(settings.checkpoint_seconds)
                 while not self.ended and not self.stop.asked:
+                    self.hooks.check()
                     n = min(ending.call_size(settings, self.at, per_update, CALL_SECONDS), self.program.capacity)
                     n = min(n, self.selection.until_next(self.update)) if self.selection else n
+                    n = self.hooks.call_size(n, self.per_row - self._row.get("count", 0))
                     began = time.monotonic()
                     self.state, results = advance(self.state, np.int32(n))
                     results = jax.tree.map(lambda x, n=n: np.asarray(x, np.float64)[:n], ready(results))
                     spent = time.monotonic() - began
                     self._take(results, n, spent)
                     per_update = spent / n
-                    if time.monotonic() - saved_at >= pause:
-                        began = time.monotonic()
-                        self.save()
-                        saved_at = time.monotonic()
-                        if settings.checkpoint_seconds > 0:  # a large replay buffer is saved less often
-                            pause = max(settings.checkpoint_seconds, SAVING * (saved_at - began))
+                    if pace.due():
+                        with pace.saving():
+                            self.save()
                 self.save()
-        except GameError:
+                self.hooks.check()
+        except (GameError, CallbackError):
             self.save()
             raise
         except Stopped:
@@ -213,6 +209,7 @@ class Trainer:
         self.checkpoints.save(self.update, self.state, meta, {FILE: self.log.kept()})
         self._save_policy()
         self._saved = self.update
+        self.hooks.checkpoint(self.checkpoints.folder)
 
     def _save_policy(self) -> None:
         assert self.state is not None
@@ -230,10 +227,13 @@ class Trainer:
             self.at = self.at._replace(update=self.update + stop - start, seconds=self.at.seconds + share)
             start = stop
             written = metric_sums.summary(self._row, self.env.spec, self.settings, self.update, self.at.seconds)
-            last = start == n and ending.spent(self.settings, self.at)
+            last = start == n and (ending.spent(self.settings, self.at) or bool(self.hooks.reason))
             judged = self._evaluate(last) if start == n else {}
             if judged or self._row["count"] >= self.per_row or last:
-                self.log.write(written | judged)
+                row = self.hooks.complete(written, judged, partial(self._evaluate, True))
+                if self.hooks.reason and not self.ended:
+                    self.at = self.at._replace(stopped=self.hooks.reason)
+                self.log.write(row)
                 self._row = {}
         score, known = metric_sums.shown(written, self.env.spec)
         speed = n * self.settings.steps_per_update * self.settings.seeds / max(spent, 1e-9)

@@ -17,10 +17,11 @@ from shoal.rollouts import fused
 from shoal.studies.record import rounded
 from shoal.training import feed, memory, sharding
 from shoal.training.evaluation import first_episodes
+from shoal.training.pace import SAVING
 from shoal.training.program import Program, compile_program
 from shoal.training.progress import Progress
 from shoal.training.stopping import Stop, ready, wait
-from shoal.training.trainer import CALL_SECONDS, CAPACITY, SAVING
+from shoal.training.trainer import CALL_SECONDS, CAPACITY
 from shoal.training.updates import TrainState, place
 from shoal.tuning.structures import Instance, Trial
 from shoal.tuning.traced import with_values

@@ -1,0 +1,39 @@
+"""Whether two runs were trained in the same environment."""
+
+from dataclasses import replace
+
+from shoal.configs import options_from_json, spec_to_json
+from shoal.environments import registry
+from shoal.errors import InputError
+from shoal.run import Run
+
+
+def check_same_environment(one: Run, other: Run) -> None:
+    """Check that two runs have the same environment, without building it.
+
+    ``EnvSpec.novel`` (read by a run's own critic), metrics (only reported) and the interface (for deployed policies)
+    may differ.
+
+    Raises:
+        InputError: they have not; the message names the first difference.
+    """
+    named = one.by_name and other.by_name
+    descriptions = [
+        ({"environment": run.environment} if named else {})
+        | spec_to_json(replace(run.spec, novel=None, metrics=(), interface=""))
+        for run in (one, other)
+    ]
+    if named and one.environment == other.environment:
+        known = registry.options_of(one.environment)
+        defaults = {name: option.default for name, option in known.items() if option.default is not option.empty}
+        descriptions = [
+            spec | defaults | options_from_json(run.env_options, known)
+            for spec, run in zip(descriptions, (one, other), strict=True)
+        ]
+    for name in descriptions[0] | descriptions[1]:
+        here, there = (x.get(name, "missing") for x in descriptions)
+        if here != there and name != "metrics":  # the option metrics does not change the game
+            raise InputError(
+                f"{other.folder} and {one.folder} were trained in different environments: {name} is {there!r} in the "
+                f"one and {here!r} in the other."
+            )
