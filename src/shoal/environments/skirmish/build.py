@@ -121,6 +121,7 @@ def _spec(name: str, battle: Battle) -> EnvSpec:
         action=Discrete(max(actions)),
         action_dims=actions,
         roles=tuple(roles.index(kind) for kind in kinds),
+        sides=tuple(side for side, _ in kinds) if battle.commanded else None,
         horizon=battle.limit,
         shared_reward=not battle.commanded,
         score="mean",

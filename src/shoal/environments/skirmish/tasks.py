@@ -14,7 +14,7 @@ from shoal.environments.skirmish import drawing, drawn, units_scene
 from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.battle import Battle
 from shoal.environments.skirmish.build import Start, begun, environment
-from shoal.environments.skirmish.maps import MAPS, Map, check_map, starts
+from shoal.environments.skirmish.maps import MAPS, Map, check_map, mirrored_axes, starts
 from shoal.errors import unknown
 from shoal.types import Environment, EnvSpec
 
@@ -56,7 +56,8 @@ def make(
         delay_noise: each shot is followed by a random delay of -1 to 2 ticks, the game's only noise.
         target_search: the enemies look for targets once in each step, or at each of its eight ticks, which makes them
             stronger.
-        both: the enemies are agents too, with the same view of their own side, and rewards of their own.
+        both: the enemies are agents too, with rewards of their own and the same view: where mirroring the map exchanges
+            the armies' starts, they see and walk its mirror image, so that one policy can play both sides.
 
     Raises:
         InputError: the map is unknown or invalid, or an option is invalid.
@@ -96,6 +97,7 @@ def battle_on(chosen: Map) -> Battle:
         num_enemies=len(chosen.enemy_units),
         terrain=chosen.terrain,
         limit=chosen.limit,
+        mirrored=mirrored_axes(chosen),
         marches=chosen.goal is not None,
         hunts=chosen.hunts,
         show_types=len(set(chosen.ally_units)) > 1 or len(set(chosen.enemy_units)) > 1,
@@ -111,7 +113,9 @@ def battle_of(spec: EnvSpec) -> Battle | None:
 
 def _start(battle: Battle, chosen: Map) -> Start:
     """How episodes on a map start."""
-    places = np.concatenate([starts(chosen, "allies"), starts(chosen, "enemies")])
+    # Enemies that are agents stand in the order in which they see each other, as the allies do.
+    enemies = starts(chosen, "enemies", battle.mirrored if battle.commanded and any(battle.mirrored) else None)
+    places = np.concatenate([starts(chosen, "allies"), enemies])
     kinds = np.array([battle.types.index(unit) for unit in chosen.ally_units + chosen.enemy_units])
     ends = np.zeros(2) if chosen.goal is None else np.array(chosen.goal)
 
