@@ -6,11 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rolling import rolled, table
 
+from oracle import Rules, army
 from selection import quick
 from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.maps import MAPS, Group, Map, mirrored_axes, starts
 from shoal.environments.skirmish.tasks import make
+from shoal.errors import InputError
 from shoal.types import Step
 
 ENVS, STEPS = 16, 24
@@ -76,6 +79,37 @@ def test_exchanging_the_sides_exchanges_all_that_happens(name: str) -> None:
     np.testing.assert_array_equal(two["last"], one["last"])
     assert (~one["alive"]).any(0).mean() > 0.2, "units have died"
     assert one["metrics"][..., 0].any() and one["metrics"][..., 1].any(), "both sides have won"
+
+
+def test_steps_of_unequal_armies_are_those_of_the_oracle() -> None:
+    """Rows are padded to the wider army's; a side earns its own reward less the other's."""
+    rules = Rules(army("5 marine"), army("6 marine"), "band", 70, both=True, mirrored="x")
+    env = make("5m_vs_6m", both=True, reward="difference")
+    assert env.spec.agents == tuple(f"ally_{i}" for i in range(5)) + tuple(f"enemy_{i}" for i in range(6))
+    assert env.spec.action_dims == (12,) * 5 + (11,) * 6 and env.spec.metrics[:2] == ("won", "enemies_won")
+    widths, steps = env.spec.obs_dims, 60
+    played, paid = rolled(env, 24, steps), 0.0
+    for e in range(4):
+        for t in range(steps):
+            before, after = table(played.before, t, e), table(played.after, t, e)
+            outcome = jax.tree.map(lambda x, t=t, e=e: np.asarray(x)[t, e], played.outcome)
+            earned = np.array([rules.reward(before, after, side) for side in (0, 1)])
+            for side in (0, 1):
+                rows = np.array(rules.army(side))
+                obs, legal = (np.asarray(x)[rows] for x in (outcome.obs, outcome.legal))
+                np.testing.assert_allclose(obs[:, : widths[rows[0]]], rules.obs(after, side), atol=2e-5)
+                np.testing.assert_array_equal(legal[:, : rules.actions(side)], rules.legal(after, side))
+                assert not obs[:, widths[rows[0]] :].any() and not legal[:, rules.actions(side) :].any()
+                np.testing.assert_allclose(outcome.reward[rows], earned[side] - earned[1 - side], atol=1e-4)
+            np.testing.assert_allclose(outcome.state, rules.state(after), atol=2e-5)
+            assert outcome.metrics[:2].tolist() == [rules.won(after, side) for side in (0, 1)]
+            paid = max(paid, abs(earned).max())
+    assert paid > 0.1 and (played.outcome.alive[:, :4] == 0).any()
+
+
+def test_a_difference_of_rewards_needs_two_armies_of_agents() -> None:
+    with pytest.raises(InputError, match="between two armies of agents"):
+        make("3m", reward="difference")
 
 
 @pytest.mark.parametrize("name", ["3m", "MMM", "bane_vs_bane"])

@@ -39,6 +39,8 @@ class Battle:
     delay_noise: bool = True
     smac_reward: bool = False
     """The absolute value of the damage is paid."""
+    zero_sum: bool = False
+    """What the other side earns is subtracted."""
     limit_terminates: bool = False
     last_actions: bool = False
     timestep: bool = False

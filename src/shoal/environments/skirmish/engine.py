@@ -24,7 +24,7 @@ LEAST_DELAY, DELAYS = -1, 4
 """A shot is followed by a random delay of -1, 0, 1 or 2 ticks beside its cooldown."""
 
 
-def advance(battle: Battle, key: PRNGKeyArray, s: State, actions: Sequence[Int[Array, "P E"]]) -> State:
+def advance(battle: Battle, key: PRNGKeyArray, s: State, actions: Sequence[Int[Array, "_ E"]]) -> State:
     """One step from state leaves [U, E]; ``actions`` are those of the sides that agents play."""
     stats = battle.stats(s.kind)
     delay = jnp.zeros_like(s.x)

@@ -15,14 +15,14 @@ from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.battle import Battle
 from shoal.environments.skirmish.build import Start, begun, environment
 from shoal.environments.skirmish.maps import MAPS, Map, check_map, mirrored_axes, starts
-from shoal.errors import unknown
+from shoal.errors import InputError, unknown
 from shoal.types import Environment, EnvSpec
 
 
 def make(
     task: str | Map,
     *,
-    reward: Literal["positive", "smac"] = "positive",
+    reward: Literal["positive", "smac", "difference"] = "positive",
     at_limit: Literal["truncate", "terminate"] = "truncate",
     horizon: int | None = None,
     last_actions: bool = False,
@@ -43,12 +43,14 @@ def make(
     enemy, or for medivacs healing each ally. A step is half a second of the game. All agents receive the team's reward,
     at most 20 in an episode without regeneration. Victory and defeat are terminations. Dead agents observe zeros, while
     the team's reward goes on. The metrics of an episode are ``won``, ``dead_allies`` and ``dead_enemies``; if both
-    armies are agents, ``allies_won`` and ``enemies_won`` instead of ``won``. What an illegal action does is undefined.
+    armies are agents, ``won`` is the allies' victory, and ``enemies_won`` the enemies'; neither is a draw. What an
+    illegal action does is undefined.
 
     Args:
         task: the name without ``skirmish/``, or a :class:`shoal.environments.skirmish.maps.Map`.
         reward: ``positive``: at least 0 for the damage of a step; ``smac``: its absolute value, so that enemies who
-            regenerate also pay, as in SMAC's code.
+            regenerate also pay, as in SMAC's code; ``difference``: if both armies are agents, ``positive`` less that of
+            the other army, so that the two rewards sum to 0.
         at_limit: at the step limit an episode is truncated, so that values bootstrap, or terminated as in SMAC.
         horizon: steps after which an episode ends; None: SMAC's limit of the map.
         last_actions: observations of allies hold their last actions (SMAC's ``obs_last_action``).
@@ -62,6 +64,8 @@ def make(
     Raises:
         InputError: the map is unknown or invalid, or an option is invalid.
     """
+    if reward == "difference" and not both:
+        raise InputError("reward difference is between two armies of agents: set both, or choose positive or smac.")
     battle = drawn.battle_named(task) if isinstance(task, str) else None
     chosen = None
     if battle is None:
@@ -76,7 +80,8 @@ def make(
         commanded=check_flag("both", both),
         every_tick=check_choice("target_search", target_search, ("step", "tick")) == "tick",
         delay_noise=check_flag("delay_noise", delay_noise),
-        smac_reward=check_choice("reward", reward, ("positive", "smac")) == "smac",
+        smac_reward=check_choice("reward", reward, ("positive", "smac", "difference")) == "smac",
+        zero_sum=reward == "difference",
         limit_terminates=check_choice("at_limit", at_limit, ("truncate", "terminate")) == "terminate",
         last_actions=check_flag("last_actions", last_actions),
         timestep=check_flag("timestep", timestep),
