@@ -13,7 +13,7 @@ from shoal.environments.options import check_choice, check_flag, check_steps
 from shoal.environments.skirmish import drawing, drawn, units_scene
 from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.battle import Battle
-from shoal.environments.skirmish.build import Start, begun, environment
+from shoal.environments.skirmish.build import Start, begun, environment, names
 from shoal.environments.skirmish.maps import MAPS, Map, check_map, mirrored_axes, starts
 from shoal.errors import InputError, unknown
 from shoal.types import Environment, EnvSpec
@@ -109,11 +109,21 @@ def battle_on(chosen: Map) -> Battle:
     )
 
 
-def battle_of(spec: EnvSpec) -> Battle | None:
-    """The battle of an environment's spec with the default options; None if its name or its agents are of no map."""
+def battle_of(spec: EnvSpec) -> tuple[Battle, tuple[int, ...]] | None:
+    """The battle of an environment's spec with the default options but ``both``, and the sides that the agents play.
+
+    The agents may be those of one side (:func:`shoal.composing.sides.narrowed`). None if the name or the agents are of
+    no map.
+    """
     task = spec.name.removeprefix("skirmish/")
     battle = battle_on(MAPS[task]) if task in MAPS else drawn.battle_named(task)
-    return battle if battle is not None and battle.num_allies == spec.num_agents else None
+    if battle is None:
+        return None
+    battle = replace(battle, commanded="enemies_won" in spec.metrics)
+    for sides in ((0,), (1,), (0, 1)) if battle.commanded else ((0,),):
+        if spec.agents == names(battle, sides):
+            return battle, sides
+    return None
 
 
 def _start(battle: Battle, chosen: Map) -> Start:
