@@ -86,7 +86,7 @@ def test_steps_of_unequal_armies_are_those_of_the_oracle() -> None:
     rules = Rules(army("5 marine"), army("6 marine"), "band", 70, both=True, mirrored="x")
     env = make("5m_vs_6m", both=True, reward="difference")
     assert env.spec.agents == tuple(f"ally_{i}" for i in range(5)) + tuple(f"enemy_{i}" for i in range(6))
-    assert env.spec.action_dims == (12,) * 5 + (11,) * 6 and env.spec.metrics[:2] == ("won", "enemies_won")
+    assert env.spec.action_dims == (12,) * 5 + (11,) * 6 and env.spec.metrics[:2] == ("won", "lost")
     widths, steps = env.spec.obs_dims, 60
     played, paid = rolled(env, 24, steps), 0.0
     for e in range(4):

@@ -127,7 +127,7 @@ def test_scripts_play_each_other() -> None:
     ):
         learner = jax.tree.map(lambda x: x[None], algorithm.init(jax.random.key(0)))
         found = evaluate(env, algorithm, learner, jax.random.key(0), 512).metrics
-        won[name] = found["won"].mean() - found["enemies_won"].mean()
+        won[name] = found["won"].mean() - found["lost"].mean()
     assert won["focused"] > 0.5 and abs(won["alike"]) < 0.15, "3.4 standard deviations of 512 battles"
 
 

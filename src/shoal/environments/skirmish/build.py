@@ -132,7 +132,7 @@ def _spec(name: str, battle: Battle) -> EnvSpec:
         horizon=battle.limit,
         shared_reward=not battle.commanded,
         score="mean",
-        metrics=("won", *(["enemies_won"] if battle.commanded else []), "dead_allies", "dead_enemies"),
+        metrics=("won", *(["lost"] if battle.commanded else []), "dead_allies", "dead_enemies"),
         novel=tuple(sorted({index for side in sides for index in observe.novel(battle, side)})),
     )
 

@@ -43,7 +43,7 @@ def make(
     enemy, or for medivacs healing each ally. A step is half a second of the game. All agents receive the team's reward,
     at most 20 in an episode without regeneration. Victory and defeat are terminations. Dead agents observe zeros, while
     the team's reward goes on. The metrics of an episode are ``won``, ``dead_allies`` and ``dead_enemies``; if both
-    armies are agents, ``won`` is the allies' victory, and ``enemies_won`` the enemies'; neither is a draw. What an
+    armies are agents, ``won`` is the allies' victory, and ``lost`` the enemies'; neither is a draw. What an
     illegal action does is undefined.
 
     Args:
@@ -119,7 +119,7 @@ def battle_of(spec: EnvSpec) -> tuple[Battle, tuple[int, ...]] | None:
     battle = battle_on(MAPS[task]) if task in MAPS else drawn.battle_named(task)
     if battle is None:
         return None
-    battle = replace(battle, commanded="enemies_won" in spec.metrics)
+    battle = replace(battle, commanded="lost" in spec.metrics)
     for sides in ((0,), (1,), (0, 1)) if battle.commanded else ((0,),):
         if spec.agents == names(battle, sides):
             return battle, sides
