@@ -3,6 +3,7 @@
     python benchmarks/skirmish_rates.py                          # every map of SMAC
     python benchmarks/skirmish_rates.py 3m MMM2 --envs 64 256    # some, with other numbers of environments
     python benchmarks/skirmish_rates.py --smax                   # also the maps that JaxMARL's SMAX has (extra jaxmarl)
+    python benchmarks/skirmish_rates.py --both 3m MMM            # also with both armies as agents, in turns
     python benchmarks/skirmish_rates.py --share 3m 2s3z          # the environment's part of MAPPO's training time
 
 A rollout is the one that training uses: observations, states, legal actions, rewards and resets of ended episodes, with
@@ -16,7 +17,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -46,7 +47,7 @@ def sampled(policy: Any, carry: Any, step: Any, key: Any, greedy: bool) -> tuple
     return carry, jnp.where(step.legal, drawn, -1.0).argmax(-1).astype(jnp.int32), {}
 
 
-def compiled(name: str, envs: int, length: int) -> tuple[Callable[[int], float], float]:
+def compiled(name: str, envs: int, length: int, **options: Any) -> tuple[Callable[[int], float], float]:
     """(round number -> seconds of one rollout on all devices, seconds to compile)."""
     import jax
     import jax.numpy as jnp
@@ -57,7 +58,7 @@ def compiled(name: str, envs: int, length: int) -> tuple[Callable[[int], float],
 
     devices = jax.local_devices()
     mesh = jax.make_mesh((len(devices),), ("devices",), (jax.sharding.AxisType.Auto,), devices=devices)
-    env = registry.make(name)
+    env = registry.make(name, **options)
     assert isinstance(env, Environment)
     rollout = fused.make(env, envs // len(devices), length)
     shard = partial(jax.shard_map, mesh=mesh, check_vma=False)
@@ -90,9 +91,11 @@ def compiled(name: str, envs: int, length: int) -> tuple[Callable[[int], float],
     return timed, compiling
 
 
-def rates(names: list[str], envs: int, length: int, rounds: int) -> list[tuple[list[float], float]]:
-    """(rates, seconds to compile) of each environment, measured in turns."""
-    made = [compiled(name, envs, length) for name in names]
+def rates(
+    names: Sequence[tuple[str, dict[str, Any]]], envs: int, length: int, rounds: int
+) -> list[tuple[list[float], float]]:
+    """(rates, seconds to compile) of each environment, a name and options, measured in turns."""
+    made = [compiled(name, envs, length, **options) for name, options in names]
     found: list[list[float]] = [[] for _ in names]
     for number in range(1, rounds + 1):
         for each, (timed, _) in zip(found, made, strict=True):
@@ -120,7 +123,7 @@ def share(task: str, rounds: int) -> str:
         run = shoal.train("mappo", f"skirmish/{task}", folder=Path(folder) / "run", progress=False, **flags)
         rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     training = statistics.median(row["steps_per_second"] for row in rows[2:])
-    alone = statistics.median(rates([f"skirmish/{task}"], envs, length, rounds)[0][0])
+    alone = statistics.median(rates([(f"skirmish/{task}", {})], envs, length, rounds)[0][0])
     return f"{task}: training {training:,.0f} steps/s, rollout alone {alone:,.0f} steps/s, share {training / alone:.0%}"
 
 
@@ -132,6 +135,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--smax", action="store_true")
+    parser.add_argument("--both", action="store_true")
     parser.add_argument("--share", action="store_true")
     given = parser.parse_args()
     from shoal.environments.skirmish.maps import MAPS
@@ -145,13 +149,15 @@ def main() -> None:
             print(share(task, given.rounds), flush=True)
             continue
         for envs in given.envs:
-            names = [f"skirmish/{task}"]
-            names += [f"jaxmarl/smax/{task}"] if given.smax and task in SMAX else []
+            names: list[tuple[str, dict[str, Any]]] = [(f"skirmish/{task}", {})]
+            names += [(f"skirmish/{task}", {"both": True})] if given.both else []
+            names += [(f"jaxmarl/smax/{task}", {})] if given.smax and task in SMAX else []
             (own, compiling), *other = rates(names, envs, given.length, given.rounds)
             line = f"{task:<17} {envs:>5} environments  {text(own)}  compile {compiling:.1f} s"
-            if other:
-                ratios = [a / b for a, b in zip(own, other[0][0], strict=True)]
-                line += f"  SMAX {text(other[0][0])}; ours is {statistics.median(ratios):.1f} times as fast"
+            for (name, _), (there, _) in zip(names[1:], other, strict=True):
+                ratio = statistics.median(a / b for a, b in zip(own, there, strict=True))
+                title = "SMAX" if "smax" in name else "both armies"
+                line += f"  {title} {text(there)}; the first is {ratio:.1f} times as fast"
             print(line, flush=True)
 
 

@@ -103,6 +103,7 @@ FAULTS: dict[str, Alter] = {
 }
 SPECS: dict[str, dict[str, Any]] = {
     "claims": {"shared_reward": True},
+    "claims of sides": {"sides": (0, 0)},
     "shared by the living": {"shared_reward": True},
     "roles": {"roles": (0, 2)},
 }

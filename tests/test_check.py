@@ -91,6 +91,11 @@ FOUND: dict[str, tuple[str, str, str]] = {
     "still": ("warning", "state", "The state is the same at all 55 timesteps"),
     "poor": ("warning", "reward", "no agent earned anything in 50 random steps"),
     "claims": ("error", "shared reward", "spec.shared_reward says that all agents earn the same, but red earned"),
+    "claims of sides": (
+        "error",
+        "shared reward",
+        "that agents of one side earn the same, but red earned",
+    ),
     "alike": ("note", "shared reward", "all agents that acted earned the same at each of 50 steps"),
     "dies": ("note", "agents that vanish", "for 7 timesteps on average. Its discount falls to 0 and its reward ends"),
     "dies for the team": (

@@ -89,6 +89,9 @@ class EnvSpec:
     parts: tuple[tuple[Part, ...], ...] | None = None
     """The arrays of which each agent's observation consists, flattened and in this order; None: one row of numbers. If
     one of them is ``uint8``, observations are rows of bytes, in which a ``float32`` number takes four."""
+    sides: tuple[int, ...] | None = None
+    """The side of each agent, numbered from 0, where several teams play against each other; agents of one side always
+    receive the same reward. None: each role is a side. Read where sides are trained or played separately."""
 
     def scores(self, returns: Any) -> Any:
         """Scores [*b] from agents' returns [*b, N]."""
@@ -108,6 +111,11 @@ class EnvSpec:
         if len(kinds) > len(names) or len(set(names.values())) < len(names) or "" in names.values():
             names = {role: f"role_{role}" for role in names}
         return {f"return/{name}": returns[..., np.array(self.roles) == role].mean(-1) for role, name in names.items()}
+
+    @property
+    def teams(self) -> tuple[int, ...]:
+        """The side of each agent: ``sides``, or its role."""
+        return self.roles if self.sides is None else self.sides
 
     @property
     def num_agents(self) -> int:

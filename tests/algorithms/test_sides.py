@@ -1,5 +1,6 @@
 """Sides trained by different algorithms: each learns as if the others were its environment, and nothing else."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ import toys
 from shoal import algorithms
 from shoal.composing import sides as composite
 from shoal.configs import override
+from shoal.errors import InputError
 from shoal.rollouts import fused
 from shoal.types import Algorithm, Box, Discrete, Environment, EnvSpec, Learner, Scale, Step, Trajectory
 
@@ -145,3 +147,14 @@ def test_continuous_actions_keep_their_own_width() -> None:
     assert action.shape == (ENVS, 2, 2) and (action[:, 1, 1] == 0).all()
     assert (action[:, 0] != 0).all() and (action[:, 1, 0] != 0).all()
     assert composite.narrowed(env.spec, (1,)).action == Box(1, -1.0, 3.0)
+
+
+def test_the_sides_of_an_environment_go_before_roles() -> None:
+    """A team has several roles; its agents earn the same, which algorithms that need one reward may use."""
+    spec = replace(toys.busy().spec, roles=(0, 1, 0), sides=(1, 0, 1), shared_reward=False)
+    assert composite.members(spec, 2, None) == ((1,), (0, 2))
+    assert composite.members(spec, 2, (1, 1, 2)) == ((0, 1), (2,))
+    assert [composite.narrowed(spec, who).shared_reward for who in ((0, 2), (0, 1), (1,))] == [True, False, True]
+    assert not composite.narrowed(replace(spec, sides=None), (0, 2)).shared_reward
+    with pytest.raises(InputError, match="has 2 sides, too few for 3 sides"):
+        composite.members(spec, 3, None)

@@ -122,6 +122,8 @@ def broken_step(**changes: Any) -> Environment:
         (broken_spec(obs_dims=(3,)), "spec.obs_dims has 1 entries for 2 agents"),
         (broken_spec(roles=(0,)), "spec.roles has 1 entries"),
         (broken_spec(roles=(0, 2)), "spec.roles must be numbered"),
+        (broken_spec(sides=(0,)), "spec.sides must be None or give each of the 2 agents a side"),
+        (broken_spec(sides=(0, 2)), "spec.sides must be None or give each of the 2 agents a side"),
         (broken_spec(action_dims=(2, 3)), "spec.action_dims must lie between 1 and the padded width 2"),
         (broken_spec(agents=()), "spec.agents is empty"),
         (broken_spec(horizon=0), "spec.horizon"),

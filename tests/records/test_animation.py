@@ -148,6 +148,9 @@ def test_the_title_says_how_each_episode_ended(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(animation, "_panel", spy)
     frames, first = [scene(t) for t in range(4)], [True, False, True, False]
     results = [result_text({"won": 1.0, "kills": 3.0}), result_text({"won": 0.0})]
+    ends = [(1.0, 0.0), (0.0, 1.0), (0.0, 0.0)]
+    said = [result_text({"won": won, "lost": lost}) for won, lost in ends]
+    assert said == ["won", "lost", "draw"]
     animate(frames, None, tmp_path / "won.png", title="Team", first=first, results=results)
     assert titles == ["Team · won", "Team · won", "Team · lost", "Team · lost"]
     titles.clear()

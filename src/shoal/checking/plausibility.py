@@ -8,6 +8,7 @@ from shoal.checking.play import Episode
 from shoal.checking.report import Finding, Level
 from shoal.checking.rules import Played, Rule, when
 from shoal.environments.adapters.limits import DEFAULT_LIMIT
+from shoal.spec import EnvSpec
 
 
 def rewards(played: Played) -> Iterator[Finding]:
@@ -40,6 +41,7 @@ def rewards(played: Played) -> Iterator[Finding]:
                 f"earned {first[t]:g} and {spec.agents[i]} {r[t, i]:g} {when(episode, t + 1)}; set shared_reward to "
                 f"False, or give every agent the team's reward.",
             )
+        yield from _of_sides(spec, episode, r, acted)
         return
     if spec.num_agents > 1 and not spec.shared_reward:
         yield Finding(
@@ -48,6 +50,24 @@ def rewards(played: Played) -> Iterator[Finding]:
             f"all agents that acted earned the same at each of {steps} steps; if that is always so, set shared_reward "
             f"to True (in its spec or by its option), so that critics predict one value for the team.",
         )
+
+
+def _of_sides(spec: EnvSpec, episode: Episode, r: np.ndarray, acted: np.ndarray) -> Iterator[Finding]:
+    """Agents of one side earn the same."""
+    for side in sorted(set(spec.sides or ())):
+        own = acted & (np.array(spec.sides) == side)
+        first = r[np.arange(len(r)), own.argmax(-1)]
+        found = np.argwhere(own & (r != first[:, None]))
+        if found.size:
+            t, i = map(int, found[0])
+            yield Finding(
+                "error",
+                "shared reward",
+                f"spec.sides says that agents of one side earn the same, but {spec.agents[int(own[t].argmax())]} "
+                f"earned {first[t]:g} and {spec.agents[i]} {r[t, i]:g} {when(episode, t + 1)}; set sides to None, or "
+                f"give every agent its side's reward.",
+            )
+            return
 
 
 def time_limits(played: Played) -> Iterator[Finding]:

@@ -2,8 +2,7 @@
 
 Each side's algorithm is made for its own agents alone: it receives their rows of every step, and has a recurrent
 state, a learner, a replay buffer and a key of its own. The other sides are a part of its environment, which changes as
-they learn. The global state is passed on whole, so a critic that reads it also reads about the other sides.
-Which agents are on which side, options and an example: docs/crossplay.md.
+they learn. The global state is passed on whole. Which sides agents are on, options and an example: docs/crossplay.md.
 """
 
 from dataclasses import dataclass, field, make_dataclass, replace
@@ -30,8 +29,8 @@ class SidesConfig:
     """Options of all sides; each side has its hyper-parameters in a ``Config`` of its own."""
 
     sides: tuple[Annotated[int, Bounds(least=1, most=MOST)], ...] | None = None
-    """The side of each agent, numbered from 1, for example 1 1 1 2. None: side 1 is role 0, side 2 is role 1, and so
-    on; the last side has all roles that are left."""
+    """The side of each agent, numbered from 1, for example 1 1 1 2. None: the environment's own sides, or side 1 is
+    role 0, side 2 is role 1, and so on; the last side has all that are left."""
 
 
 @cache
@@ -71,16 +70,17 @@ def members(spec: EnvSpec, count: int, sides: tuple[int, ...] | None) -> tuple[t
         InputError: a side would be empty, or ``sides`` does not give every agent a side.
     """
     if sides is None:
-        roles = max(spec.roles) + 1
-        if roles == 1:
+        teams = max(spec.teams) + 1
+        if teams == 1:
             example = tuple(min(i + 1, count) for i in range(spec.num_agents))
             raise InputError(
                 f"All agents of {spec.name} have one role: give each of the {spec.num_agents} a side, for "
                 f"example --sides {' '.join(map(str, example))} (in Python, sides={example})."
             )
-        if roles < count:
-            raise InputError(f"{spec.name} has {roles} roles, too few for {count} sides.")
-        sides = tuple(min(role, count - 1) + 1 for role in spec.roles)
+        if teams < count:
+            found = f"{teams} {'sides' if spec.sides else 'roles'}"
+            raise InputError(f"{spec.name} has {found}, too few for {count} sides.")
+        sides = tuple(min(team, count - 1) + 1 for team in spec.teams)
     if len(sides) != spec.num_agents or set(sides) != set(range(1, count + 1)):
         raise InputError(
             f"sides {sides} must give each of the {spec.num_agents} agents a side from 1 to {count}, no side empty."
@@ -89,9 +89,8 @@ def members(spec: EnvSpec, count: int, sides: tuple[int, ...] | None) -> tuple[t
 
 
 def narrowed(spec: EnvSpec, who: tuple[int, ...]) -> EnvSpec:
-    """The description with the rows of agents ``who``, no wider than they need, and the whole state.
-
-    They share their reward where all agents do, or where there is one.
+    """The description with the rows of agents ``who``, no wider than they need, and the whole state. They share their
+    reward where all agents do, where they are of one side of the environment's, or where there is one.
     """
     obs_dims, action_dims = (tuple(dims[i] for i in who) for dims in (spec.obs_dims, spec.action_dims))
     roles = sorted({spec.roles[i] for i in who})
@@ -103,8 +102,9 @@ def narrowed(spec: EnvSpec, who: tuple[int, ...]) -> EnvSpec:
         action=replace(spec.action, **size),
         action_dims=action_dims,
         roles=tuple(roles.index(spec.roles[i]) for i in who),
-        shared_reward=spec.shared_reward or len(who) == 1,
-        novel=None if spec.novel is None else tuple(i for i in spec.novel if i < max(obs_dims)),
+        shared_reward=spec.shared_reward or len({(spec.sides or spec.agents)[i] for i in who}) == 1,
+        novel=spec.novel and tuple(i for i in spec.novel if i < max(obs_dims)),
+        sides=None,
     )
 
 

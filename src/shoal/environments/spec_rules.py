@@ -50,6 +50,13 @@ def check_spec(spec: EnvSpec) -> None:
         )
     if set(spec.roles) != set(range(len(set(spec.roles)))):  # the largest may be very large
         raise InputError(f"{spec.name}: spec.roles must be numbered 0, 1, 2 … without a gap, not {spec.roles}.")
+    if spec.sides is not None and (
+        len(spec.sides) != spec.num_agents or set(spec.sides) != set(range(len(set(spec.sides))))
+    ):
+        raise InputError(
+            f"{spec.name}: spec.sides must be None or give each of the {spec.num_agents} agents a side, numbered 0, 1, "
+            f"2 … without a gap, not {spec.sides}."
+        )
     if not isinstance(spec.metrics, tuple):
         raise InputError(f"{spec.name}: spec.metrics must be a tuple of names, not {spec.metrics!r}.")
     for name in spec.metrics:

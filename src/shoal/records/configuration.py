@@ -34,6 +34,7 @@ ADDED: dict[int, dict[str, Any]] = {
     5: {"settings.action_mask": True},
     6: {
         "spec.parts": None,
+        "spec.sides": None,
         "settings.opponents": None,
         "settings.side": [],
         "settings.past_window": 8,

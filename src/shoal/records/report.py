@@ -17,7 +17,7 @@ from shoal.records.curves import series
 from shoal.records.log import read
 from shoal.statistics.intervals import Estimate, interval, interval_text
 
-SHARES = frozenset({"won"})
+SHARES = frozenset({"won", "lost"})
 """Metrics from 0 to 1 that are shown in per cent."""
 
 
@@ -48,7 +48,10 @@ def metric_text(name: str, value: float | int) -> str:
 
 
 def result_text(metrics: Mapping[str, float]) -> str:
-    """An episode's result: "won" or "lost" from the metric ``won``, else the values of its metrics; may be empty."""
+    """An episode's result: "won" or "lost" from the metric ``won``, or "draw" where a metric ``lost`` tells it apart,
+    else the values of its metrics; may be empty."""
+    if metrics.keys() >= {"won", "lost"} and max(metrics["won"], metrics["lost"]) < 0.5:
+        return "draw"
     if "won" in metrics:
         return "won" if metrics["won"] >= 0.5 else "lost"
     return ", ".join(metric_text(name, value) for name, value in metrics.items())

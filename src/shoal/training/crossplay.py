@@ -160,8 +160,8 @@ class CrossPlay(NamedTuple):
 def first_side(spec: EnvSpec, chosen: Sequence[str | int] = ()) -> tuple[int, ...]:
     """Indices of the agents of side 1; all others are side 2.
 
-    ``chosen`` are names or indices. By default side 1 is role 0 if there are several roles, otherwise the first half of
-    the agents, rounded down.
+    ``chosen`` are names or indices. By default side 1 is the environment's own side 0 (``EnvSpec.sides``) or role 0
+    if there are several, otherwise the first half of the agents, rounded down.
 
     Raises:
         InputError: an agent is unknown, or a side would be empty.
@@ -170,7 +170,7 @@ def first_side(spec: EnvSpec, chosen: Sequence[str | int] = ()) -> tuple[int, ..
     if n < 2:
         raise InputError(f"{spec.name} has one agent; two sides need two.")
     if not chosen:
-        return tuple(i for i in range(n) if (spec.roles[i] == 0 if any(spec.roles) else i < n // 2))
+        return tuple(i for i in range(n) if (spec.teams[i] == 0 if any(spec.teams) else i < n // 2))
     known = {name: i for i, name in enumerate(spec.agents)}
     known = {str(i): i for i in range(n)} | known
     for agent in chosen:

@@ -13,6 +13,7 @@ from jaxtyping import Array, Key
 
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment
+from shoal.records.report import SHARES
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
@@ -121,10 +122,10 @@ def _mean(values: np.ndarray) -> MetricMean:
 
 
 def _line(name: str, found: MetricMean, episodes: int) -> str:
-    """One metric as text; ``won`` in per cent."""
+    """One metric as text; shares in per cent."""
     if not found.episodes:
         return f"{name} is not known in any episode"
-    scale, digits, unit = (100.0, 1, " %") if name == "won" else (1.0, 2, "")
+    scale, digits, unit = (100.0, 1, " %") if name in SHARES else (1.0, 2, "")
     mean, low, high = (f"{scale * x:.{digits}f}" for x in (found.mean, found.low, found.high))
     some = f", known in {found.episodes} of {episodes} episodes" if found.episodes < episodes else ""
     return f"{name} {mean}{unit} ({interval_text(found.samples)} {low} … {high}{some})"

@@ -213,8 +213,8 @@ def test_who_won_a_battle_is_what_jaxmarl_says(battle, allies, enemies):
     assert outcome.metrics.tolist() == [float(reward["ally_0"] >= 1.0), len(allies), len(enemies)]
     assert bool(outcome.metrics[0]) == (len(enemies) == 2 and len(allies) < 2)
     both_play = FAMILIES["SMAX"].metrics
-    assert list(both_play) == ["allies_won", "enemies_won", "dead_allies", "dead_enemies"]
-    assert bool(both_play["enemies_won"](raw, state)) == (len(allies) == 2 and len(enemies) < 2)
+    assert list(both_play) == ["won", "lost", "dead_allies", "dead_enemies"]
+    assert bool(both_play["lost"](raw, state)) == (len(allies) == 2 and len(enemies) < 2)
 
 
 def test_the_usual_names_of_smax_are_understood():

@@ -114,6 +114,8 @@ class Rules:
     timestep: bool = False
     smac_reward: bool = False
     both: bool = False
+    mirrored: str = ""
+    """The axes, of "x" and "y", on which enemies that are agents see and walk the map's mirror image."""
     race: tuple[str, ...] = ()
     """SMACv2: the types that may be drawn. Each has its own ranges, and agents observe their positions."""
 
@@ -125,6 +127,10 @@ class Rules:
     def army(self, side: int) -> range:
         """The units of a side."""
         return range(len(self.allies)) if side == 0 else range(len(self.allies), len(self.units))
+
+    def sign(self, side: int, axis: str) -> int:
+        """-1 if east is west (``x``), or north is south (``y``), for a side's agents."""
+        return -1 if side == 1 and axis in self.mirrored else 1
 
     def free(self, x: float, y: float) -> bool:
         """Whether a point lies on a walkable cell of the map."""
@@ -150,7 +156,10 @@ class Rules:
                 continue
             row[1], step = True, MOVE_AMOUNT / 2
             for action, (dx, dy) in enumerate(((0, step), (0, -step), (step, 0), (-step, 0)), 2):
-                row[action] = self.free(now.x[i] + dx, now.y[i] + dy)
+                x, y = now.x[i] + self.sign(side, "x") * dx, now.y[i] + self.sign(side, "y") * dy
+                # SMAC takes points less than a cell to the west or south of the map for its first cells.
+                x, y = (CELLS - v if self.sign(side, axis) < 0 else v for v, axis in ((x, "x"), (y, "y")))
+                row[action] = self.free(x, y)
             heals = self.units[i] == "medivac"
             for k, j in enumerate(self.army(side if heals else 1 - side)):
                 possible = now.health[j] > 0 and not (heals and self.units[j] == "medivac")
@@ -174,7 +183,9 @@ class Rules:
             looks = self._looks(now, i)
             if self.race:
                 types = len(looks) - len(self.race)
-                looks = [*looks[:types], now.x[i] / CELLS, now.y[i] / CELLS, *looks[types:]]
+                at = [now.x[i] / CELLS, now.y[i] / CELLS]
+                at = [1 - v if self.sign(side, axis) < 0 else v for v, axis in zip(at, "xy", strict=True)]
+                looks = [*looks[:types], *at, *looks[types:]]
             row += looks
             if self.timestep:
                 row.append(now.t / self.limit)
@@ -226,7 +237,8 @@ class Rules:
         looks, distance, sight = self._looks(now, j), _distance(now, i, j), self.ranges(i)[1]
         if distance >= sight or now.health[j] <= 0:
             return [0.0] * (4 + len(looks))
-        dx, dy = now.x[j] - now.x[i], now.y[j] - now.y[i]
+        side = int(i >= len(self.allies))
+        dx, dy = self.sign(side, "x") * (now.x[j] - now.x[i]), self.sign(side, "y") * (now.y[j] - now.y[i])
         return [float(marked), distance / sight, dx / sight, dy / sight, *looks]
 
     def _looks(self, now: Table, i: int) -> list[float]:

@@ -47,6 +47,8 @@ TABLE = [
 """SMAC's maps."""
 ROWS = {row[0]: row for row in TABLE}
 TERRAINS = {"2m_vs_1z": "octagon", "bane_vs_bane": "octagon", "corridor": "corridor", "2c_vs_64zg": "ravine"}
+MIRRORED = {"2m_vs_1z": "", "corridor": "", "2c_vs_64zg": "", "bane_vs_bane": "y"}
+"""Axes on which the second army sees a mirror image; of all other maps here x."""
 OPTIONS: dict[str, dict[str, bool]] = {
     "default": {},
     "smac": {"smac_reward": True, "timestep": True},
@@ -58,9 +60,8 @@ COUNT = 24
 
 def rules_of(name: str, **options: Any) -> Rules:
     _, allies, enemies, limit, *_ = ROWS[name]
-    return Rules(
-        army(allies), army(enemies), TERRAINS.get(name, "open" if "3s_vs" in name else "band"), limit, **options
-    )
+    terrain = TERRAINS.get(name, "open" if "3s_vs" in name else "band")
+    return Rules(army(allies), army(enemies), terrain, limit, mirrored=MIRRORED.get(name, "x"), **options)
 
 
 def battle_of(name: str, rules: Rules) -> Battle:
@@ -156,8 +157,9 @@ def test_what_agents_and_critics_see_is_that_of_loops(name: str, options: str) -
 def test_what_agents_and_critics_see_of_drawn_armies_is_that_of_loops(race: str) -> None:
     battle, rng = battle_named(f"{race}_4_vs_6"), np.random.default_rng(0)
     assert battle is not None
+    battle = replace(battle, commanded=True)
     armies = [tuple(str(name) for name in rng.choice(ARMIES[race], 10)) for _ in range(2 * COUNT)]
-    rules = [Rules(army[:4], army[4:], "open", 200, race=ARMIES[race]) for army in armies]
+    rules = [Rules(army[:4], army[4:], "open", 200, both=True, mirrored="x", race=ARMIES[race]) for army in armies]
     compared(battle, rules, rng, np.array([[ARMIES[race].index(name) for name in army] for army in armies]).T)
 
 

@@ -34,7 +34,7 @@ def make(task: str, *, shaping: float = 0.0, **options: Any) -> Environment:
     26 in MPE (JaxMARL compares before it counts), 400 in Overcooked, 1000 in MABrax, none in Hanabi. In SMAX a dead
     ally's observation is zero, its only legal action is stop, and the team's reward goes on. Its metrics are ``won``
     (all enemies are dead and an ally is not: when JaxMARL pays ``won_battle_bonus``), ``dead_allies`` and
-    ``dead_enemies``; if both armies are played, ``allies_won`` and ``enemies_won``.
+    ``dead_enemies``; if both armies are played, ``won`` is the allies' victory and ``lost`` the enemies'.
 
     The state is ``world_state`` in SMAX and the whole observation of Brax in MABrax, else the concatenation of all
     observations.

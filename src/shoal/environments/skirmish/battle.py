@@ -32,11 +32,15 @@ class Battle:
     """The enemies attack the nearest ally wherever it is."""
     commanded: bool = False
     """The enemies are agents as well."""
+    mirrored: tuple[bool, bool] = (False, False)
+    """Whether the x and the y axis of the map are mirrored where enemies that are agents observe and move."""
     every_tick: bool = False
     """Units that attack-move look for targets at every tick instead of once in each step."""
     delay_noise: bool = True
     smac_reward: bool = False
     """The absolute value of the damage is paid."""
+    zero_sum: bool = False
+    """What the other side earns is subtracted."""
     limit_terminates: bool = False
     last_actions: bool = False
     timestep: bool = False
@@ -61,6 +65,10 @@ class Battle:
     def agent_sides(self) -> tuple[int, ...]:
         """The sides, 0 or 1, that agents play."""
         return (0, 1) if self.commanded else (0,)
+
+    def axes(self, side: int) -> tuple[bool, bool]:
+        """Whether the x and the y axis are mirrored for a side's agents."""
+        return self.mirrored if side == 1 else (False, False)
 
     def counts(self, side: int) -> tuple[int, int]:
         """The numbers of units of a side and of its opponents."""

@@ -1,15 +1,15 @@
 """Assembly of an :class:`Environment` from a battle and the way its episodes start."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.environments.batching import single
 from shoal.environments.skirmish import engine, observe, rewards
-from shoal.environments.skirmish.army import State
+from shoal.environments.skirmish.army import State, Stats
 from shoal.environments.skirmish.battle import Battle
 from shoal.environments.skirmish.units import ENERGY, Unit
 from shoal.equations.select import select
@@ -40,6 +40,7 @@ def environment(
         outline: the same -> numbers.
     """
     spec = _spec(name, battle)
+    counts = [battle.counts(side)[0] for side in battle.agent_sides]
     widths = [observe.obs_width(battle, side) for side in battle.agent_sides]
 
     def make_step(s: State, earned: Array, over: Bool[Array, " E"], won: Array, first: bool) -> Step:
@@ -80,14 +81,8 @@ def environment(
         stats = battle.stats(before.kind)
         end = rewards.end_of(battle, stats, after)
         won = [end.won(side) for side in battle.agent_sides]
-        earned = [
-            jnp.broadcast_to(
-                rewards.reward(battle, stats, side, before, after, won[side])[:, None],
-                (action.shape[1], battle.counts(side)[0]),
-            )
-            for side in battle.agent_sides
-        ]
-        made = make_step(after, jnp.concatenate(earned, axis=1), end.over, jnp.stack(won), first=False)
+        earned = jnp.repeat(_earned(battle, stats, before, after, won), np.array(counts), axis=0).T
+        made = make_step(after, earned, end.over, jnp.stack(won), first=False)
         return _first_of(after), made
 
     def restart(key: PRNGKeyArray, which: Bool[Array, " E"], state: State) -> tuple[State, Step]:
@@ -102,10 +97,22 @@ def environment(
     return single(spec, Batched(reset, step, restart), render, outline)
 
 
+def _earned(
+    battle: Battle, stats: Stats, before: State, after: State, won: Sequence[Bool[Array, " E"]]
+) -> Float[Array, "K E"]:
+    """The rewards of the K sides that agents play."""
+    earned = jnp.stack([rewards.reward(battle, stats, k, before, after, won[k]) for k in battle.agent_sides])
+    return earned - earned[::-1] if battle.zero_sum else earned
+
+
+def names(battle: Battle, sides: Sequence[int]) -> tuple[str, ...]:
+    """The agents' names on some sides."""
+    return tuple(f"{('ally', 'enemy')[side]}_{i}" for side in sides for i in range(battle.counts(side)[0]))
+
+
 def _spec(name: str, battle: Battle) -> EnvSpec:
     sides = battle.agent_sides
     counts = [battle.counts(side)[0] for side in sides]
-    words = ("ally", "enemy")
     kinds: list[tuple[int, Unit | None]] = []
     for side, count in zip(sides, counts, strict=True):
         kinds += [(side, None if battle.units is None else battle.of_side(side)[i]) for i in range(count)]
@@ -113,7 +120,7 @@ def _spec(name: str, battle: Battle) -> EnvSpec:
     actions = tuple(battle.num_actions(side) for side, count in zip(sides, counts, strict=True) for _ in range(count))
     return EnvSpec(
         name=name,
-        agents=tuple(f"{words[side]}_{i}" for side, count in zip(sides, counts, strict=True) for i in range(count)),
+        agents=names(battle, sides),
         obs_dims=tuple(
             observe.obs_width(battle, side) for side, count in zip(sides, counts, strict=True) for _ in range(count)
         ),
@@ -121,12 +128,11 @@ def _spec(name: str, battle: Battle) -> EnvSpec:
         action=Discrete(max(actions)),
         action_dims=actions,
         roles=tuple(roles.index(kind) for kind in kinds),
+        sides=tuple(side for side, _ in kinds) if battle.commanded else None,
         horizon=battle.limit,
         shared_reward=not battle.commanded,
         score="mean",
-        metrics=("allies_won", "enemies_won", "dead_allies", "dead_enemies")
-        if battle.commanded
-        else ("won", "dead_allies", "dead_enemies"),
+        metrics=("won", *(["lost"] if battle.commanded else []), "dead_allies", "dead_enemies"),
         novel=tuple(sorted({index for side in sides for index in observe.novel(battle, side)})),
     )
 

@@ -54,6 +54,7 @@ def battle_named(task: str) -> Battle | None:
         num_enemies=int(found[3]),
         terrain="open",
         limit=LIMIT,
+        mirrored=(True, False),
         marches=False,
         hunts=True,
         own_ranges=True,

@@ -24,7 +24,7 @@ LEAST_DELAY, DELAYS = -1, 4
 """A shot is followed by a random delay of -1, 0, 1 or 2 ticks beside its cooldown."""
 
 
-def advance(battle: Battle, key: PRNGKeyArray, s: State, actions: Sequence[Int[Array, "P E"]]) -> State:
+def advance(battle: Battle, key: PRNGKeyArray, s: State, actions: Sequence[Int[Array, "_ E"]]) -> State:
     """One step from state leaves [U, E]; ``actions`` are those of the sides that agents play."""
     stats = battle.stats(s.kind)
     delay = jnp.zeros_like(s.x)
@@ -62,10 +62,11 @@ def _again(battle: Battle, stats: Stats, s: State, ordered: Container[int]) -> T
 def _way(battle: Battle, side: int, s: State, action: Int[Array, "P E"]) -> Course:
     """Where a side's move actions lead; length 0 for other actions."""
     mine = battle.sides[side]
+    to_east, to_north = (-MOVE if mirrored else MOVE for mirrored in battle.axes(side))
     east = (action == EAST).astype(jnp.float32) - (action == WEST)
     north = (action == NORTH).astype(jnp.float32) - (action == SOUTH)
     moves = (east != 0.0) | (north != 0.0)
-    return Course(s.x[mine] + MOVE * east, s.y[mine] + MOVE * north, jnp.where(moves, MOVE, 0.0), moves)
+    return Course(s.x[mine] + to_east * east, s.y[mine] + to_north * north, jnp.where(moves, MOVE, 0.0), moves)
 
 
 def _march(battle: Battle, stats: Stats, side: int, s: State) -> Course:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.environments.options import check_count, check_number
-from shoal.environments.skirmish.terrain import SIDE, TERRAINS, climbable, walkable
+from shoal.environments.skirmish.terrain import SIDE, TERRAINS, climbable, is_symmetric, walkable
 from shoal.environments.skirmish.units import UNITS, Unit
 from shoal.errors import InputError, unknown
 
@@ -174,28 +174,48 @@ def check_map(chosen: Map) -> None:
         starts(chosen, side)
 
 
-def starts(chosen: Map, side: str) -> np.ndarray:
+def mirrored_axes(chosen: Map) -> tuple[bool, bool]:
+    """Whether mirroring x, and y, exchanges the sides: the terrain stays, and the points at which armies start swap.
+
+    Of several ways the one that mirrors least; (False, False) if there is none. The armies may differ.
+    """
+    own, others = (sorted({group.at for group in groups}) for groups in (chosen.allies, chosen.enemies))
+    for axes in ((False, False), (True, False), (False, True), (True, True)):
+        images = sorted(tuple(SIDE - v if m else v for v, m in zip(at, axes, strict=True)) for at in own)
+        if is_symmetric(chosen.terrain, axes) and np.shape(images) == np.shape(others) and np.allclose(images, others):
+            return axes
+    return False, False
+
+
+def starts(chosen: Map, side: str, mirrored: tuple[bool, bool] | None = None) -> np.ndarray:
     """float64 [units, 2]: where the units of one side start, in the order of the agents.
 
     All groups around one point share a square lattice: units stand on its walkable points, in the order of the groups
     from the nearest to the point outwards. Within a type they are then ordered by x and y, as SMAC orders agents.
 
+    Args:
+        chosen: the map.
+        side: ``allies`` or ``enemies``.
+        mirrored: axes on which lattice and order are mirrored; None: the enemies' lattice on x, and no order.
+
     Raises:
         InputError: there is no room for a group.
     """
+    lattice = np.where((side == "enemies", False) if mirrored is None else mirrored, -1.0, 1.0)
+    order = np.ones(2) if mirrored is None else lattice
     groups: tuple[Group, ...] = getattr(chosen, side)
     placed: dict[int, np.ndarray] = {}
     for point in dict.fromkeys(group.at for group in groups):
         here = [i for i, group in enumerate(groups) if group.at == point]
         units = [UNITS[groups[i].unit] for i in here]
-        spots = _spots(chosen.terrain, point, units, sum(groups[i].count for i in here), side == "enemies")
+        spots = _spots(chosen.terrain, point, units, sum(groups[i].count for i in here), lattice)
         for i in here:
             own, spots = spots[: groups[i].count], spots[groups[i].count :]
-            placed[i] = own[np.lexsort((own[:, 1], own[:, 0]))]
+            placed[i] = own[np.lexsort((order[1] * own[:, 1], order[0] * own[:, 0]))]
     return np.concatenate([placed[i] for i in range(len(groups))])
 
 
-def _spots(terrain: str, point: Point, units: list[Unit], count: int, mirrored: bool) -> np.ndarray:
+def _spots(terrain: str, point: Point, units: list[Unit], count: int, signs: np.ndarray) -> np.ndarray:
     """The ``count`` lattice points nearest to a point on which such units can stand."""
     wide = max(unit.body for unit in units) * 2.0 + GAP
     side = int(np.ceil(np.sqrt(count)))
@@ -203,11 +223,11 @@ def _spots(terrain: str, point: Point, units: list[Unit], count: int, mirrored: 
     line = (np.arange(-SIDE, SIDE + 1) + shift) * wide
     across, along = np.meshgrid(line, line, indexing="ij")
     offsets = np.stack([across.ravel(), along.ravel()], 1)
-    # A square grows around the point; within one ring, the nearest first. Both sides are mirror images.
+    # A square grows around the point; within one ring, the nearest first.
     ring = np.abs(offsets).max(1).round(6)
     distance = np.hypot(*offsets.T).round(6)
     offsets = offsets[np.lexsort((offsets[:, 0], offsets[:, 1], distance, ring))]
-    spots = np.array(point) + offsets * (-1.0 if mirrored else 1.0, 1.0)
+    spots = np.array(point) + offsets * signs
     ground = climbable(terrain) if all(unit.climbs for unit in units) else walkable(terrain)
     inside = ((spots >= 0.0) & (spots < SIDE)).all(1)
     column, row = np.where(inside, spots.T, 0.0).astype(int)

@@ -1,7 +1,8 @@
 """Observations, global state and legal actions: SMAC's, from ``starcraft2.py`` of oxwhirl/smac.
 
 Two differences: a type has the same one-hot for both sides (in SMAC some maps number the enemy's types in reverse), and
-in mirror matches the second army has the same view as the first.
+where both armies are agents, the second one sees the map as the first one does: on axes that the battle mirrors
+(:attr:`Battle.mirrored`), offsets, positions and moves are those of the mirror image. The state is never mirrored.
 """
 
 import jax.numpy as jnp
@@ -57,8 +58,15 @@ def novel(battle: Battle, side: int) -> tuple[int, ...]:
     return tuple(found)
 
 
+def as_seen(battle: Battle, side: int, s: State) -> State:
+    """The state with the positions that a side's agents see; a mirrored terrain is its own image."""
+    axes = zip("xy", battle.axes(side), strict=True)
+    return s._replace(**{axis: terrain.SIDE - getattr(s, axis) for axis, mirrored in axes if mirrored})
+
+
 def legal(battle: Battle, stats: Stats, side: int, s: State) -> Bool[Array, "P A E"]:
     """The legal actions: no-op of the dead alone; stop; moves onto walkable cells; attacks within range."""
+    s = as_seen(battle, side, s)
     mine, theirs = battle.sides[side], battle.sides[1 - side]
     own, other = half(stats, mine), half(stats, theirs)
     x, y, alive = s.x[mine], s.y[mine], s.health[mine] > 0.0
@@ -82,6 +90,7 @@ def observations(
     battle: Battle, stats: Stats, side: int, s: State, able: Bool[Array, "P A E"]
 ) -> Float[Array, "P O E"]:
     """Of one side's agents, zero for the dead; ``able`` are their legal actions."""
+    s = as_seen(battle, side, s)
     mine, theirs = battle.sides[side], battle.sides[1 - side]
     own, count = half(stats, mine), battle.counts(side)[0]
     alive = s.health[mine] > 0.0

@@ -11,8 +11,11 @@ They act on the global state and the legal actions alone, as any centralised pol
 - ``focus-fire``: the same, but of the enemies in range the one with the least health and shield, chosen at every step.
 - ``kite``: as ``focus-fire`` while the weapon is ready; otherwise away from enemies that are near.
 - ``hold``: attack what the weapon reaches, the weakest first, without walking; in corridor, first walk to the neck.
+
+Where both armies are agents they play either side, or both: ``mappo+scripted`` learns against a script.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -70,12 +73,13 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """A scripted team as an algorithm that learns nothing.
 
     Raises:
-        InputError: the environment is not ``skirmish/…`` with one army of agents, or a map of one's own.
+        InputError: the environment is not ``skirmish/…``, or a map of one's own, or the agents are no whole army.
     """
     del scale
-    battle = battle_of(spec)
-    if battle is None:
-        raise InputError(f"scripted plays the maps of skirmish/… with one army of agents, not {spec.name}.")
+    found = battle_of(spec)
+    if found is None:
+        raise InputError(f"scripted plays whole armies on the maps of skirmish/…, not the agents of {spec.name}.")
+    battle, sides = found
 
     def init(key: PRNGKeyArray) -> Learner:
         del key
@@ -85,7 +89,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         learner: Learner, carry: Any, step: Step, key: PRNGKeyArray, greedy: bool
     ) -> tuple[Any, Int[Array, "E N"], dict[str, Array]]:
         del learner, greedy
-        return carry, chosen(battle, config.script, step, key), {}
+        return carry, chosen(battle, config.script, step, key, sides), {}
 
     def update(learner: Learner, data: Trajectory | Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         del data, key
@@ -94,19 +98,29 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     return Algorithm(init, lambda count: (), act, update, acts_on="state")
 
 
-def chosen(battle: Battle, script: Script, step: Step, key: PRNGKeyArray) -> Int[Array, "E N"]:
-    """The actions of a script."""
+def chosen(
+    battle: Battle, script: Script, step: Step, key: PRNGKeyArray, sides: Sequence[int] = (0,)
+) -> Int[Array, "E N"]:
+    """The actions of a script for all agents of some sides."""
     noise = jax.random.uniform(key, step.legal.shape)
     if script == "random":
         return _best(step, noise)
     if script == "stop":
         return _best(step, noise * 1e-3 + (jnp.arange(step.legal.shape[-1]) == STOP))
-    own, other = fields(battle, step.state)
+    scores = [_scores(battle, script, step, side) for side in sides]
+    width = step.legal.shape[-1]
+    scores = [jnp.pad(x, ((0, 0), (0, 0), (0, width - x.shape[-1])), constant_values=-FAR) for x in scores]
+    return _best(step, jnp.concatenate(scores, axis=1) + noise * 1e-3)
+
+
+def _scores(battle: Battle, script: Script, step: Step, side: int) -> Float[Array, "E P A"]:
+    """The worth of each action of one side's agents."""
+    own, other = fields(battle, step.state, side)
     apart = jnp.hypot(other.x[:, None] - own.x[..., None], other.y[:, None] - own.y[..., None])  # [E, A, B]
     lives = (other.health > 0.0)[:, None]
     gap = jnp.where(lives, apart - own.stats.radius[..., None] - other.stats.radius[:, None], FAR)
     if script == "attack-nearest":
-        worth = jnp.where(_attacked(battle, step.state), 0.0, -apart)
+        worth = jnp.where(_attacked(battle, step.state, side), 0.0, -apart)
     else:
         worth = jnp.broadcast_to((-other.health - TIE * jnp.arange(lives.shape[-1]))[:, None], apart.shape)
     able = (own.stats.hits_air[..., None] > 0.0) | (other.stats.flies[:, None] == 0.0)
@@ -115,7 +129,7 @@ def chosen(battle: Battle, script: Script, step: Step, key: PRNGKeyArray) -> Int
     moves = _towards(own, _at(nearest, other.x), _at(nearest, other.y))
     if script == "hold":
         attack = jnp.where(gap <= own.stats.reach[..., None], attack, -FAR)
-        at = NECK.get(battle.terrain)
+        at = NECK.get(battle.terrain)  # on a terrain without mirrored axes
         waits = jnp.zeros(own.x.shape, bool) if at is None else jnp.hypot(at[0] - own.x, at[1] - own.y) > NEAR
         gather = own if at is None else own._replace(x=jnp.full_like(own.x, at[0]), y=jnp.full_like(own.y, at[1]))
         moves = jnp.where(waits[..., None], _towards(own, gather.x, gather.y), -FAR)
@@ -123,30 +137,28 @@ def chosen(battle: Battle, script: Script, step: Step, key: PRNGKeyArray) -> Int
         outranged = jnp.where(other.stats.heals > 0.0, 0.0, other.stats.reach)[:, None] < own.stats.reach[..., None]
         flees = (own.waits & ((gap < KITED) & outranged).any(-1))[..., None]
         attack, moves = jnp.where(flees, -FAR, attack), jnp.where(flees, _away(own, other), moves)
-    if battle.has_healers(0):
+    if battle.has_healers(side):
         moves, attack = _healing(own, moves, attack)
     # Attacks go before moves, and moves before stopping; -FAR marks what the script does not do.
     attack = jnp.where(attack > -FAR, attack + FAR / 2.0, -FAR)
     waiting = jnp.broadcast_to(jnp.array([-FAR, -0.9 * FAR]), (*own.x.shape, 2))
-    scores = jnp.concatenate([waiting, moves, attack], axis=-1)
-    spare = step.legal.shape[-1] - scores.shape[-1]
-    scores = jnp.pad(scores, ((0, 0), (0, 0), (0, spare)), constant_values=-FAR)
-    return _best(step, scores + noise * 1e-3)
+    return jnp.concatenate([waiting, moves, attack], axis=-1)
 
 
 def _best(step: Step, scores: Float[Array, "E N A"]) -> Int[Array, "E N"]:
     return jnp.where(step.legal, scores, -4.0 * FAR).argmax(-1).astype(jnp.int32)
 
 
-def fields(battle: Battle, state: Float[Array, "E S"]) -> tuple[Field, Field]:
-    """Read both sides from the global state (:func:`shoal.environments.skirmish.observe.state`)."""
+def fields(battle: Battle, state: Float[Array, "E S"], viewer: int = 0) -> tuple[Field, Field]:
+    """Read a side and its opponents from the global state (:func:`shoal.environments.skirmish.observe.state`), with
+    positions as that side's agents see them."""
     found, at = [], 0
     for side in (0, 1):
-        own = battle.counts(side)[0]
-        width = (4 if side == 0 else 3) + battle.has_shields(side) + battle.type_bits
+        own, acts = battle.counts(side)[0], side in battle.agent_sides
+        width = (4 if acts else 3) + battle.has_shields(side) + battle.type_bits
         rows = state[:, at : at + own * width].reshape(-1, own, width)
         at += own * width
-        place = 2 if side == 0 else 1
+        place = 2 if acts else 1
         if battle.units is None:
             stats = battle.stats(rows[..., width - battle.type_bits :].argmax(-1))
         else:
@@ -154,26 +166,27 @@ def fields(battle: Battle, state: Float[Array, "E S"]) -> tuple[Field, Field]:
             stats = Stats(*(jnp.asarray(v).T for v in fixed))
         health = rows[..., 0] * stats.hit_points
         shield = rows[..., place + 2] * stats.shield if battle.has_shields(side) else 0.0
+        east, north = (-SIDE if mirrored else SIDE for mirrored in battle.axes(viewer))
         found.append(
             Field(
-                x=rows[..., place] * SIDE + CENTRE,
-                y=rows[..., place + 1] * SIDE + CENTRE,
+                x=rows[..., place] * east + CENTRE,
+                y=rows[..., place + 1] * north + CENTRE,
                 health=health + shield,
                 hurt=(health > 0.0) & (rows[..., 0] < 1.0),
-                waits=(rows[..., 1] > 0.0) if side == 0 else jnp.zeros(health.shape, bool),
+                waits=(rows[..., 1] > 0.0) if acts else jnp.zeros(health.shape, bool),
                 stats=stats,
             )
         )
-    return found[0], found[1]
+    return found[viewer], found[1 - viewer]
 
 
-def _attacked(battle: Battle, state: Float[Array, "E S"]) -> Bool[Array, "E A B"]:
-    """The enemy that each agent attacked last, from the last actions in the state."""
-    allies, enemies = battle.counts(0)
-    width = allies * battle.num_actions(0)
-    at = observe.state_width(battle) - width
-    acted = state[:, at : at + width].reshape(-1, allies, battle.num_actions(0))
-    return acted[..., MOVES : MOVES + enemies] > 0.0
+def _attacked(battle: Battle, state: Float[Array, "E S"], side: int) -> Bool[Array, "E A B"]:
+    """The opponent that each agent of a side attacked last, from the last actions in the state."""
+    widths = [battle.counts(k)[0] * battle.num_actions(k) for k in battle.agent_sides]
+    at = observe.state_width(battle) - sum(widths[side:])
+    own, others = battle.counts(side)
+    acted = state[:, at : at + widths[side]].reshape(-1, own, battle.num_actions(side))
+    return acted[..., MOVES : MOVES + others] > 0.0
 
 
 def _at(index: Int[Array, "E A"], values: Float[Array, "E B"]) -> Float[Array, "E A"]:

@@ -13,16 +13,16 @@ from shoal.environments.options import check_choice, check_flag, check_steps
 from shoal.environments.skirmish import drawing, drawn, units_scene
 from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.battle import Battle
-from shoal.environments.skirmish.build import Start, begun, environment
-from shoal.environments.skirmish.maps import MAPS, Map, check_map, starts
-from shoal.errors import unknown
+from shoal.environments.skirmish.build import Start, begun, environment, names
+from shoal.environments.skirmish.maps import MAPS, Map, check_map, mirrored_axes, starts
+from shoal.errors import InputError, unknown
 from shoal.types import Environment, EnvSpec
 
 
 def make(
     task: str | Map,
     *,
-    reward: Literal["positive", "smac"] = "positive",
+    reward: Literal["positive", "smac", "difference"] = "positive",
     at_limit: Literal["truncate", "terminate"] = "truncate",
     horizon: int | None = None,
     last_actions: bool = False,
@@ -43,12 +43,14 @@ def make(
     enemy, or for medivacs healing each ally. A step is half a second of the game. All agents receive the team's reward,
     at most 20 in an episode without regeneration. Victory and defeat are terminations. Dead agents observe zeros, while
     the team's reward goes on. The metrics of an episode are ``won``, ``dead_allies`` and ``dead_enemies``; if both
-    armies are agents, ``allies_won`` and ``enemies_won`` instead of ``won``. What an illegal action does is undefined.
+    armies are agents, ``won`` is the allies' victory, and ``lost`` the enemies'; neither is a draw. What an
+    illegal action does is undefined.
 
     Args:
         task: the name without ``skirmish/``, or a :class:`shoal.environments.skirmish.maps.Map`.
         reward: ``positive``: at least 0 for the damage of a step; ``smac``: its absolute value, so that enemies who
-            regenerate also pay, as in SMAC's code.
+            regenerate also pay, as in SMAC's code; ``difference``: if both armies are agents, ``positive`` less that of
+            the other army, so that the two rewards sum to 0.
         at_limit: at the step limit an episode is truncated, so that values bootstrap, or terminated as in SMAC.
         horizon: steps after which an episode ends; None: SMAC's limit of the map.
         last_actions: observations of allies hold their last actions (SMAC's ``obs_last_action``).
@@ -56,11 +58,14 @@ def make(
         delay_noise: each shot is followed by a random delay of -1 to 2 ticks, the game's only noise.
         target_search: the enemies look for targets once in each step, or at each of its eight ticks, which makes them
             stronger.
-        both: the enemies are agents too, with the same view of their own side, and rewards of their own.
+        both: the enemies are agents too, with rewards of their own and the same view: where mirroring the map exchanges
+            the armies' starts, they see and walk its mirror image, so that one policy can play both sides.
 
     Raises:
         InputError: the map is unknown or invalid, or an option is invalid.
     """
+    if reward == "difference" and not both:
+        raise InputError("reward difference is between two armies of agents: set both, or choose positive or smac.")
     battle = drawn.battle_named(task) if isinstance(task, str) else None
     chosen = None
     if battle is None:
@@ -75,7 +80,8 @@ def make(
         commanded=check_flag("both", both),
         every_tick=check_choice("target_search", target_search, ("step", "tick")) == "tick",
         delay_noise=check_flag("delay_noise", delay_noise),
-        smac_reward=check_choice("reward", reward, ("positive", "smac")) == "smac",
+        smac_reward=check_choice("reward", reward, ("positive", "smac", "difference")) == "smac",
+        zero_sum=reward == "difference",
         limit_terminates=check_choice("at_limit", at_limit, ("truncate", "terminate")) == "terminate",
         last_actions=check_flag("last_actions", last_actions),
         timestep=check_flag("timestep", timestep),
@@ -96,22 +102,35 @@ def battle_on(chosen: Map) -> Battle:
         num_enemies=len(chosen.enemy_units),
         terrain=chosen.terrain,
         limit=chosen.limit,
+        mirrored=mirrored_axes(chosen),
         marches=chosen.goal is not None,
         hunts=chosen.hunts,
         show_types=len(set(chosen.ally_units)) > 1 or len(set(chosen.enemy_units)) > 1,
     )
 
 
-def battle_of(spec: EnvSpec) -> Battle | None:
-    """The battle of an environment's spec with the default options; None if its name or its agents are of no map."""
+def battle_of(spec: EnvSpec) -> tuple[Battle, tuple[int, ...]] | None:
+    """The battle of an environment's spec with the default options but ``both``, and the sides that the agents play.
+
+    The agents may be those of one side (:func:`shoal.composing.sides.narrowed`). None if the name or the agents are of
+    no map.
+    """
     task = spec.name.removeprefix("skirmish/")
     battle = battle_on(MAPS[task]) if task in MAPS else drawn.battle_named(task)
-    return battle if battle is not None and battle.num_allies == spec.num_agents else None
+    if battle is None:
+        return None
+    battle = replace(battle, commanded="lost" in spec.metrics)
+    for sides in ((0,), (1,), (0, 1)) if battle.commanded else ((0,),):
+        if spec.agents == names(battle, sides):
+            return battle, sides
+    return None
 
 
 def _start(battle: Battle, chosen: Map) -> Start:
     """How episodes on a map start."""
-    places = np.concatenate([starts(chosen, "allies"), starts(chosen, "enemies")])
+    # Enemies that are agents stand in the order in which they see each other, as the allies do.
+    enemies = starts(chosen, "enemies", battle.mirrored if battle.commanded and any(battle.mirrored) else None)
+    places = np.concatenate([starts(chosen, "allies"), enemies])
     kinds = np.array([battle.types.index(unit) for unit in chosen.ally_units + chosen.enemy_units])
     ends = np.zeros(2) if chosen.goal is None else np.array(chosen.goal)
 

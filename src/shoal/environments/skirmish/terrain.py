@@ -93,6 +93,13 @@ def climbable(terrain: str) -> np.ndarray:
     return walkable(terrain) | _painted(_CLIFFS.get(terrain, ()))
 
 
+@functools.cache
+def is_symmetric(terrain: str, axes: tuple[bool, bool]) -> bool:
+    """Whether a terrain is its own image with its x and its y axis mirrored, or those of the two that are True."""
+    mirrored = tuple(axis for axis, chosen in enumerate(axes) if chosen)
+    return all((np.flip(cells, mirrored) == cells).all() for cells in (walkable(terrain), climbable(terrain)))
+
+
 def is_band(terrain: str) -> bool:
     """Whether the walkable cells are one rectangle over the whole width, so that clipping keeps units inside."""
     rows = walkable(terrain).all(0)

@@ -27,7 +27,7 @@ from shoal.environments.skirmish.units import MAX_ENERGY, Unit
 from shoal.environments.skirmish.views import explosion_ages, units_of
 from shoal.types import Outline
 
-MOVES = ("no-op", "stop", "north", "south", "east", "west")
+WAYS = ("north", "south", "east", "west")
 
 
 def outline(battle: Battle, state: State) -> Outline:
@@ -102,9 +102,15 @@ def _names(battle: Battle, side: int) -> list[str]:
     return [f"{('ally', 'enemy')[side]}_{i}" for i in range(battle.counts(side)[0])]
 
 
+def _ways(battle: Battle, side: int) -> list[str]:
+    """Where a side's four moves lead on the map, on which a mirrored axis is the other way round."""
+    x, y = battle.axes(side)
+    return [WAYS[i ^ (y if i < 2 else x)] for i in range(4)]
+
+
 def _actions(battle: Battle, side: int, unit: Unit) -> list[str]:
     names = _names(battle, side if unit.heals else 1 - side)
-    found = [*MOVES, *(f"{'heal' if unit.heals else 'attack'} {name}" for name in names)]
+    found = ["no-op", "stop", *_ways(battle, side), *(f"{'heal' if unit.heals else 'attack'} {name}" for name in names)]
     return found + ["none"] * (battle.num_actions(side) - len(found))
 
 
@@ -115,12 +121,14 @@ def _features(battle: Battle, side: int, own: int) -> list[str]:
     def looks(side: int) -> list[str]:
         return ["health", *(["shield"] if battle.has_shields(side) else []), *types]
 
+    ways = _ways(battle, side)
+
     def of(name: str, first: str, shown: list[str]) -> list[str]:
-        return [f"{name}: {what}" for what in (first, "distance", "east", "north", *shown)]
+        return [f"{name}: {what}" for what in (first, "distance", ways[2], ways[0], *shown)]
 
     mates, others = _names(battle, side), _names(battle, 1 - side)
     acted = [f"did action {i}" for i in range(battle.num_actions(side))] if battle.last_actions else []
-    found = [f"can go {way}" for way in MOVES[2:]]
+    found = [f"can go {way}" for way in ways]
     for name in others:
         found += of(name, "attackable", looks(1 - side))
     for i, name in enumerate(mates):
@@ -128,5 +136,5 @@ def _features(battle: Battle, side: int, own: int) -> list[str]:
     at = 1 + battle.has_shields(side)
     mine = looks(side)
     if battle.own_position:
-        mine = [*mine[:at], "x", "y", *mine[at:]]
+        mine = [*mine[:at], "x" if ways[2] == "east" else "1 - x", "y" if ways[0] == "north" else "1 - y", *mine[at:]]
     return [*found, *(f"own {what}" for what in mine), *(["time"] if battle.timestep else [])]
