@@ -103,6 +103,12 @@ DEEP: Any = 0
 for _ in range(200):
     DEEP = [DEEP]
 
+
+def parts(**fields: Any) -> Any:
+    """An array for each of three agents, as in run.json."""
+    return [[{"shape": [2], "dtype": "uint8", "name": "", "source": None} | fields]] * 3
+
+
 DAMAGES: list[tuple[str, Any, str]] = [
     ("format", 9, f"is of format 9, written by a newer Shoal; this one reads up to {manifest.FORMAT}"),
     ("format", "2", "has no format that is known: '2'"),
@@ -194,10 +200,14 @@ DAMAGES: list[tuple[str, Any, str]] = [
     ("config.spec.parts", GONE, "'spec' lacks 'parts'"),
     ("config.spec.parts", [[]], "parts has 1 entries for 3 agents"),
     ("config.spec.parts", [[[1, 2]]], "'parts' must be a list of lists of objects with a shape"),
-    ("config.spec.parts", [[{"shape": [2], "dtype": "f", "name": ""}]] * 3, "dtype cannot be 'f'"),
-    ("config.spec.parts", [[{"shape": [-2], "dtype": "uint8", "name": ""}]] * 3, "is not the shape of an array"),
-    ("config.spec.parts", [[{"shape": [2], "dtype": "uint8", "name": ""}]] * 3, "takes 2 bytes, but spec.obs_dims"),
-    ("config.spec.parts", [[{"shape": [2], "dtype": "uint8", "name": "\n"}]] * 3, "not short printable text"),
+    ("config.spec.parts", parts(dtype="f"), "dtype cannot be 'f'"),
+    ("config.spec.parts", parts(shape=[-2]), "is not the shape of an array"),
+    ("config.spec.parts", parts(), "takes 2 bytes, but spec.obs_dims"),
+    ("config.spec.parts", parts(name="\n"), "not short printable text"),
+    ("config.spec.parts", parts(source=[2**30]), "(1073741824,) in spec.parts is not the shape of an array"),
+    ("config.settings.greyscale", True, "do not fit the widths of 'obs_dims'"),
+    ("config.settings.crop", [1, 1, 1, 1], "crop, greyscale, resize, frame_stack 2"),
+    ("config.settings.resize", [0, 4], "resize must be at least 1"),
     ("config.spec.score", "median", "score cannot be 'median'"),
     ("config.spec.shared_reward", "yes", "shared_reward cannot be 'yes'"),
     ("config.spec", DEEP, "is nested too deeply"),

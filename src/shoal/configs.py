@@ -74,10 +74,15 @@ def _unprefixed(config: Any) -> list[str]:
 
 def spec_to_json(spec: EnvSpec) -> dict[str, Any]:
     """An environment's spec as JSON values, for ``run.json``."""
-    fields = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(spec).items()}
+    fields = _listed(vars(spec))
     if spec.parts is not None:
-        fields["parts"] = [[{**part._asdict(), "shape": list(part.shape)} for part in own] for own in spec.parts]
+        fields["parts"] = [[_listed(part._asdict()) for part in own] for own in spec.parts]
     return fields | {"action": {"kind": type(spec.action).__name__.lower(), **vars(spec.action)}}
+
+
+def _listed(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields with lists in place of tuples."""
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
 
 
 def options_from_json(options: Mapping[str, Any], known: Mapping[str, inspect.Parameter]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from shoal import algorithms, own_modules
 from shoal.bounds import check
 from shoal.configs import flags_of, override, spec_to_json, typed
 from shoal.environments.spec_rules import LONGEST, check_spec
-from shoal.environments.wrappers import unextended
+from shoal.environments.wrappers import fits, unwrapped
 from shoal.errors import InputError, shortened, unknown
 from shoal.records import manifest, own_runs
 from shoal.records.configuration import migrated
@@ -130,11 +130,12 @@ def _described(entries: dict[str, Any]) -> Described:
     config, spec = override(config, entries["config"]), spec_of(entries["spec"])
     check(config)
     wrapping = settings.wrapping
-    rest = unextended(spec, wrapping)
-    if any(width < 0 or width % wrapping.frame_stack for width in rest):
+    if not fits(spec, wrapping):
         raise InputError(
-            f"frame_stack {wrapping.frame_stack}, last_action and agent_ids do not fit the widths of 'obs_dims'."
+            f"crop, greyscale, resize, frame_stack {wrapping.frame_stack}, last_action and agent_ids do not fit the "
+            f"widths of 'obs_dims' and the shapes in 'parts'."
         )
+    check_spec(unwrapped(spec, wrapping))
     if not wrapping.action_mask and not isinstance(spec.action, Discrete):
         raise InputError("action_mask is false, and 'action' is continuous.")
     return Described(**(entries | {"settings": settings, "config": config, "spec": spec}))
@@ -174,7 +175,7 @@ def _parts(value: Any) -> tuple[tuple[Part, ...], ...] | None:
     lists = isinstance(value, list) and all(isinstance(own, list) for own in value)
     if not lists or not all(isinstance(part, dict) and set(part) == known for own in value for part in own):
         raise InputError(
-            f"'parts' must be a list of lists of objects with a shape, dtype and name, not {shortened(value)}."
+            f"'parts' must be a list of lists of objects with a shape, dtype, name and source, not {shortened(value)}."
         )
     read = [[Part(**{key: typed(key, x, hints[key]) for key, x in part.items()}) for part in own] for own in value]
     return tuple(map(tuple, read))

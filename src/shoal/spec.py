@@ -43,6 +43,9 @@ class Part(NamedTuple):
     """``uint8`` numbers are scaled from 0 … 255 to 0 … 1 where networks read them."""
     name: str = ""
     """Its key where the observation is a dictionary."""
+    source: tuple[int, ...] | None = None
+    """Its shape in the environment itself, where wrappers have changed it. Stacked frames follow one another along the
+    last axis, oldest first: those of an image are its channels."""
 
     @property
     def size(self) -> int:

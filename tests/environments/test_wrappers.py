@@ -165,7 +165,7 @@ CASES = {
     "last action after equal widths": (replace(ALONE, action_dims=(4, 4, 4)), Wrapping(last_action=True)),
     "ids": (SPEC, Wrapping(agent_ids=True)),
     "scale": (SPEC, Wrapping(reward_scale=0.25)),
-    "all": (SPEC, Wrapping(5, 2, True, True, 3.0)),
+    "all": (SPEC, Wrapping(5, frame_stack=2, last_action=True, agent_ids=True, reward_scale=3.0)),
 }
 
 
@@ -251,7 +251,10 @@ def test_specs() -> None:
     assert acting.obs_dims == (2 + 3, 4 + 2, 3 + 4)
     assert acting.novel == tuple(sorted({1, 2} | {2, 3, 4} | {4, 5} | {3, 4, 5, 6}))
     assert wrap(device(replace(SPEC, novel=None)), Wrapping(last_action=True)).spec.novel is None
-    for w in (Wrapping(last_action=True), Wrapping(4, 3, True, True, 2.0)):
+    for w in (
+        Wrapping(last_action=True),
+        Wrapping(4, frame_stack=3, last_action=True, agent_ids=True, reward_scale=2.0),
+    ):
         assert unwrapped(wrap(device(SPEC), w).spec, w) == replace(SPEC, novel=None, horizon=w.time_limit or 9)
 
 

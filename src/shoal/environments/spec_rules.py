@@ -1,5 +1,6 @@
 """Validation of specs. Does not import JAX."""
 
+import math
 import re
 
 from shoal.environments.forms import dim_of, parsed
@@ -88,8 +89,9 @@ def _check_parts(spec: EnvSpec) -> None:
         raise InputError(f"{spec.name}: spec.parts has {len(spec.parts)} entries for {spec.num_agents} agents.")
     for own, width in zip(spec.parts, spec.obs_dims, strict=True):
         for part in own:
-            if any(length < 0 for length in part.shape) or part.size > LARGEST or len(part.shape) > 8:
-                raise InputError(f"{spec.name}: {shortened(part.shape)} in spec.parts is not the shape of an array.")
+            for shape in (part.shape, part.source or ()):
+                if any(length < 0 for length in shape) or math.prod(shape) > LARGEST or len(shape) > 8:
+                    raise InputError(f"{spec.name}: {shortened(shape)} in spec.parts is not the shape of an array.")
             if not isinstance(part.name, str) or len(part.name) > LONGEST or not (part.name + " ").isprintable():
                 raise InputError(f"{spec.name}: {shortened(part.name)} in spec.parts is not short printable text.")
         sizes = [part.size * (4 if spec.packed and part.dtype == "float32" else 1) for part in own]

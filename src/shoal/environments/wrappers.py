@@ -14,10 +14,12 @@ from typing import Annotated, Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from shoal.bounds import Bounds, Positive, Size, check
-from shoal.environments import changes
+from shoal.environments import changes, image_changes, observation_changes, rows
 from shoal.environments.changes import Change
+from shoal.environments.image_changes import Look
+from shoal.errors import InputError
 from shoal.game import Game, HostEnvironment, HostTimestep, blank
-from shoal.spec import EnvSpec
+from shoal.spec import EnvSpec, Part
 
 Env = TypeVar("Env")
 Maker = Callable[[EnvSpec], Change]
@@ -30,9 +32,15 @@ class Wrapping:
 
     time_limit: Size | None = None
     """Truncate episodes after this many steps; the discount is unchanged, so that values bootstrap."""
+    crop: tuple[Annotated[int, Bounds(least=0, most=100_000)], ...] | None = None
+    """Remove this many pixels at the top, bottom, left and right of images; None removes none."""
+    greyscale: bool = False
+    """Replace red, green and blue of images by one channel, 0.299 R + 0.587 G + 0.114 B."""
+    resize: tuple[Annotated[int, Bounds(least=1, most=4096)], ...] | None = None
+    """Height and width of images: each new pixel is the mean of the area that it covers. None leaves their size."""
     frame_stack: Annotated[int, Bounds(least=1, most=1000)] = 1
     """Each agent observes its last observations, this many, oldest first; at the start of an episode the first
-    observation is repeated. The global state is not stacked."""
+    observation is repeated. Frames of an image are its channels. The global state is not stacked."""
     last_action: bool = False
     """Append its last executed action to every agent's own observation, one-hot if actions are discrete; zeros at the
     start of an episode. With a recurrent policy, the history of its own actions (pymarl's ``obs_last_action``)."""
@@ -50,6 +58,11 @@ class Wrapping:
         """The options that change observations, masks or actions, which deployed policies apply themselves."""
         return replace(self, time_limit=None, reward_scale=1.0)
 
+    @property
+    def look(self) -> Look:
+        """The options that change images."""
+        return Look(self.crop, self.greyscale, self.resize)
+
 
 def wrap(env: Env, wrapping: Wrapping) -> Env:
     """Wrap an environment.
@@ -62,7 +75,8 @@ def wrap(env: Env, wrapping: Wrapping) -> Env:
         An environment of the same kind; ``env`` itself without wrappers.
 
     Raises:
-        InputError: a field of ``wrapping`` is out of its range, or it hides the mask of continuous actions.
+        InputError: a field of ``wrapping`` is out of its range, it hides the mask of continuous actions, or it changes
+            images and there are none, or not such.
     """
     check(wrapping)
     return env if wrapping == Wrapping() else changed(env, functools.partial(change_of, wrapping=wrapping))
@@ -85,12 +99,14 @@ def change_of(spec: EnvSpec, wrapping: Wrapping) -> Change:
     w, makers = wrapping, []
     if w.time_limit is not None:
         makers.append(functools.partial(changes.time_limit, limit=w.time_limit))
+    if w.look != Look():
+        makers.append(functools.partial(image_changes.images, look=w.look))
     if w.frame_stack > 1:
-        makers.append(functools.partial(changes.frame_stack, count=w.frame_stack))
+        makers.append(functools.partial(observation_changes.frame_stack, count=w.frame_stack))
     if w.last_action:
-        makers.append(changes.last_action)
+        makers.append(observation_changes.last_action)
     if w.agent_ids:
-        makers.append(changes.agent_ids)
+        makers.append(observation_changes.agent_ids)
     if w.reward_scale != 1.0:
         makers.append(functools.partial(changes.reward_scale, scale=w.reward_scale))
     if not w.action_mask:
@@ -105,11 +121,43 @@ def unwrapped(spec: EnvSpec, wrapping: Wrapping) -> EnvSpec:
     """
     if wrapping.observing == Wrapping():
         return spec
-    obs_dims = tuple(width // wrapping.frame_stack for width in unextended(spec, wrapping))
-    return replace(spec, obs_dims=obs_dims, novel=None)
+    if spec.parts is None:
+        obs_dims = tuple(width // wrapping.frame_stack for width in _unextended(spec, wrapping))
+        return replace(spec, obs_dims=obs_dims, novel=None)
+    kept = [own[: len(own) - wrapping.last_action - wrapping.agent_ids] for own in spec.parts]
+    parts = [[part._replace(shape=observation_changes.raw(part), source=None) for part in own] for own in kept]
+    return replace(spec, **rows.described(spec, parts), novel=None)
 
 
-def unextended(spec: EnvSpec, wrapping: Wrapping) -> tuple[int, ...]:
+def fits(spec: EnvSpec, wrapping: Wrapping) -> bool:
+    """Whether a spec, perhaps from an untrusted file, can be that of an environment with these wrappers."""
+    stack, look = wrapping.frame_stack, wrapping.look
+    if spec.parts is None:
+        return look == Look() and all(w >= 0 and w % stack == 0 for w in _unextended(spec, wrapping))
+    if look != Look() and not spec.packed:
+        return False
+    for i, own in enumerate(spec.parts):
+        more = [observation_changes.action_part(spec, i)] * wrapping.last_action
+        more += [observation_changes.id_part(spec)] * wrapping.agent_ids
+        if len(own) < len(more) or list(own[len(own) - len(more) :]) != more:
+            return False
+        if any(part.shape != _shape(spec, part, wrapping) for part in own[: len(own) - len(more)]):
+            return False
+    return True
+
+
+def _shape(spec: EnvSpec, part: Part, wrapping: Wrapping) -> tuple[int, ...] | None:
+    """The shape that an array of the environment's observation has with wrappers; None if they do not fit."""
+    shape = observation_changes.raw(part)
+    if wrapping.look != Look() and image_changes.is_image(part):
+        try:
+            shape = image_changes.shape_after(shape, wrapping.look, spec.name)
+        except (InputError, ValueError):
+            return None
+    return observation_changes.stacked_shape(shape, wrapping.frame_stack) if wrapping.frame_stack > 1 else shape
+
+
+def _unextended(spec: EnvSpec, wrapping: Wrapping) -> tuple[int, ...]:
     """Each agent's ``obs_dims`` without its last action and id, which are appended after the stacked observations."""
     ids = spec.num_agents if wrapping.agent_ids else 0
     each = zip(spec.obs_dims, spec.action_dims, strict=True)
@@ -151,7 +199,8 @@ class WrappedGame:
     def __init__(self, inner: Game, maker: Maker):
         self._inner, self._change = inner, maker(inner.spec)
         self._memory: Any = None
-        own = self._change.spec.obs_dims == inner.spec.obs_dims
+        outer = self._change.spec
+        own = (outer.obs_dims, outer.parts) == (inner.spec.obs_dims, inner.spec.parts)
         self._obs = None if own else blank(inner.spec).obs
 
     @property

@@ -35,6 +35,9 @@ ADDED: dict[int, dict[str, Any]] = {
     6: {
         "spec.parts": None,
         "spec.sides": None,
+        "settings.crop": None,
+        "settings.greyscale": False,
+        "settings.resize": None,
         "settings.opponents": None,
         "settings.side": [],
         "settings.past_window": 8,

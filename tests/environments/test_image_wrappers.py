@@ -1,0 +1,223 @@
+"""Wrappers of images and of observations of several arrays: on the device and on the host, against loops."""
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import images
+from shoal.environments import rows
+from shoal.environments.registry import validate
+from shoal.environments.wrappers import Wrapping, fits, unwrapped, wrap
+from shoal.errors import InputError
+from shoal.game import blank, own_actions, refresh
+from shoal.spec import Box, Part
+
+STEPS = images.HORIZON
+
+
+def area(image: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Mean colours of the areas of the new pixels, pixel by pixel in exact fractions."""
+    old_height, old_width, channels = image.shape
+    new = np.zeros((height, width, channels), np.uint8)
+    for y, x, c in np.ndindex(new.shape):
+        total = Fraction(0)
+        top, bottom = Fraction(y * old_height, height), Fraction((y + 1) * old_height, height)
+        left, right = Fraction(x * old_width, width), Fraction((x + 1) * old_width, width)
+        for i in range(old_height):
+            for j in range(old_width):
+                tall = max(Fraction(0), min(bottom, Fraction(i + 1)) - max(top, Fraction(i)))
+                wide = max(Fraction(0), min(right, Fraction(j + 1)) - max(left, Fraction(j)))
+                total += tall * wide * int(image[i, j, c])
+        mean = total / ((bottom - top) * (right - left))
+        new[y, x, c] = int(mean + Fraction(1, 2))
+    return new
+
+
+def viewed(image: np.ndarray, w: Wrapping) -> np.ndarray:
+    if w.crop:
+        top, bottom, left, right = w.crop
+        image = image[top : 8 - bottom, left : 8 - right]
+    if w.greyscale:
+        grey = np.zeros((*image.shape[:2], 1), np.uint8)
+        for y, x in np.ndindex(image.shape[:2]):
+            red, green, blue = (Fraction(int(v)) for v in image[y, x])
+            grey[y, x] = int((299 * red + 587 * green + 114 * blue) / 1000 + Fraction(1, 2))
+        image = grey
+    return area(image, *w.resize) if w.resize else image
+
+
+def stacked(frames: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(frames, axis=-1)
+
+
+def expected(mixed: bool, w: Wrapping, luck: int) -> list[list[list[np.ndarray]]]:
+    """By timestep and agent: the arrays observed."""
+    found = []
+    for t in range(STEPS + 1):
+        times = [max(0, t - back) for back in reversed(range(w.frame_stack))]
+        row = []
+        for i in range(2):
+            # A dead agent's frames are zero, later also those of the time when it was dead.
+            here = [float(not (i == 1 and k == images.HORIZON - 1)) for k in times]
+            arrays = [
+                stacked(
+                    [viewed(images.picture(np, k, luck, i), w) * np.uint8(a) for k, a in zip(times, here, strict=True)]
+                )
+            ]
+            if mixed and i:
+                clocks = [images.clock(np, np.int32(k), np.int32(luck)) for k in times]
+                arrays.append(stacked([c * np.float32(a) for c, a in zip(clocks, here, strict=True)]))
+            if w.last_action:
+                acted = t > 0 and not (i == 1 and t == images.HORIZON)  # it was dead at the timestep before
+                arrays.append(np.eye((3, 2)[i])[action(t - 1)[i]] if acted else np.zeros((3, 2)[i]))
+            if w.agent_ids:
+                arrays.append(np.eye(2)[i])
+            dead = i == 1 and t == images.HORIZON - 1
+            row.append([np.zeros_like(x) if dead else x for x in arrays])
+        found.append(row)
+    return found
+
+
+def action(t: int) -> np.ndarray:
+    return np.array([t % 3, t % 2], np.int32)
+
+
+def arrays_of(spec: Any, row: np.ndarray, agent: int) -> list[np.ndarray]:
+    """The arrays in an agent's row; what follows them must be zero."""
+    found, at = [], 0
+    for part in spec.parts[agent]:
+        size = int(np.prod(part.shape)) * (1 if part.dtype == "uint8" else 4)
+        found.append(np.frombuffer(row[at : at + size].tobytes(), part.dtype).reshape(part.shape))
+        at += size
+    assert not row[at:].any()
+    return found
+
+
+def played(env: Any, luck: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Observations [N, O] of an episode on the device and on the host."""
+    state, first = env[0].reset(jax.random.wrap_key_data(jnp.array([0, luck], jnp.uint32)))
+    there, advance = [first.obs], jax.jit(env[0].step)
+    game = env[1].make()
+    here = []
+    for t in range(STEPS + 1):
+        out = blank(game.spec)
+        refresh(out, own_actions(game.spec))
+        if t == 0:
+            game.reset(luck, out)
+        else:
+            state, outcome = advance(jax.random.key(0), state, jnp.asarray(action(t - 1)))
+            there.append(outcome.obs)
+            game.step(action(t - 1), out)
+        here.append(out.obs.copy())
+        out.obs[...] = 7  # the memory belongs to the caller
+    return list(map(np.asarray, there)), here
+
+
+CASES = [
+    (True, Wrapping(crop=(1, 2, 0, 3))),
+    (True, Wrapping(greyscale=True)),
+    (False, Wrapping(resize=(4, 4))),
+    (True, Wrapping(resize=(3, 5))),
+    (False, Wrapping(resize=(10, 3))),
+    (True, Wrapping(frame_stack=3)),
+    (False, Wrapping(last_action=True, agent_ids=True)),
+    (True, Wrapping(crop=(0, 0, 2, 1), greyscale=True, resize=(3, 4), frame_stack=2, last_action=True, agent_ids=True)),
+]
+
+
+@pytest.mark.parametrize(("mixed", "w"), CASES)
+def test_images_are_changed_as_defined(mixed: bool, w: Wrapping) -> None:
+    pair = wrap(images.device(mixed), w), wrap(images.host(mixed), w)
+    spec = pair[0].spec
+    assert spec == pair[1].spec and spec.packed and spec.novel is None
+    validate(pair[0])
+    for luck in (2, 5):
+        there, here = played(pair, luck)
+        for one, two, should in zip(there, here, expected(mixed, w, luck), strict=True):
+            assert one.dtype == two.dtype == np.uint8
+            np.testing.assert_array_equal(one, two)
+            for i in range(2):
+                parts = rows.parts_of(spec)[i]
+                for part, found, wanted in zip(parts, arrays_of(spec, one[i], i), should[i], strict=True):
+                    one_hot = part.name in ("last_action", "agent_id")
+                    np.testing.assert_array_equal(found / 255 if one_hot else found, wanted, err_msg=part.name)
+    assert unwrapped(spec, w) == images.spec_of(mixed)
+    assert fits(spec, w) and not fits(images.spec_of(mixed), w)
+
+
+def test_continuous_actions_are_appended_as_numbers() -> None:
+    box = replace(images.device().spec, action=Box(3), action_dims=(3, 2))
+    env = wrap(replace(images.device(), spec=box), Wrapping(last_action=True))
+    assert rows.parts_of(env.spec)[1][-1] == Part((2,), "float32", "last_action")
+    state, _ = env.reset(jax.random.key(0))
+    acted = np.array([[0.5, -1.0, 0.25], [1.0, 0.125, 9.0]], np.float32)
+    _, step = env.step(jax.random.key(0), state, jnp.asarray(acted))
+    for i, width in enumerate((3, 2)):
+        np.testing.assert_array_equal(arrays_of(env.spec, np.asarray(step.obs[i]), i)[-1], acted[i, :width])
+
+
+def test_arrays_of_numbers_are_stacked_along_their_last_axis() -> None:
+    """Rows of float32 numbers whose parts give shapes only."""
+    parts = ((Part((2, 3)), Part((1,), name="speed")),) * 2
+    spec = replace(images.spec_of(False), obs_dims=(7, 7), parts=parts, state_dim=7, novel=(0, 6))
+    plain = images.device(False)
+
+    def shown(result: Any) -> Any:
+        state, step = result
+        return state, step._replace(obs=(10.0 * state[0] + jnp.arange(7.0)) * jnp.ones((2, 1)), state=jnp.zeros(7))
+
+    env = replace(
+        plain, spec=spec, reset=lambda key: shown(plain.reset(key)), step=lambda *given: shown(plain.step(*given))
+    )
+    w = Wrapping(frame_stack=2, last_action=True)
+    env = wrap(env, w)
+    assert rows.parts_of(env.spec)[0][:2] == (Part((2, 6), source=(2, 3)), Part((2,), name="speed", source=(1,)))
+    assert env.spec.novel == (0, 1, 2, 3, 6, 7, 8, 12, 13, 14, 15, 16)
+    assert unwrapped(env.spec, w) == replace(spec, novel=None)
+    state, _ = env.reset(jax.random.key(0))
+    _, step = env.step(jax.random.key(0), state, jnp.zeros(2, jnp.int32))
+    wanted = [0, 1, 2, 10, 11, 12, 3, 4, 5, 13, 14, 15, 6, 16, 1, 0, 0]
+    np.testing.assert_array_equal(step.obs[0], wanted)
+
+
+@pytest.mark.parametrize(
+    ("w", "said"),
+    [
+        (Wrapping(crop=(4, 4, 0, 0)), "leaves nothing of glimpse's images of 8 × 8 pixels"),
+        (Wrapping(crop=(4, 4, 0)), "crop takes four numbers"),
+        (Wrapping(resize=(4,)), r"resize takes two numbers \(height, width\), not 1"),
+        (Wrapping(resize=(4, 0)), "resize must be at least 1"),
+    ],
+)
+def test_what_does_not_fit_is_refused(w: Wrapping, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        wrap(images.device(), w)
+
+
+def test_changes_of_images_need_images() -> None:
+    numbers = replace(images.spec_of(False), parts=None)
+    with pytest.raises(InputError, match="glimpse observes none"):
+        wrap(replace(images.device(False), spec=numbers), Wrapping(greyscale=True))
+    four = replace(images.spec_of(False), parts=((Part((8, 6, 4), "uint8"),),) * 2)
+    with pytest.raises(InputError, match="those of glimpse have 4"):
+        wrap(replace(images.device(False), spec=four), Wrapping(greyscale=True))
+
+
+def test_large_images_are_resized_without_overflow() -> None:
+    from shoal.environments.image_changes import Look, _changed
+
+    white = np.full((1, 1000, 1600, 1), 255, np.uint8)
+    for xp in (np, jnp):
+        assert (np.asarray(_changed(Look(resize=(7, 9)), xp.asarray(white))) == 255).all()
+
+
+def test_numbers_become_the_same_bytes_on_the_device() -> None:
+    numbers = np.array([[0.1, -2.5e7], [np.inf, 3.0]], np.float32)
+    found = jax.jit(rows.as_bytes)(numbers)
+    np.testing.assert_array_equal(found, rows.as_bytes(numbers))
+    np.testing.assert_array_equal(np.frombuffer(np.asarray(found).tobytes(), "<f4").reshape(2, 2), numbers)
