@@ -7,11 +7,13 @@ import jax
 import numpy as np
 
 from shoal.deploy_agent import AgentPolicy, spaces_in_words
-from shoal.environments.conversion import Converter
+from shoal.environments.conversion import Converter, row_of
+from shoal.environments.rows import parts_of
 from shoal.environments.wrappers import Wrapping, change_of, unwrapped
 from shoal.errors import InputError
 from shoal.types import Algorithm, Discrete, EnvSpec, Learner, PyTree, Step
 
+OBSERVATION = "observation"
 Observations = Mapping[str, Any] | Sequence[Any] | np.ndarray | jax.Array
 
 
@@ -97,7 +99,8 @@ class Policies:
 
         Args:
             observations: an array [N, O], a sequence of N arrays [O_i], or a dict from names to arrays; or the
-                environment's own observations.
+                environment's own observations. Images are uint8 [height, width, channels]; an observation of several
+                arrays is a sequence, or a dict by their names (``spec.parts``).
             legal: masks of legal actions in the same form ([N, A] or [A_i] each); None for all actions, or for the
                 masks in observations and infos.
             alive: N booleans, a dict of booleans, or, with the environment's own observations, names (``env.agents``);
@@ -123,7 +126,7 @@ class Policies:
                 each = tuple(converter.action(i, row) for i, row in enumerate(rows))
                 return each if converter.kind == "list" else each[0]
             return {name: converter.action(i, rows[i]) for i, name in given.names.items()}
-        obs = self._rows(observations, self.spec.obs_dims, self.spec.obs_dim, "observation")
+        obs = self._rows(observations, self.spec.obs_dims, self.spec.obs_dim, OBSERVATION)
         ones = (1,) * self.spec.num_agents
         living = None if alive is None else self._rows(alive, ones, 1, "alive")[:, 0].astype(bool)
         masks = legal
@@ -140,7 +143,8 @@ class Policies:
         """Actions [N] or [N, A] from one row per agent and masks over its own actions (None: all legal)."""
         n = self.spec.num_agents
         living = np.ones(n, bool) if alive is None else alive
-        obs, own = np.zeros((n, self.spec.obs_dim)), np.zeros((n, self.spec.action.width), bool)
+        kind = np.uint8 if self.spec.packed else np.float32
+        obs, own = np.zeros((n, self.spec.obs_dim), kind), np.zeros((n, self.spec.action.width), bool)
         for i, dim in enumerate(self.spec.action_dims):
             mask = None if legal is None else legal[i]
             own[i, :dim] = True if mask is None else mask[:dim]
@@ -150,7 +154,7 @@ class Policies:
         if not able.all():
             raise InputError(f"{self.agents[able.argmin()]} has no legal action.")
         step = Step(
-            obs=obs.astype(np.float32),  # type: ignore[arg-type]
+            obs=obs,  # type: ignore[arg-type]
             state=self._state(state).astype(np.float32),  # type: ignore[arg-type]
             legal=own,  # type: ignore[arg-type]
             alive=living,  # type: ignore[arg-type]
@@ -219,13 +223,16 @@ class Policies:
             given = [given[name] for name in self.agents]
         if len(given) != len(self.agents):
             raise InputError(f"{len(self.agents)} rows of {what} are needed, one per agent, not {len(given)}.")
-        rows = np.zeros((len(self.agents), width))
+        rows = np.zeros((len(self.agents), width), np.uint8 if what == OBSERVATION and self.spec.packed else np.float64)
         for i, row in enumerate(given):
             row = self._row(i, row, widths, width, what)
             rows[i, : row.size] = row
         return rows
 
     def _row(self, i: int, given: Any, widths: Sequence[int], width: int, what: str) -> np.ndarray:
+        if what == OBSERVATION and self.spec.packed:
+            padded = isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.shape == (width,)
+            return given if padded else row_of(parts_of(self.spec)[i], given, self.agents[i])
         row = np.asarray(given).reshape(-1)
         if row.size not in (widths[i], width):
             raise InputError(f"{self.agents[i]}'s {what} has width {widths[i]}, not {row.size}.")

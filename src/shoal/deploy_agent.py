@@ -64,7 +64,7 @@ class AgentPolicy:
 
 def spaces_in_words(spec: EnvSpec, which: Iterable[int]) -> str:
     """The observation and action spaces of these agents, as text."""
-    observed, acts = ({dims[i] for i in which} for dims in (spec.obs_dims, spec.action_dims))
+    observed, acts = ({dims[i] for i in which} for dims in (spec.feature_dims, spec.action_dims))
     if isinstance(spec.action, Discrete):
         does = f"1 of {_to(acts)} actions"
     else:

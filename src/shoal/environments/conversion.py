@@ -3,14 +3,16 @@
 Used by deployed policies, which know the spaces only from their JSON forms.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.environments.forms import acted, dim_of, flat, joint_mask, parsed, width_of
+from shoal.environments.forms import acted, dim_of, flat, joint_mask, parsed, pictured, width_of
+from shoal.environments.rows import as_bytes
+from shoal.environments.rows import width_of as width_of_part
 from shoal.errors import InputError
-from shoal.spec import Discrete, EnvSpec
+from shoal.spec import Discrete, EnvSpec, Part
 
 MASK = "action_mask"
 """The key of a mask of legal actions in an observation or an info."""
@@ -20,7 +22,7 @@ class Observed(NamedTuple):
     """Converted observations of N agents at one timestep."""
 
     rows: list[np.ndarray | None]
-    """Each agent's observation Float[O_i]; None for a dead agent."""
+    """Each agent's observation Float[O_i], or uint8 [O_i] if there are images; None for a dead agent."""
     legal: list[np.ndarray | None]
     """Each agent's mask bool [A_i]; None if all actions are legal."""
     alive: np.ndarray
@@ -43,8 +45,10 @@ class Converter:
         self.spec, interface = spec, parsed(spec.interface)
         self.kind, self._observations, self._actions = interface
         self.agents, self._dims, self._choices = spec.agents, spec.action_dims, isinstance(spec.action, Discrete)
-        widths = tuple(map(width_of, interface.observations)), tuple(map(dim_of, interface.actions))
-        if widths != (spec.obs_dims, spec.action_dims):
+        self._packed = any(map(pictured, interface.observations))
+        rows = tuple(width_of(form, self._packed) for form in interface.observations)
+        dims = tuple(map(dim_of, interface.actions))
+        if (rows, dims, self._packed) != (spec.obs_dims, spec.action_dims, spec.packed):
             raise InputError(f"{spec.name}: spec.interface describes other spaces than spec.obs_dims and action_dims.")
 
     def understands(self, observations: Any) -> bool:
@@ -89,12 +93,12 @@ class Converter:
         return Observed(rows, legals, np.array([i in here for i in agents]), names)
 
     def row(self, i: int, observation: Any) -> np.ndarray:
-        """An agent's observation as one row Float[O_i], without its mask.
+        """An agent's observation as one row Float[O_i] or uint8 [O_i], without its mask.
 
         Raises:
             InputError: it does not match its space.
         """
-        return flat(self._observations[i], observation, self.agents[i])
+        return flat(self._observations[i], observation, self.agents[i], self._packed)
 
     def legal(self, i: int, observation: Any, info: Any = None, mask: Any = None) -> np.ndarray | None:
         """The mask over an agent's own actions, bool [A_i]: ``mask``, or that in its observation or info.
@@ -154,6 +158,40 @@ class Converter:
         if isinstance(legal, Mapping):
             return {self.index(name): mask for name, mask in legal.items()}
         return {0: legal} if self.kind == "one" else dict(enumerate(legal))
+
+
+def row_of(parts: Sequence[Part], given: Any, who: str) -> np.ndarray:
+    """An agent's observation as a row of bytes.
+
+    Args:
+        parts: the arrays of which it consists.
+        given: the array, or several as a sequence or as a dict by name; or the row itself.
+        who: the agent's name, for errors.
+
+    Raises:
+        InputError: an array is missing, has another shape, or has other numbers than whole ones from 0 to 255 for
+            ``uint8``.
+    """
+    width = sum(width_of_part(part, packed=True) for part in parts)
+    if isinstance(given, Mapping):
+        if missing := [part.name for part in parts if part.name not in given]:
+            raise InputError(f"{who}'s observation lacks {missing[0]!r}.")
+        given = [given[part.name] for part in parts]
+    elif not isinstance(given, list | tuple) or len(parts) == 1:
+        row = np.asarray(given)
+        if row.dtype == np.uint8 and row.shape == (width,):
+            return row
+        given = [row]
+    if len(given) != len(parts):
+        raise InputError(f"{who}'s observation is of {len(parts)} arrays, not of {len(given)}.")
+    found = []
+    for part, array in zip(parts, map(np.asarray, given), strict=True):
+        if array.dtype.kind not in "biuf" or (array.shape != part.shape and array.shape != (part.size,)):
+            raise InputError(f"{who}'s observation has an array {part.shape} of {part.dtype}, not {array.shape}.")
+        if part.dtype == "uint8" and not np.isin(array, np.arange(256)).all():
+            raise InputError(f"{who}'s observation has an image of whole numbers from 0 to 255, not of {array.dtype}.")
+        found.append(array.reshape(-1).astype(np.uint8) if part.dtype == "uint8" else as_bytes(array.reshape(-1)))
+    return np.concatenate(found)
 
 
 def _first(count: int) -> np.ndarray:

@@ -2,7 +2,8 @@
 
 Needs only NumPy, so that policies can act without Gymnasium. A form is one of:
 
-    observations   ["box", shape]   ["one_hot", sizes, starts]   ["dict", [[key, form], …]]   ["tuple", [form, …]]
+    observations   ["box", shape]   ["box", shape, "uint8"] (an image)   ["one_hot", sizes, starts]
+                   ["dict", [[key, form], …]]   ["tuple", [form, …]]
     choices        ["index", n, start]   ["indices", shape, sizes, starts, dtype]   ["dict", …]   ["tuple", …]
     actions        a choice, or ["box", shape, low, high, dtype] with flat lists of bounds, or null twice
 
@@ -17,6 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.environments.image_layout import arranged
+from shoal.environments.rows import as_bytes
 from shoal.errors import InputError
 
 Form = list[Any]
@@ -58,7 +61,7 @@ def parsed(text: str) -> Interface:
 
 def _observes(form: Any) -> bool:
     match form:
-        case ["box", shape]:
+        case ["box", shape] | ["box", shape, "uint8"]:
             return _whole(shape, 0)
         case ["one_hot", sizes, starts]:
             return _whole(sizes, 1) and _whole(starts) and len(sizes) == len(starts)
@@ -98,12 +101,18 @@ def _whole(numbers: Any, least: int | None = None) -> bool:
     return type(numbers) is list and all(type(n) is int and (least is None or n >= least) for n in numbers)
 
 
-def width_of(form: Form) -> int:
-    """Width of a flattened observation."""
+def pictured(form: Form) -> bool:
+    """Whether an observation has an image, so that rows are of bytes."""
+    return any(map(pictured, _inner(form))) if form[0] in ("dict", "tuple") else form[0] == "box" and len(form) == 3
+
+
+def width_of(form: Form, packed: bool = False) -> int:
+    """Width of a flattened observation: numbers, or bytes if ``packed``."""
     kind, about = form[:2]
     if kind in ("dict", "tuple"):
-        return sum(width_of(part) for part in _inner(form))
-    return sum(about) if kind == "one_hot" else math.prod(about)
+        return sum(width_of(part, packed) for part in _inner(form))
+    numbers = sum(about) if kind == "one_hot" else math.prod(about)
+    return 4 * numbers if packed and not pictured(form) else numbers
 
 
 def dim_of(form: Form) -> int:
@@ -111,24 +120,33 @@ def dim_of(form: Form) -> int:
     return math.prod(form[1]) if form[0] == "box" else _count(form)
 
 
-def flat(form: Form, seen: Any, who: str) -> np.ndarray:
+def flat(form: Form, seen: Any, who: str, packed: bool = False) -> np.ndarray:
     """An observation as a row Float64[width], as by ``gymnasium.spaces.flatten``; a flat row is returned unchanged.
 
     Args:
         form: the form of the observation.
         seen: the observation from the environment.
         who: the agent's name, for errors.
+        packed: give a row of bytes, in which four are one number, and images are arranged
+            (:mod:`shoal.environments.image_layout`).
 
     Raises:
         InputError: it does not match its space.
     """
     kind, about = form[:2]
+    if packed and isinstance(seen, np.ndarray) and seen.dtype == np.uint8 and seen.shape == (width_of(form, packed),):
+        return seen
+    nothing = np.zeros(0, np.uint8 if packed else np.float64)
     if kind == "dict" and isinstance(seen, Mapping):
         if missing := [key for key, _ in about if key not in seen]:
             raise InputError(f"{who}'s observation lacks {missing[0]!r}.")
-        return np.concatenate([np.zeros(0), *(flat(part, seen[key], who) for key, part in about)])
+        return np.concatenate([nothing, *(flat(part, seen[key], who, packed) for key, part in about)])
     if kind == "tuple" and isinstance(seen, tuple | list) and len(seen) == len(about):
-        return np.concatenate([np.zeros(0), *(flat(part, x, who) for part, x in zip(about, seen, strict=True))])
+        return np.concatenate([nothing, *(flat(part, x, who, packed) for part, x in zip(about, seen, strict=True))])
+    if packed and kind in ("dict", "tuple"):
+        raise InputError(f"{who}'s observation is not a {kind} with the parts of its space.")
+    if packed:
+        return _image(about, seen, who) if pictured(form) else as_bytes(flat(form, seen, who))
     try:
         row = np.asarray(seen, np.float64).reshape(-1)
     except (TypeError, ValueError):
@@ -141,6 +159,13 @@ def flat(form: Form, seen: Any, who: str) -> np.ndarray:
     if row.size != (width := width_of(form)):
         raise InputError(f"{who}'s observation has width {width}, not {row.size}.")
     return row
+
+
+def _image(shape: list[int], seen: Any, who: str) -> np.ndarray:
+    try:
+        return arranged(seen, shape)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{who} observes what is not an image of its space: {error}.") from None
 
 
 def joint_mask(form: Form, mask: Any) -> np.ndarray:

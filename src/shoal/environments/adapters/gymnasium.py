@@ -29,8 +29,8 @@ def make(task: str, *, time_limit: int | None = None, metrics: tuple[str, ...] =
     """An environment of Gymnasium's registry, as a team of one agent.
 
     Discrete, MultiDiscrete and MultiBinary actions become one index, observations of any space one vector, as
-    ``gymnasium.spaces.flatten`` writes it; the state is the observation. ``action_mask`` in the info, where there is
-    one, gives the legal actions.
+    ``gymnasium.spaces.flatten`` writes it; the state is the observation, or there is none if it has images.
+    ``action_mask`` in the info, where there is one, gives the legal actions.
 
     Args:
         task: the id, for example ``LunarLander-v3``.
@@ -98,7 +98,6 @@ class _Solo:
         observation = spaces.Observation(env.observation_space, name)
         action, dims, self._acts = spaces.actions([env.action_space], name)
         self._env = env
-        self._read = observation.read
         horizon, self._limit = limits(env, time_limit, name)
         self._indices = isinstance(action, Discrete)
         self._masked = observation.masked
@@ -108,6 +107,7 @@ class _Solo:
         )
         described = interface("one", [observation.space], self._acts)
         self.spec: EnvSpec = replace(spec, shared_reward=True, score="mean", interface=described)
+        self._read, self._joins = observation.reader(spec.packed), spec.state_dim > 0
 
     def reset(self, seed: int, out: HostTimestep) -> None:
         seen, info = self._env.reset(seed=seed)
@@ -128,8 +128,10 @@ class _Solo:
 
     def _write(self, seen: Any, info: Any, out: HostTimestep) -> None:
         row = self._read(seen)
-        spaces.check_width("The observation", row, len(out.state))
-        out.obs[0] = out.state[:] = row
+        spaces.check_width("The observation", row, self.spec.obs_dim)
+        out.obs[0] = row
+        if self._joins:
+            out.state[:] = row
         holder = seen if self._masked else info
         if self._indices and MASK in holder:
             spaces.write_mask(out.legal[0], joint_mask(self._acts[0], holder[MASK]))
@@ -150,14 +152,14 @@ class _Team:
         observations = [spaces.Observation(space, name) for space in env.observation_space]
         action, dims, self._acts = spaces.actions(acts, name)
         self._env = env
-        self._reads = [observation.read for observation in observations]
-        self._widths = [observation.width for observation in observations]
         self._masked = [observation.masked for observation in observations]
         horizon, self._limit = limits(env, time_limit, name)
         self._time = 0
         self._gone = np.zeros(len(acts), bool)
         spec = spaces.describe(name, agents, observations, acts, (action, dims), None, horizon, metrics)
         self.spec: EnvSpec = replace(spec, interface=interface("list", [x.space for x in observations], self._acts))
+        self._reads = [observation.reader(spec.packed) for observation in observations]
+        self._joins = spec.state_dim > 0
 
     def reset(self, seed: int, out: HostTimestep) -> None:
         seen, _ = self._env.reset(seed=seed)
@@ -191,9 +193,11 @@ class _Team:
         at = 0
         for i, read in enumerate(self._reads):
             row = read(seen[i])
-            width = self._widths[i]
+            width = self.spec.obs_dims[i]
             spaces.check_width(f"agent_{i}'s observation", row, width)
-            out.obs[i, :width] = out.state[at : at + width] = row
+            out.obs[i, :width] = row
+            if self._joins:
+                out.state[at : at + width] = row
             at += width
             if self._masked[i]:
                 spaces.write_mask(out.legal[i], joint_mask(self._acts[i], seen[i][MASK]))

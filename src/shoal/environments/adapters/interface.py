@@ -29,9 +29,19 @@ def interface(
     return text
 
 
+def is_image(space: Any) -> bool:
+    """Whether a space is one of images: a Box of ``uint8`` from 0 to 255 with at least two axes."""
+    from gymnasium import spaces
+
+    box = isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) > 1
+    return box and bool((space.low == 0).all() and (space.high == 255).all())
+
+
 def _observation(space: Any) -> Form:
     from gymnasium import spaces
 
+    if is_image(space):
+        return ["box", list(space.shape), "uint8"]
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         return ["box", list(space.shape)]
     if isinstance(space, spaces.Discrete):

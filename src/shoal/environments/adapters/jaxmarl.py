@@ -17,6 +17,7 @@ from shoal.environments.options import check_number
 from shoal.errors import InputError, unknown
 from shoal.extras import install
 from shoal.game import own_actions
+from shoal.spec import Part
 from shoal.types import Box, Discrete, Environment, EnvSpec, Step
 
 ALIASES = {"smax": "HeuristicEnemySMAX", "humanoid_9x8": "humanoid_9|8"}
@@ -148,6 +149,8 @@ def _describe(name: str, env: Any, family: Family, shaping: float) -> EnvSpec:
     named = [agent.rstrip("0123456789") for agent in agents]
     kinds = list(zip(named, known, widths, action_dims, strict=True))
     numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    shapes = [seen[agent].shape for agent in agents]
+    shaped = any(len(shape) > 1 for shape in shapes)  # layers of a grid, as in Overcooked; they are not of colours
     shared = len(agents) == 1 or (family.shared_reward and not shaping)
     return EnvSpec(
         name=name,
@@ -162,6 +165,7 @@ def _describe(name: str, env: Any, family: Family, shaping: float) -> EnvSpec:
         score="mean" if family.shared_reward else "sum",
         metrics=tuple(family.metrics),
         novel=() if family.novel is None else family.novel(env),
+        parts=tuple((Part(shape),) for shape in shapes) if shaped else None,
     )
 
 

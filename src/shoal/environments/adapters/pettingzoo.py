@@ -26,6 +26,8 @@ from shoal.spec import EnvSpec
 _MULTIWALKER = "pettingzoo.sisl.multiwalker.multiwalker"
 # Environments that share rewards by default.
 _SHARING = ("pettingzoo.sisl.multiwalker", "pettingzoo.sisl.pursuit")
+# Environments that draw the images that agents observe only with a render mode.
+_DRAWN = ("pettingzoo.butterfly.cooperative_pong",)
 _CONCATENATED = frozenset({"mpe2._mpe_utils.simple_env", _MULTIWALKER})
 
 
@@ -36,7 +38,8 @@ def make(task: str, *, time_limit: int | None = None, metrics: tuple[str, ...] =
     An agent that ends is dead from then on: its row is zero. One that ends by ``terminations`` has discount 0 there,
     one by ``truncations`` has 1; the episode ends when no agent is left. A step of a turn-based game is one move, which
     gives every agent the increment of its cumulative reward. ``action_mask`` in observations or infos gives the legal
-    actions. The state is the environment's ``state()``, or else the concatenation of all observations.
+    actions. The state is the environment's ``state()`` unless that is a picture, or else the concatenation of all
+    observations, or nothing if they have images.
 
     Args:
         task: the module, for example ``mpe2.simple_spread_v3`` or ``pettingzoo.classic.tictactoe_v3`` (``pettingzoo.``
@@ -66,9 +69,10 @@ def _game(
     factory, given = _factory(module, name), dict(options)
     if module.__name__.startswith(_SHARING):
         given["shared_reward"] = False  # Shoal's own option shares them
-    draws = {"render_mode": "rgb_array"} if render and _takes(factory, "render_mode") else {}
+    if (render or module.__name__.startswith(_DRAWN)) and _takes(factory, "render_mode"):
+        given = {"render_mode": "rgb_array"} | given
     try:
-        made = factory(**given, **draws)
+        made = factory(**given)
     except ImportError as error:
         raise InputError(f"{name} needs more than is installed: {error}") from error
     except (TypeError, ValueError, AssertionError) as error:

@@ -1,4 +1,4 @@
-"""Conversion of Gymnasium's spaces: flat float32 observations, one index or one vector per action, roles."""
+"""Conversion of Gymnasium's spaces: flat observations, one index or one vector per action, roles."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from shoal.environments.adapters.interface import box_form, choice_form
+from shoal.environments.adapters.interface import box_form, choice_form, is_image
 from shoal.environments.conversion import MASK
 from shoal.environments.forms import Form, dim_of
+from shoal.environments.image_layout import arranged, arrangement
+from shoal.environments.rows import as_bytes, width_of
 from shoal.errors import InputError
-from shoal.spec import Box, Discrete, EnvSpec
+from shoal.spec import Box, Discrete, EnvSpec, Part
 
 MOST_ACTIONS = 4096
 """Largest number of joint actions of a MultiDiscrete space."""
@@ -20,10 +22,10 @@ Read = Callable[[Any], Any]
 
 
 class Observation:
-    """One agent's observation space: its width, whether it holds an action mask, and the function that flattens it.
+    """One agent's observation space: its arrays, whether it holds an action mask, and functions that flatten it.
 
-    ``read`` is ``gymnasium.spaces.flatten`` (one-hot for discrete parts, Dict in the order of its keys) without the
-    part ``action_mask``.
+    Rows are those of ``gymnasium.spaces.flatten`` (one-hot for discrete parts, Dict in the order of its keys) without
+    the part ``action_mask``.
 
     Raises:
         InputError: the space has no fixed size.
@@ -38,14 +40,42 @@ class Observation:
         self.space = space
         """The space without the mask."""
         try:
-            self.width = int(spaces.flatdim(space))
+            self.parts = _parts(space)
         except (NotImplementedError, ValueError) as error:
             raise InputError(f"{name} observes {space}, which cannot be flattened to a vector.") from error
-        self.read: Read = _reader(space)
-        if self.masked and len(space.spaces) == 1:  # as in PettingZoo; faster than flattening a dict
-            key, part = next(iter(space.spaces.items()))
-            read = _reader(part)
-            self.read = lambda seen: read(seen[key])
+
+    @property
+    def pictured(self) -> bool:
+        """Whether there is an image in it."""
+        return any(part.dtype == "uint8" for part in self.parts)
+
+    def reader(self, packed: bool) -> Read:
+        """The function that flattens it to a row: of bytes if ``packed``, else of numbers."""
+        one = next(iter(self.space.spaces.items())) if self.masked and len(self.space.spaces) == 1 else None
+        if one is None:
+            return _byte_reader(self.space) if packed else _reader(self.space)
+        key, part = one  # as in PettingZoo; faster than flattening a dict
+        read = _byte_reader(part) if packed else _reader(part)
+        return lambda seen: read(seen[key])
+
+
+def _parts(space: Any, name: str = "") -> list[Part]:
+    """The arrays of a space in the order in which it is flattened; names of nested ones are joined by a dot.
+
+    Raises:
+        NotImplementedError: the space has no fixed size.
+        ValueError: likewise.
+    """
+    from gymnasium import spaces
+
+    if is_image(space):
+        return [Part(arrangement(space.shape)[1], "uint8", name)]
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return [Part(tuple(space.shape) or (1,), name=name)]
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        each = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        return [part for key, one in each for part in _parts(one, f"{name}.{key}" if name else str(key))]
+    return [Part((int(spaces.flatdim(space)),), name=name)]
 
 
 def _reader(space: Any) -> Read:
@@ -54,6 +84,26 @@ def _reader(space: Any) -> Read:
     if isinstance(space, spaces.Box):
         return np.asarray if len(space.shape) == 1 else lambda seen: np.asarray(seen).reshape(-1)
     return lambda seen: spaces.flatten(space, seen)
+
+
+def _byte_reader(space: Any) -> Read:
+    from gymnasium import spaces
+
+    if is_image(space):
+        return lambda seen: arranged(seen, space.shape)
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        each = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        reads = [(key, _byte_reader(one)) for key, one in each]
+        return lambda seen: np.concatenate([np.zeros(0, np.uint8), *(read(seen[key]) for key, read in reads)])
+    read = _reader(space)
+
+    def numbers(seen: Any) -> Any:
+        row = np.asarray(read(seen))
+        if row.dtype.kind not in "biuf":
+            raise ValueError(f"an observation is an array of {row.dtype}, but its space is one of numbers.")
+        return as_bytes(row)
+
+    return numbers
 
 
 def actions(spaces_of: Sequence[Any], name: str) -> tuple[Discrete | Box, tuple[int, ...], list[Form]]:
@@ -113,8 +163,9 @@ def describe(
 ) -> EnvSpec:
     """The spec; agents with the same :func:`kind` of name and the same spaces have one role.
 
-    With ``state_dim`` None the state is the concatenation of all observations; otherwise ``novel`` is unknown. Each
-    agent has its own reward, and the score is the sum, unless the options of all environments change that.
+    With ``state_dim`` None the state is the concatenation of all observations, or there is none if they have images;
+    otherwise ``novel`` is unknown. Each agent has its own reward, and the score is the sum, unless the options of all
+    environments change that.
     """
     groups: list[tuple[Any, ...]] = []
     roles = []
@@ -123,19 +174,23 @@ def describe(
         if group not in groups:
             groups.append(group)
         roles.append(groups.index(group))
-    widths = tuple(seen.width for seen in observations)
+    packed = any(seen.pictured for seen in observations)
+    shaped = packed or any(len(seen.parts) > 1 or len(seen.parts[0].shape) > 1 for seen in observations if seen.parts)
+    widths = tuple(sum(width_of(part, packed) for part in seen.parts) for seen in observations)
+    own = 0 if packed else sum(widths)
     return EnvSpec(
         name=name,
         agents=tuple(str(agent) for agent in agents),
         obs_dims=widths,
-        state_dim=sum(widths) if state_dim is None else state_dim,
+        state_dim=own if state_dim is None else state_dim,
         action=action[0],
         action_dims=action[1],
         roles=tuple(roles),
         horizon=horizon,
         shared_reward=False,
         metrics=tuple(metrics),
-        novel=() if state_dim is None else None,
+        novel=() if state_dim is None and not packed else None,
+        parts=tuple(tuple(seen.parts) for seen in observations) if shaped else None,
     )
 
 

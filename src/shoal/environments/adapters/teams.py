@@ -41,9 +41,6 @@ class Team:
         self.send = [partial(acted, form) for form in self._acts]
         """For each agent, the function from its row of the joint action to the environment's action."""
         self._env = env
-        self._reads = [observation.read for observation in seen]
-        self._widths = [observation.width for observation in seen]
-        self._absent = [np.zeros(width, np.float32) for width in self._widths]
         self.indices = isinstance(action, Discrete)
         self._in_observation = [observation.masked and self.indices for observation in seen]
         state = _state(env) if ask else None
@@ -52,37 +49,43 @@ class Team:
         spec = spaces.describe(name, self.agents, seen, acts, (action, dims), size, horizon, metrics)
         described = interface("turns" if turns else "parallel", [x.space for x in seen], self._acts)
         self.spec: EnvSpec = replace(spec, interface=described)
+        self._reads = [observation.reader(spec.packed) for observation in seen]
+        self._widths = spec.obs_dims
+        self._absent = [np.zeros(width, np.uint8 if spec.packed else np.float32) for width in spec.obs_dims]
+        self._joins = not self._ask and spec.state_dim > 0
 
     def write(self, seen: Mapping[Any, Any], infos: Mapping[Any, Any], out: HostTimestep) -> None:
         """Write observations, legal actions, state and metrics; agents missing in ``seen`` have zeros."""
-        obs, state, ask, indices, at = out.obs, out.state, self._ask, self.indices, 0
+        obs, state, joins, indices, at = out.obs, out.state, self._joins, self.indices, 0
         for i, agent in enumerate(self.agents):
             width = self._widths[i]
             row = self._reads[i](seen[agent]) if agent in seen else self._absent[i]
             spaces.check_width(f"{agent}'s observation", row, width)
             obs[i, :width] = row
-            if not ask:
+            if joins:
                 state[at : at + width] = row
                 at += width
             if self._in_observation[i] and agent in seen:
                 spaces.write_mask(out.legal[i], joint_mask(self._acts[i], seen[agent][MASK]))
             elif indices and MASK in infos.get(agent, ()):
                 spaces.write_mask(out.legal[i], joint_mask(self._acts[i], infos[agent][MASK]))
-        if ask:
+        if self._ask:
             state[:] = np.asarray(self._env.state()).reshape(-1)
         infos_of.write_of_agents(self.spec.metrics, infos, out)
 
 
 def _state(env: Any) -> np.ndarray | None:
-    """The environment's own global state at the start of an episode; None without a numeric state."""
+    """The environment's own global state at the start of an episode; None without a numeric state, or for a picture."""
     if not hasattr(env, "state"):
         return None
     env.reset(seed=0)
     try:
-        state = np.asarray(env.state(), np.float32)
+        given = np.asarray(env.state())
+        state = given.astype(np.float32)
     except (NotImplementedError, AttributeError, TypeError, ValueError):
         return None
-    return state.reshape(-1)
+    picture = given.dtype == np.uint8 and given.ndim > 1
+    return None if picture else state.reshape(-1)
 
 
 def end(out: HostTimestep, gone: np.ndarray, ended: np.ndarray, cut: np.ndarray) -> None:
