@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.checking import metrics, plausibility, process, rules
+from shoal.checking import images, metrics, plausibility, process, rules
 from shoal.checking.faults import PlayError
 from shoal.checking.play import Copy, Episode, play, repeat
 from shoal.checking.report import Finding, Report, describe, ordered
@@ -24,6 +24,8 @@ BUILDING = 300.0
 """Time-out in seconds for building or compiling an environment."""
 LONGEST = 1e6
 """Largest ``timeout`` in seconds."""
+MEMORY = 2**29
+"""Largest number of bytes of the observations and states that are played; fewer steps are played if it is reached."""
 SLOW = 2.0
 """Closing for longer than this many seconds gives a warning."""
 
@@ -44,7 +46,7 @@ def check(
         environment: a name, ``package.module:factory``, a factory, or an environment, as for :func:`shoal.train`.
         env: options of the environment's factory.
         episodes: number of episodes, each with its own seed.
-        steps: largest total number of steps.
+        steps: largest total number of steps; fewer if their observations take more than :data:`MEMORY` bytes.
         seed: seed of the first episode and of the actions.
         timeout: seconds after which a reset or a step counts as a hang; building and compiling may take
             :data:`BUILDING` seconds.
@@ -112,7 +114,8 @@ def _inspect(
         return
     player = checked.copy(0)
     played = _played(player, built.spec, episodes, steps, seed)
-    findings += [finding for rule in (*rules.RULES, *metrics.RULES, *plausibility.RULES) for finding in rule(played)]
+    every = (*rules.RULES, *images.RULES, *metrics.RULES, *plausibility.RULES)
+    findings += [finding for rule in every for finding in rule(played)]
     broken = [e for e in played.episodes if e.error is not None]
     findings += [_fault(e) for e in broken]
     total, seconds = sum(e.steps for e in played.episodes), sum(e.seconds for e in played.episodes)
@@ -140,7 +143,8 @@ def _inspect(
 
 
 def _played(player: Copy, spec: EnvSpec, episodes: int, steps: int, seed: int) -> rules.Played:
-    rng, done, left = np.random.default_rng(seed), [], steps
+    size = spec.num_agents * spec.obs_dim * (1 if spec.packed else 4) + 4 * spec.state_dim
+    rng, done, left = np.random.default_rng(seed), [], min(steps, max(1, MEMORY // max(1, size)))
     while len(done) < episodes and left > 0:
         limit = min(spec.horizon, left)
         episode = play(player, spec, len(done) + 1, (seed + len(done)) % 2**31, rng, limit)

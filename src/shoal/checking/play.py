@@ -11,7 +11,14 @@ from shoal.game import Game, HostTimestep, action_shape, blank, own_actions, ref
 from shoal.spec import Box, EnvSpec
 
 UNWRITTEN = np.float32(-1.234567e33)
-"""Written before every call wherever a game has to write, to detect what it leaves out."""
+"""Written before every call wherever a game has to write numbers, to detect what it leaves out."""
+TIMES = 6
+"""Timesteps of an episode by which a byte counts as unwritten that has always been :func:`filling`."""
+
+
+def filling(t: int) -> int:
+    """The byte that is written before the t-th call of an episode, instead of :data:`UNWRITTEN`."""
+    return (101 + 151 * t) % 256
 
 
 class HostInstance:
@@ -20,9 +27,11 @@ class HostInstance:
     def __init__(self, game: Game, spec: EnvSpec):
         self.game, self._out, self._own = game, blank(spec), own_actions(spec)
         self._real = np.arange(spec.obs_dim) < np.array(spec.obs_dims)[:, None]
+        self._packed, self._t = spec.packed, 0
 
     def reset(self, seed: int) -> HostTimestep:
         """Start an episode."""
+        self._t = 0
         self._prepare()
         self.game.reset(seed, self._out)
         self._out.first[...] = True
@@ -30,6 +39,7 @@ class HostInstance:
 
     def step(self, action: np.ndarray) -> HostTimestep:
         """Play."""
+        self._t += 1
         self._prepare()
         self.game.step(action.copy(), self._out)
         self._out.first[...] = False
@@ -41,7 +51,7 @@ class HostInstance:
 
     def _prepare(self) -> None:
         refresh(self._out, self._own)
-        self._out.obs[...] = np.where(self._real, UNWRITTEN, 0.0)
+        self._out.obs[...] = np.where(self._real, filling(self._t) if self._packed else UNWRITTEN, 0)
         self._out.state[...] = UNWRITTEN
 
     def _copy(self) -> HostTimestep:
@@ -149,13 +159,7 @@ def play(player: Copy, spec: EnvSpec, number: int, seed: int, rng: np.random.Gen
             actions.append(tried)
     timesteps = _stacked(spec, seen)
     shape, dtype = action_shape(spec)
-    unwritten = {}
-    for name in ("obs", "state"):
-        values = getattr(timesteps, name)
-        missing = values == UNWRITTEN
-        if missing.any():
-            unwritten[name] = np.argwhere(missing)
-            values[missing] = 0.0
+    unwritten = _unwritten(spec, timesteps)
     played = np.array(actions, dtype).reshape(len(actions), *shape)
     return Episode(number, seed, timesteps, played, unwritten, error, tried if error else None, player.seconds - before)
 
@@ -165,9 +169,25 @@ def repeat(player: Copy, spec: EnvSpec, episode: Episode, limit: int) -> HostTim
     seen = [player.reset(episode.seed)]
     seen += [player.step(action) for action in episode.actions[:limit]]
     timesteps = _stacked(spec, seen)
-    for values in (timesteps.obs, timesteps.state):
-        values[values == UNWRITTEN] = 0.0
+    _unwritten(spec, timesteps)
     return timesteps
+
+
+def _unwritten(spec: EnvSpec, timesteps: HostTimestep) -> dict[str, np.ndarray]:
+    """Indices of what the game did not write, by field; it is set to 0."""
+    found = {}
+    for name in ("obs", "state"):
+        values = getattr(timesteps, name)
+        if name == "obs" and spec.packed:
+            fills = np.array([filling(t) for t in range(len(values))], np.uint8)
+            always = (values == fills[:, None, None]).all(0) & (len(values) >= TIMES)
+            missing = np.broadcast_to(always, values.shape)
+        else:
+            missing = values == UNWRITTEN
+        if missing.any():
+            found[name] = np.argwhere(missing)
+            values[missing] = 0
+    return found
 
 
 def _stacked(spec: EnvSpec, seen: list[HostTimestep]) -> HostTimestep:

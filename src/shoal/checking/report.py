@@ -95,7 +95,8 @@ def describe(spec: EnvSpec) -> list[tuple[str, str]]:
     return [
         ("agents", f"{spec.num_agents}: {_listed(spec.agents)}"),
         ("roles", _roles(spec)),
-        ("observation", f"features: {_runs(spec.obs_dims)}"),
+        ("observation", f"features: {_runs(spec.feature_dims)}"),
+        *([("", _arrays(spec))] if spec.parts is not None else []),
         ("state", f"features: {spec.state_dim}"),
         ("actions", f"{kind}{bounds}, {unit}: {_runs(spec.action_dims)}"),
         ("horizon", f"{spec.horizon} steps"),
@@ -103,6 +104,17 @@ def describe(spec: EnvSpec) -> list[tuple[str, str]]:
         *(unequal if spec.num_agents > 1 and not spec.shared_reward else []),
         *([("metrics", ", ".join(spec.metrics))] if spec.metrics else []),
     ]
+
+
+def _arrays(spec: EnvSpec) -> str:
+    """The arrays of which observations consist, of the first agents with others than those before."""
+    shown = []
+    for own in dict.fromkeys(spec.parts or ()):
+        each = [
+            f"{part.name + ' ' if part.name else ''}{' × '.join(map(str, part.shape))} {part.dtype}" for part in own
+        ]
+        shown.append(_listed(tuple(each)))
+    return " | ".join(shown[:4]) + (" | …" if len(shown) > 4 else "")
 
 
 def _listed(words: tuple[str, ...], most: int = 8) -> str:

@@ -36,6 +36,26 @@ def as_bytes(numbers: Any) -> Any:
     return numbers.astype("float32").view("uint8")
 
 
+def numbers(parts: Sequence[Part], packed: bool, row: np.ndarray) -> list[tuple[Part, np.ndarray]]:
+    """The arrays of numbers in rows [..., O_i] of NumPy, each with its part, as ``float32`` [..., F]."""
+    found = []
+    for part, place in zip(parts, slices(parts, packed), strict=True):
+        if part.dtype == "float32":
+            piece = row[..., place]
+            found.append((part, np.ascontiguousarray(piece).view("<f4") if packed else piece))
+    return found
+
+
+def all_numbers(spec: EnvSpec, obs: np.ndarray) -> np.ndarray:
+    """The numbers ``float32`` in observations [..., N, O] of NumPy; those of byte rows with zeros to the longest."""
+    if not spec.packed:
+        return obs
+    found = [numbers(own, True, obs[..., i, :]) for i, own in enumerate(parts_of(spec))]
+    flat = [np.concatenate([np.zeros((*obs.shape[:-2], 0)), *(x for _, x in one)], axis=-1) for one in found]
+    most = max(x.shape[-1] for x in flat)
+    return np.stack([np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, most - x.shape[-1])]) for x in flat], axis=-2)
+
+
 def described(spec: EnvSpec, parts: Sequence[Sequence[Part]]) -> dict[str, Any]:
     """The fields ``parts`` and ``obs_dims`` of a spec with rows of the same type and these arrays."""
     dims = tuple(sum(width_of(part, spec.packed) for part in own) for own in parts)

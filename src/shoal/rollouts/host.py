@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from shoal import notices
+from shoal.environments.rows import all_numbers
 from shoal.errors import GameError
 from shoal.game import HostEnvironment, HostTimestep, refresh
 from shoal.notices import Warn
@@ -149,15 +150,14 @@ class HostRollout:
     def _check(self, half: Half, timestep: HostTimestep | None) -> None:
         """Raise :class:`GameError` unless observations, states and rewards are finite."""
         assert timestep is not None
-        for field in ("obs", "state", "reward"):
-            leaf = getattr(timestep, field)
+        checked = {"obs": all_numbers(self.env.spec, timestep.obs), "state": timestep.state, "reward": timestep.reward}
+        for field, leaf in checked.items():
             if np.isfinite(leaf).all():
                 continue
             row, *where = (int(i) for i in np.argwhere(~np.isfinite(leaf))[0])
-            value = leaf[(row, *where)]
             action = self.pool.board.action[self.pool.rows[half.index]][row].tolist()
             step = int(half.lengths[row]) + 1
-            what = f"{self.env.spec.name} gave {field}{where} = {value} in step {step} of an episode,"
+            what = f"{self.env.spec.name} gave {field}{where} = {leaf[(row, *where)]} in step {step} of an episode,"
             raise GameError(what, None, f"at the action {action}", "")
 
     def play(
