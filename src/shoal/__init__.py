@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from shoal.loggers.mlflow_tracking import MLflowLogger
     from shoal.loggers.weights_and_biases import WandbLogger
     from shoal.reporting import report
-    from shoal.spec import Box, Discrete, EnvSpec, Scene
+    from shoal.spec import Box, Discrete, EnvSpec, Part, Scene
     from shoal.studies.results import results
     from shoal.studies.running import study
     from shoal.training.callbacks import Callback, Context
@@ -37,6 +37,7 @@ __all__ = [
     "HostTimestep",
     "InputError",
     "MLflowLogger",
+    "Part",
     "Run",
     "RunComparison",
     "Scene",
@@ -67,7 +68,7 @@ _HOMES = {
     "shoal.loggers.mlflow_tracking": ("MLflowLogger",),
     "shoal.loggers.weights_and_biases": ("WandbLogger",),
     "shoal.reporting": ("report",),
-    "shoal.spec": ("Box", "Discrete", "EnvSpec", "Scene"),
+    "shoal.spec": ("Box", "Discrete", "EnvSpec", "Part", "Scene"),
     "shoal.studies.results": ("results",),
     "shoal.studies.running": ("study",),
     "shoal.training.callbacks": ("Callback", "Context"),

@@ -7,9 +7,10 @@ The document has
   environment's chance.
 * ``fixed``: a list of what episodes refer to by index: :attr:`Outline.fixed`, with ``actions`` and ``features`` as
   tables {``names``: strings, ``rows`` [N][]: indices into them}.
-* ``runs``: for each its ``label``, ``algorithm``, ``environment``, ``agents``, ``dims`` and ``obs_dims`` of each agent,
-  ``space`` {``kind``: ``discrete`` or ``box``, ``n`` or ``low`` and ``high``}, ``score`` (``sum`` or ``mean`` of the
-  agents' returns), and ``seeds``: for each its ``seed``, ``about`` (why it was chosen) and ``episodes``.
+* ``runs``: for each its ``label``, ``algorithm``, ``environment``, ``agents``, ``dims`` and ``obs_dims`` of each agent
+  (0 where images are observed, which are left out), ``space`` {``kind``: ``discrete`` or ``box``, ``n`` or ``low`` and
+  ``high``}, ``score`` (``sum`` or ``mean`` of the agents' returns), and ``seeds``: for each its ``seed``, ``about``
+  (why it was chosen) and ``episodes``.
 
 An episode of T steps, of which S are shown, has ``kind`` (``units``, ``bodies``, ``pictures``, ``none``), ``fixed`` (an
 index or null), ``length`` T, ``steps`` [S + 1] (the timesteps shown, null for all), ``score``, ``result``, ``metrics``,
@@ -127,7 +128,7 @@ def _run(played: Played, detail: Detail, fixed: list[dict[str, Any]]) -> dict[st
         "environment": run.environment,
         "agents": list(spec.agents),
         "dims": list(spec.action_dims),
-        "obs_dims": list(spec.obs_dims),
+        "obs_dims": [0] * spec.num_agents if spec.packed else list(spec.obs_dims),
         "space": {"kind": "discrete", "n": space.n}
         if isinstance(space, Discrete)
         else {"kind": "box", "low": space.low, "high": space.high},
@@ -195,7 +196,7 @@ def _fixed(fixed: Mapping[str, Any], spec: EnvSpec, wrapping: Wrapping, features
     actions, observed = fixed.get("actions") or [], (fixed.get("features") if features else None) or []
     if [len(row) for row in actions] == list(spec.action_dims):
         found["actions"] = _table(actions)
-    if len(observed) == spec.num_agents:
+    if len(observed) == spec.num_agents and (spec.parts is None or wrapping.frame_stack == 1):
         rows = [_extended(list(row), i, spec, wrapping) for i, row in enumerate(observed)]
         if [len(row) for row in rows] == list(spec.obs_dims):
             found["features"] = _table(rows)

@@ -45,8 +45,8 @@ class RecordedEpisode(NamedTuple):
     metrics: dict[str, float]
     """The finite values of ``EnvSpec.metrics``; empty if the episode did not end."""
     decisions: dict[str, np.ndarray] | None = None
-    """``obs`` [T, N, O], ``legal`` [T, N, A] and ``alive`` [T, N] of each step, and what the policy considered in it
-    (``Algorithm.inspect``); None unless it was asked for."""
+    """``obs`` [T, N, O] unless there are images, ``legal`` [T, N, A] and ``alive`` [T, N] of each step, and what the
+    policy considered in it (``Algorithm.inspect``); None unless it was asked for."""
     ended: bool = True
     """Whether the episode ended; False if it was cut off at the largest number of recorded steps."""
 
@@ -105,7 +105,8 @@ def observing(algorithm: Algorithm) -> Act:
     def act(learner: Learner, carry: PyTree, step: Step, key: Array, greedy: bool) -> tuple[PyTree, Array, dict]:
         after, action, extras = algorithm.act(learner, carry, step, key, greedy)
         told = algorithm.inspect(learner, carry, step, action, extras) if algorithm.inspect else {}
-        return after, action, {"obs": step.obs, "legal": step.legal, "alive": step.alive} | told
+        seen = {} if step.obs.dtype == jnp.uint8 else {"obs": step.obs}  # pictures would be too large to keep
+        return after, action, seen | {"legal": step.legal, "alive": step.alive} | told
 
     return act
 

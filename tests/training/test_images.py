@@ -1,0 +1,138 @@
+"""Runs in environments with images: bytes in rollouts, buffers and deployment, on the device and on the host."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import images
+import shoal
+from shoal.algorithms import iql
+from shoal.configs import override
+from shoal.environments.wrappers import Wrapping, wrap
+from shoal.errors import InputError
+from shoal.rollouts import fused
+from shoal.rollouts.host import HostRollout
+from shoal.rollouts.recording import Parallelism
+from shoal.training import feed
+from shoal.training.episodes import record
+from shoal.types import Scale
+
+SMALL: dict[str, Any] = {
+    "hidden": (8,),
+    "num_envs": 2,
+    "rollout_length": 8,
+    "epochs": 1,
+    "eval_episodes": 1,
+    "tensorboard": False,
+    "progress": False,
+}
+
+
+def policy(run: Any) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(run.policies()._learner.policy)]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Four updates in wrapped images beside numbers."""
+    folder = tmp_path_factory.mktemp("run") / "run"
+    wrapped = {"resize": (4, 4), "frame_stack": 2, "last_action": True}
+    return shoal.train("mappo", "images:device", folder=folder, steps=64, **wrapped, **SMALL)
+
+
+def test_a_run_resumes_bit_for_bit(trained: Any, tmp_path: Path) -> None:
+    wrapped = {"resize": (4, 4), "frame_stack": 2, "last_action": True}
+    shoal.train("mappo", "images:device", folder=tmp_path / "run", steps=32, **wrapped, **SMALL)
+    resumed = shoal.resume(tmp_path / "run", steps=64, progress=False)
+    for one, two in zip(policy(resumed), policy(trained), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_deployed_policies_take_raw_images(trained: Any) -> None:
+    """Arrays by name, sequences of them, and rows of bytes give the same actions as the run's environment."""
+    run, raw = trained, images.device()
+    policies = run.policies()
+    assert policies.spec == replace(raw.spec, novel=None)
+    step_of, algorithm = jax.jit(raw.step), policies._algorithm
+    env = wrap(raw, Wrapping(resize=(4, 4), frame_stack=2, last_action=True))
+    (state, now), (outer, seen) = raw.reset(jax.random.key(3)), env.reset(jax.random.key(3))
+    others = run.policies(), run.policies()
+    carry = algorithm.initial_carry(1)
+    for t in range(4):
+        batch = jax.tree.map(lambda x: x[None], seen)
+        carry, wanted, _ = algorithm.act(policies._learner, carry, batch, jax.random.key(0), True)
+        row = np.asarray(now.obs)
+        pictures = [x[:192].reshape(8, 8, 3) for x in row]
+        clock = np.frombuffer(row[1, 192:].tobytes(), "<f4")
+        given = {"left": pictures[0], "right": {"view": pictures[1], "clock": clock}}
+        chosen = policies.act(given)
+        assert [chosen["left"], chosen["right"]] == np.asarray(wanted[0]).tolist()
+        assert others[0].act(row).tolist() == others[1].act([pictures[0], (pictures[1], clock)]).tolist()
+        assert others[0]._executed.tolist() == [*chosen.values()]
+        state, now = step_of(jax.random.key(t), state, wanted[0])
+        outer, seen = env.step(jax.random.key(t), outer, wanted[0])
+    with pytest.raises(InputError, match="left's observation has an array"):
+        policies.act({"left": pictures[0] / 255.0, "right": given["right"]} | {"left": np.zeros((4, 4, 3), np.uint8)})
+    with pytest.raises(InputError, match="whole numbers from 0 to 255"):
+        policies.act({"left": pictures[0] / 255.0, "right": given["right"]})
+    with pytest.raises(InputError, match="right's observation lacks 'clock'"):
+        policies.act({"left": pictures[0], "right": {"view": pictures[1]}})
+
+
+def test_the_host_rolls_out_the_same_bytes_in_shared_memory() -> None:
+    """A worker process and this process give the trajectory of two devices' halves."""
+
+    def act(policy: Any, carry: Any, step: Any, key: Any, greedy: bool) -> Any:
+        return carry, (step.obs[..., 0].astype(jnp.int32) + step.obs[..., 9]) % 2, {}
+
+    wrapping = Wrapping(greyscale=True, agent_ids=True)
+    found = []
+    for workers in (0, 1):
+        rollout = HostRollout(wrap(images.host(), wrapping), lambda count: (), Parallelism(1, 2, workers), 8)
+        try:
+            rollout.init(jax.random.split(jax.random.key(0), 1))
+            found.append(rollout.collect(act, (), jax.random.split(jax.random.key(1), 1))[0])
+        finally:
+            rollout.close()
+    for leaf, other in zip(jax.tree.leaves(found[0]), jax.tree.leaves(found[1]), strict=True):
+        np.testing.assert_array_equal(leaf, other)
+    assert found[0].step.obs.dtype == found[0].outcome.obs.dtype == np.uint8
+    assert len(np.unique(found[0].step.obs)) > 50
+
+
+def test_buffers_hold_bytes() -> None:
+    rollout = fused.make(wrap(images.device(), Wrapping(frame_stack=2)), 2, 8)
+
+    def act(policy: Any, carry: Any, step: Any, key: Any, greedy: bool) -> Any:
+        return carry, jnp.zeros((2, 2), jnp.int32), {}
+
+    _, traj, _ = rollout.collect(act, (), rollout.init(jax.random.key(1), ()), jax.random.key(2))
+    assert traj.step.obs.dtype == traj.outcome.obs.dtype == jnp.uint8
+    config = override(iql.Config(), {"buffer_size": 64, "learning_starts": 16, "batch_size": 4, "hidden": (4,)})
+    replay = iql.make(wrap(images.device(), Wrapping(frame_stack=2)).spec, config, Scale(1, 1, 1)).replay
+    fed = feed.make(replay, traj._replace(extras={}), 2, 1)
+    buffers = fed.init()
+    widths = [x.dtype for x in jax.tree.leaves(buffers) if x.shape[-1:] == traj.step.obs.shape[-1:]]
+    assert widths == [jnp.uint8] * 2 and fed.num_bytes < 64 * 2 * (2 * 400) + 64 * 200
+
+
+def test_off_policy_runs_read_bytes(tmp_path: Path) -> None:
+    """The buffer of a run is of bytes, and takes the memory that they take."""
+    flags = {k: v for k, v in SMALL.items() if k != "epochs"}
+    flags |= {"buffer_size": 64, "learning_starts": 16, "batch_size": 4, "steps": 32}
+    with pytest.raises(InputError, match=r"glimpse has no global state.*use mixer_input 'concat'"):
+        shoal.train("qmix", images.device(), folder=tmp_path / "refused", **flags)
+    run = shoal.train("iql", images.device(), folder=tmp_path / "run", **flags)
+    assert all(np.isfinite(leaf).all() for leaf in policy(run))
+
+
+def test_recorded_decisions_leave_out_images(trained: Any) -> None:
+    policies = trained.policies()
+    env = wrap(images.device(), Wrapping(resize=(4, 4), frame_stack=2, last_action=True))
+    [episode] = record(env, policies._algorithm, policies._learner, jax.random.key(0), 1, decisions=True)
+    assert episode.decisions is not None and "obs" not in episode.decisions and "legal" in episode.decisions
