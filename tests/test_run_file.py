@@ -27,7 +27,7 @@ from shoal.errors import CheckpointError, InputError
 from shoal.records import configuration, manifest
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.files import dumps
-from shoal.run_file import Described, described, spec_of
+from shoal.run_file import Described, check_same_spec, described, spec_of
 from shoal.spec import Part
 from shoal.training.settings import Settings
 
@@ -79,10 +79,12 @@ def test_what_is_written_is_read(algorithm: str, tmp_path: Path) -> None:
 
 
 PICTURE = (Part((4, 5, 3), "uint8", "image"), Part((2,), name="speed"))
+STACKED = Part((4, 5, 6), "uint8", "image", (8, 10, 3))
 SPECS = [registry.make(name).spec for name in registry.names()] + [
     toys.busy().spec,
     toys.drift().spec,
     replace(toys.busy().spec, parts=(PICTURE,) * 3, obs_dims=(68,) * 3, novel=()),
+    replace(toys.busy().spec, parts=((STACKED,),) * 3, obs_dims=(120,) * 3, novel=None),
 ]
 
 
@@ -495,6 +497,26 @@ def test_a_checkpoint_that_recorded_nothing_is_of_an_earlier_shoal(tmp_path: Pat
     assert Checkpoints(tmp_path / "checkpoints", 3, here).restore(state)[2] == 7
     with pytest.raises(CheckpointError, match="does not say which configuration"):
         configuration.check_same({"format": 2}, here, 7)
+
+
+def test_arrays_that_earlier_versions_did_not_describe_are_no_difference(tmp_path: Path) -> None:
+    """A run of an environment that now gives its arrays' shapes is opened and resumed; bytes in place of numbers are
+    another environment."""
+    plain = toys.busy().spec
+    shaped = replace(plain, parts=tuple((Part((1, width)),) for width in plain.obs_dims))
+    check_same_spec(shaped, plain, False, "x was trained")
+    with pytest.raises(InputError, match="its parts is None and was"):
+        check_same_spec(plain, shaped, False, "x was trained")
+    pictured = replace(plain, parts=tuple((Part((width,), "uint8"),) for width in plain.obs_dims), novel=None)
+    with pytest.raises(InputError, match=r"its parts is \[\[.*\.\.\. and was None"):
+        check_same_spec(pictured, plain, False, "x was trained")
+    now = described(written(tmp_path / "run")).as_json()
+    was = json.loads(json.dumps(now))
+    now["spec"] = spec_to_json(shaped)
+    here = configuration.identity(now, ())
+    configuration.check_same({"format": 5, "config": was}, here, 7)
+    with pytest.raises(CheckpointError, match=r"spec\.parts"):
+        configuration.check_same({"format": 6, "config": was}, here, 7)
 
 
 def test_the_largest_description_fits(tmp_path: Path) -> None:

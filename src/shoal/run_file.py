@@ -195,13 +195,15 @@ def check_same_spec(here: EnvSpec, there: EnvSpec, pruned: bool, what: str) -> N
     """
     # Metrics are only reported, and the interface is only for deployed policies: both may have changed.
     there = replace(there, metrics=here.metrics, interface=here.interface)
+    if there.parts is None and not here.packed:
+        there = replace(there, parts=here.parts)  # earlier versions did not describe the arrays
     if not pruned:
         there = replace(there, novel=here.novel)  # not used, and possibly unknown to older versions
     if here == there:
         return
     one, other = spec_to_json(here), spec_to_json(there)
     name = next(name for name in one if one[name] != other[name])
-    raise InputError(f"{what}: its {name} is {one[name]!r} and was {other[name]!r}.")
+    raise InputError(f"{what}: its {name} is {shortened(one[name])} and was {shortened(other[name])}.")
 
 
 def _check_keys(part: str, entries: Mapping[str, Any], known: Iterable[str]) -> None:

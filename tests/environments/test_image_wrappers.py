@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import pytest
 import images
 from shoal.environments import rows
 from shoal.environments.registry import validate
+from shoal.environments.spec_rules import check_spec
 from shoal.environments.wrappers import Wrapping, fits, unwrapped, wrap
 from shoal.errors import InputError
 from shoal.game import blank, own_actions, refresh
@@ -221,3 +223,17 @@ def test_numbers_become_the_same_bytes_on_the_device() -> None:
     found = jax.jit(rows.as_bytes)(numbers)
     np.testing.assert_array_equal(found, rows.as_bytes(numbers))
     np.testing.assert_array_equal(np.frombuffer(np.asarray(found).tobytes(), "<f4").reshape(2, 2), numbers)
+
+
+def test_the_page_fills_a_row_as_its_spec_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(page.split("### Images and arrays")[1].split("```python")[1].split("```")[0], names)
+    speeds = np.array([0.5, -3.0], np.float32)
+    image = np.arange(64 * 64 * 3, dtype=np.uint8).reshape(64, 64, 3)
+    row = np.asarray(names["row"](jnp.asarray(image), jnp.asarray(speeds)))
+    spec = replace(images.spec_of(False), agents=("a",), roles=(0,), action_dims=(3,), **names["fields"])
+    check_spec(spec)
+    found = arrays_of(spec, row, 0)
+    np.testing.assert_array_equal(found[0], image)
+    np.testing.assert_array_equal(found[1], speeds)

@@ -81,6 +81,15 @@ _SMAX: Flags = {
     "steps": 2.5e6,
 }
 
+# Sizes of images that keep what moves: the ball of Cooperative Pong is two pixels wide. Pistonball's wrappers are those
+# of PettingZoo's tutorial with CleanRL.
+_PONG: Flags = {"greyscale": True, "resize": (56, 96), "frame_stack": 4}
+_PISTONS: Flags = {"greyscale": True, "resize": (64, 64), "frame_stack": 4}
+_BUTTERFLY: list[tuple[str, Flags]] = [
+    ("pettingzoo:*cooperative_pong*", _PONG),
+    ("pettingzoo:*pistonball*", _PISTONS),
+]
+
 ADAPTERS: dict[str, list[tuple[str, Flags]]] = {
     "mappo": [
         ("mamujoco/Ant-*", _ANT),
@@ -88,8 +97,12 @@ ADAPTERS: dict[str, list[tuple[str, Flags]]] = {
         ("gymnasium:LunarLander*", _LANDER),
         ("lbf/*", _FORAGING),
         ("jaxmarl/smax/*", _SMAX),
+        *_BUTTERFLY,
     ],
-    "ippo": [("mamujoco/*", {name: value for name, value in _BODY.items() if name != "critic_input"})],
+    "ippo": [
+        ("mamujoco/*", {name: value for name, value in _BODY.items() if name != "critic_input"}),
+        *_BUTTERFLY,
+    ],
     "happo": [("mamujoco/Ant-*", _ANT), ("mamujoco/*", _BODY)],
     "hatrpo": [("mamujoco/*", _HATRPO_BODY)],
     "mat": [("mamujoco/*", _MAT_BODY)],
