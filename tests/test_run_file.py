@@ -433,14 +433,14 @@ def test_an_earlier_format_is_migrated(sound: dict[str, Any], tmp_path: Path) ->
 
 
 def test_the_format_before_last_actions_is_migrated(sound: dict[str, Any], tmp_path: Path) -> None:
-    earlier = copy.deepcopy(sound) | {"format": 3}
+    earlier: dict[str, Any] = copy.deepcopy(sound) | {"format": 3}
     del earlier["config"]["settings"]["last_action"]
     (tmp_path / "run.json").write_text(json.dumps(earlier), encoding="utf-8")
     assert again(tmp_path) == sound["config"]
 
 
 def test_the_format_before_hidden_masks_is_migrated(sound: dict[str, Any], tmp_path: Path) -> None:
-    earlier = copy.deepcopy(sound) | {"format": 4}
+    earlier: dict[str, Any] = copy.deepcopy(sound) | {"format": 4}
     del earlier["config"]["settings"]["action_mask"], earlier["config"]["config"]["dead_value"]
     (tmp_path / "run.json").write_text(json.dumps(earlier), encoding="utf-8")
     assert again(tmp_path) == sound["config"]

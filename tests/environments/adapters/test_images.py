@@ -43,7 +43,7 @@ class Pair:
     """Two agents, one of which observes numbers only, for three steps."""
 
     metadata = {"name": "pair"}  # noqa: RUF012
-    possible_agents = ("camera_0", "radio_0")
+    possible_agents: tuple[str, ...] = ("camera_0", "radio_0")
 
     def __init__(self, views: tuple[Any, Any], state: Any = None):
         self.views, self.global_state = dict(zip(self.possible_agents, views, strict=True)), state
@@ -114,7 +114,7 @@ def test_images_beside_numbers() -> None:
     assert game.spec.parts is not None
     order = {part.name: part for part in game.spec.parts[0]}
     assert order == {"view": image, "speed": speed, "gear": gear}
-    assert [*order] == [*env.observation_space.spaces]
+    assert [*order] == [*spaces.Dict(MIXED.spaces).spaces]
     row, at = started(game).obs[0], 0
     wanted = {"view": env.last["view"], "speed": env.last["speed"], "gear": np.eye(3)[env.last["gear"] - 1]}
     for name, part in order.items():
