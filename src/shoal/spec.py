@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -134,6 +135,14 @@ class EnvSpec:
     def packed(self) -> bool:
         """Whether observations are rows of bytes (``uint8``) rather than of ``float32`` numbers."""
         return self.parts is not None and any(part.dtype == "uint8" for own in self.parts for part in own)
+
+    def parts_among(self, agents: Sequence[int]) -> tuple[tuple[Part, ...], ...] | None:
+        """The ``parts`` of some of the agents, whose rows are of the same type as all agents'."""
+        if self.parts is None:
+            return None
+        kept = tuple(self.parts[i] for i in agents)
+        pictured = not self.packed or any(part.dtype == "uint8" for own in kept for part in own)
+        return kept if pictured else tuple((*own, Part((0,), "uint8")) for own in kept)  # still rows of bytes
 
     @property
     def feature_dims(self) -> tuple[int, ...]:

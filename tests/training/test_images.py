@@ -12,9 +12,13 @@ import pytest
 import images
 import shoal
 from shoal.algorithms import iql
+from shoal.composing.sides import narrowed
 from shoal.configs import override
+from shoal.environments.rows import as_bytes
+from shoal.environments.spec_rules import check_spec
 from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import InputError
+from shoal.networks import observations
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
@@ -138,3 +142,16 @@ def test_recorded_decisions_leave_out_images(trained: Any) -> None:
     env = wrap(images.device(), Wrapping(resize=(4, 4), frame_stack=2, last_action=True))
     [episode] = record(env, policies._algorithm, policies._learner, jax.random.key(0), 1, decisions=True)
     assert episode.decisions is not None and "obs" not in episode.decisions and "legal" in episode.decisions
+
+
+def test_a_side_reads_its_part_of_the_bytes() -> None:
+    """Also a side that observes numbers only, beside one that observes images."""
+    numbers = replace(images.spec_of(True), parts=((images.IMAGE,), (images.VECTOR,)), obs_dims=(192, 8))
+    for spec, width, features in ((images.spec_of(True), 200, 194), (numbers, 8, 2)):
+        side = narrowed(spec, (1,))
+        check_spec(side)
+        assert side.packed and side.obs_dim == width and side.feature_dim == features
+        row = np.concatenate([np.full(width - 8, 255, np.uint8), as_bytes(np.array([0.5, -2.0]))])
+        found = observations.features(side, jnp.asarray(row[None]))
+        np.testing.assert_array_equal(found[0], np.float32([1.0] * (width - 8) + [0.5, -2.0]))
+    assert narrowed(replace(numbers, parts=None), (0,)).parts is None

@@ -94,12 +94,12 @@ def narrowed(spec: EnvSpec, who: tuple[int, ...]) -> EnvSpec:
     """
     obs_dims, action_dims = (tuple(dims[i] for i in who) for dims in (spec.obs_dims, spec.action_dims))
     roles = sorted({spec.roles[i] for i in who})
-    size = {"dim" if isinstance(spec.action, Box) else "n": max(action_dims)}
     return replace(
         spec,
         agents=tuple(spec.agents[i] for i in who),
         obs_dims=obs_dims,
-        action=replace(spec.action, **size),
+        parts=spec.parts_among(who),
+        action=replace(spec.action, **{"dim" if isinstance(spec.action, Box) else "n": max(action_dims)}),
         action_dims=action_dims,
         roles=tuple(roles.index(spec.roles[i]) for i in who),
         shared_reward=spec.shared_reward or len({(spec.sides or spec.agents)[i] for i in who}) == 1,
