@@ -153,5 +153,5 @@ def test_a_side_reads_its_part_of_the_bytes() -> None:
         assert side.packed and side.obs_dim == width and side.feature_dim == features
         row = np.concatenate([np.full(width - 8, 255, np.uint8), as_bytes(np.array([0.5, -2.0]))])
         found = observations.features(side, jnp.asarray(row[None]))
-        np.testing.assert_array_equal(found[0], np.float32([1.0] * (width - 8) + [0.5, -2.0]))
+        np.testing.assert_array_equal(found[0], np.array([1.0] * (width - 8) + [0.5, -2.0], np.float32))
     assert narrowed(replace(numbers, parts=None), (0,)).parts is None
