@@ -29,6 +29,7 @@ from shoal.equations.surrogate import importance_ratio
 from shoal.equations.value_scale import make_value_scale
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, check_options
+from shoal.learning.freezing import freezing
 from shoal.learning.optimiser import ByNet, Optimiser, one, optimiser
 from shoal.models import on_policy
 from shoal.models.actor_critic import Actor, ActorCritic, make_nets
@@ -171,8 +172,9 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     actor = nets.actor
     steps = scale.num_updates * c.epochs * c.minibatches
     turns = [actor.policy_of.count(p) for p in range(actor.num_policies)]
-    actor_adam = optimiser(c.learning_rate, c.lr_final, [steps * n for n in turns], c.max_grad_norm, c.adam_eps)
-    critic_adam = optimiser(c.critic_rate, c.lr_final, [steps] * nets.critic.num_nets, c.max_grad_norm, c.adam_eps)
+    still, clip, eps = freezing(c, actor.init, nets.critic.init), c.max_grad_norm, c.adam_eps
+    actor_adam = optimiser(c.learning_rate, c.lr_final, [steps * n for n in turns], clip, eps, still.actor)
+    critic_adam = optimiser(c.critic_rate, c.lr_final, [steps] * nets.critic.num_nets, clip, eps, still.critic)
     values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:

@@ -36,8 +36,10 @@ from shoal.equations.trust_region import (
     step_length,
 )
 from shoal.equations.value_scale import make_value_scale
+from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, check_options
+from shoal.learning.freezing import freezing
 from shoal.learning.optimiser import ByNet, optimiser
 from shoal.models import on_policy
 from shoal.models.actor_critic import make_nets
@@ -96,7 +98,10 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     nets = make_nets(spec, c, policy_of(spec, c.sharing))
     actor = nets.actor
     steps = [scale.num_updates * c.epochs * c.minibatches] * nets.critic.num_nets
-    critic_adam = optimiser(c.critic_rate, c.lr_final, steps, c.max_grad_norm, c.adam_eps)
+    if part := next((part for part in c.freeze if part.startswith("actor")), None):
+        raise InputError(f"HATRPO steps each actor as a whole, so {part} cannot be frozen: freeze is for its critic.")
+    still = freezing(c, None, nets.critic.init)
+    critic_adam = optimiser(c.critic_rate, c.lr_final, steps, c.max_grad_norm, c.adam_eps, still.critic)
     values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:

@@ -135,7 +135,7 @@ def make(spec: EnvSpec, config: maddpg.Config, scale: Scale, core: Algorithm, ac
 
     def update(learner: Learner, experience: Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         newest, kept, policy = experience.newest, learner.statistics, learner.policy
-        inputs = update_inputs(spec, policy.inputs, newest.step)
+        inputs = update_inputs(spec, policy.inputs, newest.step, c.freeze)
         step = normalised(inputs, newest.step)
 
         # THE MODELS' STEP

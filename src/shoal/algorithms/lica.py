@@ -130,7 +130,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     actor = make_actor(spec, c.network, policy_of(spec, c.sharing), c.agent_id, c.output_gain, c.log_std, c.squash)
     critic = mixing_critic(c.mixing, source.width, spec.num_agents, space.n, c.mixing_width, c.hyper_layers)
     values = make_value_scale(c.value_norm, (0,), c.value_norm_beta)
-    actor_adam, critic_adam = q_critic.make_optimisers(c, scale, actor.num_policies, 1)
+    actor_adam, critic_adam = q_critic.make_optimisers(c, scale, actor.num_policies, 1, actor.init, critic.init)
 
     def init(key: PRNGKeyArray) -> Learner:
         key_actor, key_critic = jax.random.split(key)

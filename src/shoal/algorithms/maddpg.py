@@ -25,6 +25,7 @@ from shoal.equations.distributions import Categorical
 from shoal.equations.targets import count, follow, of_the_team, scaled
 from shoal.learning import sgd
 from shoal.learning.config import CriticConfig
+from shoal.learning.freezing import freezing
 from shoal.learning.optimiser import ByNet, Optimiser, optimiser
 from shoal.learning.replay import ReplayConfig, as_trajectory, check_replay, init_targets, make_replay, warmed_up
 from shoal.models.deterministic import Policy, delayed, draw, make_actors, relax
@@ -126,11 +127,13 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
     critics = make_critics(*nets, kind=c.critic_input, local_roles=c.local_roles, count=variant.critics)
     actors = make_ensemble(*nets, c.ensemble) if c.ensemble > 1 else make_actors(*nets)
 
-    def adam(rate: float, nets: int, steps: int) -> Optimiser:
-        return optimiser(rate, c.lr_final, [max(1, steps)] * nets, c.max_grad_norm, c.adam_eps)
+    still = freezing(c, actors.init, critics.init)
 
-    actor_adam = adam(c.learning_rate, actors.num_nets, steps // variant.delay)
-    critic_adam = adam(c.critic_rate, policies * variant.critics, steps)
+    def adam(rate: float, nets: int, steps: int, frozen: frozenset[str]) -> Optimiser:
+        return optimiser(rate, c.lr_final, [max(1, steps)] * nets, c.max_grad_norm, c.adam_eps, frozen)
+
+    actor_adam = adam(c.learning_rate, actors.num_nets, steps // variant.delay, still.actor)
+    critic_adam = adam(c.critic_rate, policies * variant.critics, steps, still.critic)
     own_row = jnp.eye(n, dtype=bool)[..., None]
 
     def init(key: PRNGKeyArray) -> Learner:
@@ -224,7 +227,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
     ) -> tuple[Learner, Metrics]:
         # RUNNING STATISTICS OF THE NEWEST ROLLOUT
         newest, stats = experience.newest, learner.statistics
-        policy = learner.policy._replace(inputs=update_inputs(spec, learner.policy.inputs, newest.step))
+        policy = learner.policy._replace(inputs=update_inputs(spec, learner.policy.inputs, newest.step, c.freeze))
         stats = stats._replace(reward=count(stats.reward, newest.outcome.reward, newest.step.alive))
         learner = learner._replace(policy=policy, statistics=stats)
 

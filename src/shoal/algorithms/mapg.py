@@ -144,15 +144,16 @@ def make_policy_gradient(
     explores = not (off(c.epsilon) and off(c.epsilon_final))
     if explores and isinstance(spec.action, Box):
         raise InputError(f"epsilon mixes discrete actions evenly; {spec.name} has continuous ones: leave it at 0.")
-    index, central = policy_of(spec, c.sharing), c.critic_input != "local"
-    plain = replace(c.network, recurrent=None)
+    index, central, plain = policy_of(spec, c.sharing), c.critic_input != "local", replace(c.network, recurrent=None)
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
     owner = (0,) * spec.num_agents if central else index
     critic = make_action_critic(spec, plain, c.critic_input, owner, c.agent_id)
     state_value = make_critic(spec, plain, c.critic_input, owner, central or c.agent_id)
     nets = make_actor_critic(actor, state_value)
     values = make_value_scale(c.value_norm, critic.group_of, c.value_norm_beta)
-    adam, critic_adam = q_critic.make_optimisers(c, scale, actor.num_policies, critic.num_nets)
+    made = lambda q, v: Critics(critic.init(q), state_value.init(v) if with_value else None)  # noqa: E731
+    inits = actor.init, lambda key: made(key, key)
+    adam, critic_adam = q_critic.make_optimisers(c, scale, actor.num_policies, critic.num_nets, *inits)
 
     def epsilon_after(updates: Array) -> Array | None:
         """ε after a number of updates."""
@@ -162,7 +163,7 @@ def make_policy_gradient(
     def init(key: PRNGKeyArray) -> Learner:
         key_actor, key_q, key_v = jax.random.split(key, 3)
         policy = Policy(actor.init(key_actor), init_inputs(spec, c.normalise_inputs), epsilon_after(jnp.int32(0)))
-        critics = Critics(critic.init(key_q), state_value.init(key_v) if with_value else None)
+        critics = made(key_q, key_v)
         optimisers = ByNet(adam.init(policy.actor), critic_adam.init(critics))
         return Learner(policy, critics, optimisers, q_critic.init_statistics(c, values.init(), critics), jnp.int32(0))
 
@@ -235,8 +236,7 @@ def make_policy_gradient(
         # END OF THE UPDATE
         metrics |= of_actor | {"advantage_std": spread, "gradient_square": square}
         metrics["explained_variance"] = explained_variance(y - before, y, alive)
-        if explores:
-            metrics["epsilon"] = jnp.float32(epsilon)
+        metrics |= {"epsilon": jnp.float32(epsilon)} if explores else {}
         learner, metrics = end_update(spec, c, scale, learner, traj, metrics)
         return learner._replace(policy=learner.policy._replace(epsilon=epsilon_after(learner.updates))), metrics
 

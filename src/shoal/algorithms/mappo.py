@@ -31,6 +31,7 @@ from shoal.equations.value_scale import ValueNorm, make_value_scale
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, check_options
+from shoal.learning.freezing import freezing
 from shoal.learning.optimiser import ByNet, both, optimiser
 from shoal.models import on_policy
 from shoal.models.actor_critic import ActorCritic, make_nets
@@ -155,8 +156,9 @@ def make_ppo(
     c, actor = config, nets.actor
     sgd.check_items(scale, c.minibatches, c.chunk)
     steps = scale.num_updates * c.epochs * c.minibatches
-    actor_adam = optimiser(c.learning_rate, c.lr_final, [steps] * actor.num_policies, c.max_grad_norm, c.adam_eps)
-    critic_adam = optimiser(c.critic_rate, c.lr_final, [steps] * nets.critic.num_nets, c.max_grad_norm, c.adam_eps)
+    still, clip, eps = freezing(c, actor.init, nets.critic.init), c.max_grad_norm, c.adam_eps
+    actor_adam = optimiser(c.learning_rate, c.lr_final, [steps] * actor.num_policies, clip, eps, still.actor)
+    critic_adam = optimiser(c.critic_rate, c.lr_final, [steps] * nets.critic.num_nets, clip, eps, still.critic)
     values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:

@@ -30,6 +30,7 @@ from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import PpoConfig, check_options
+from shoal.learning.freezing import freezing
 from shoal.learning.optimiser import ByNet, one, optimiser
 from shoal.models import on_policy
 from shoal.models.on_policy import Batch
@@ -126,9 +127,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         )
     sgd.check_items(scale, c.minibatches, c.chunk)
     team = make_team(spec, c)
-    adam = optimiser(
-        c.learning_rate, c.lr_final, [scale.num_updates * c.epochs * c.minibatches], c.max_grad_norm, c.adam_eps
-    )
+    steps, still = [scale.num_updates * c.epochs * c.minibatches], freezing(c, team.init)
+    adam = optimiser(c.learning_rate, c.lr_final, steps, c.max_grad_norm, c.adam_eps, still.actor)
     values = make_value_scale(c.value_norm, (0,) * spec.num_agents, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:

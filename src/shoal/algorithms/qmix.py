@@ -36,6 +36,7 @@ from shoal.equations.targets import (
 )
 from shoal.learning import sgd
 from shoal.learning.config import check_options
+from shoal.learning.freezing import freezing
 from shoal.learning.optimiser import optimiser
 from shoal.learning.replay import (
     QConfig,
@@ -152,9 +153,9 @@ def make_q_learning(spec: EnvSpec, config: QConfig, scale: Scale, mixer: Mixer) 
     check_q(spec, config)
     c, index = config, policy_of(spec, config.sharing)
     net, q = make_utilities(spec, c.network, index, c.agent_id)
-    steps = scale.num_updates * c.gradient_steps
-    adam = optimiser(c.learning_rate, c.lr_final, [steps] * (max(index) + 1), c.max_grad_norm, c.adam_eps)
-    mixer_adam = optimiser(c.learning_rate, c.lr_final, [steps], c.max_grad_norm, c.adam_eps)
+    steps, still = scale.num_updates * c.gradient_steps, freezing(c, net.init, mixer.init)
+    adam = optimiser(c.learning_rate, c.lr_final, [steps] * (max(index) + 1), c.max_grad_norm, c.adam_eps, still.actor)
+    mixer_adam = optimiser(c.learning_rate, c.lr_final, [steps], c.max_grad_norm, c.adam_eps, still.critic)
 
     def init(key: PRNGKeyArray) -> Learner:
         key_net, key_mixer = jax.random.split(key)
@@ -200,8 +201,7 @@ def make_q_learning(spec: EnvSpec, config: QConfig, scale: Scale, mixer: Mixer) 
     def gradient_step(learner: Learner, sample: Any) -> tuple[Learner, Metrics]:
         """One gradient step on a sample of the buffer."""
         # THE SAMPLE
-        inputs = learner.policy.inputs
-        traj = as_trajectory(sample, ())
+        inputs, traj = learner.policy.inputs, as_trajectory(sample, ())
         step, outcome = normalised(inputs, traj.step), normalised(inputs, traj.outcome)
         acted = step.alive.any(-1) if mixer.team else step.alive
         learned = warmed_up(c, step.first.shape).reshape(*step.first.shape, *(1,) * (acted.ndim - 2))
@@ -230,7 +230,7 @@ def make_q_learning(spec: EnvSpec, config: QConfig, scale: Scale, mixer: Mixer) 
         newest = experience.newest
         reward, alive = (team_reward(newest)[0] if mixer.team else newest.outcome.reward), newest.step.alive
         stats = count(learner.statistics.reward, reward, alive.any(-1) if mixer.team else alive)
-        policy = learner.policy._replace(inputs=update_inputs(spec, learner.policy.inputs, newest.step))
+        policy = learner.policy._replace(inputs=update_inputs(spec, learner.policy.inputs, newest.step, c.freeze))
         learner = learner._replace(policy=policy, statistics=learner.statistics._replace(reward=stats))
 
         # GRADIENT STEPS

@@ -42,6 +42,9 @@ class AgentConfig:
     block: Size = 768
     """Largest number of rows (timesteps × agents) whose activations are held at once, to fit a core's cache. Blocks of
     sequences are larger if a timestep would have fewer than 24 rows."""
+    freeze: tuple[str, ...] = ()
+    """Parts that are not trained: ``actor``, ``critic``, parts of them such as ``actor.layers.0``, and ``inputs``, the
+    statistics of normalise_inputs. In Q-learning the critic is the mixer. Most useful with init_from."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from shoal.equations.schedules import linear
+from shoal.learning.freezing import trained
 from shoal.types import Metrics, PyTree
 
 
@@ -24,12 +25,18 @@ class Optimiser(NamedTuple):
 
 
 def optimiser(
-    learning_rate: float, final_fraction: float, steps: Sequence[int], max_grad_norm: float | None, eps: float
+    learning_rate: float,
+    final_fraction: float,
+    steps: Sequence[int],
+    max_grad_norm: float | None,
+    eps: float,
+    frozen: frozenset[str] = frozenset(),
 ) -> Optimiser:
     """Adam (Kingma & Ba 2015) with a rate that changes linearly to ``final_fraction`` of itself.
 
     ``steps`` are each policy's gradient steps in the whole run; parameters without an axis of policies
-    (those of a team's critic) have P = 1.
+    (those of a team's critic) have P = 1. Arrays whose names are in ``frozen`` do not change, and their gradients
+    count neither for the clip nor for the norm.
     """
     clip = optax.identity() if max_grad_norm is None else optax.clip_by_global_norm(max_grad_norm)
     tx = optax.chain(clip, optax.scale_by_adam(eps=eps))
@@ -38,6 +45,8 @@ def optimiser(
     def one(gradient: PyTree, state: PyTree, params: PyTree, length: Array) -> tuple[PyTree, PyTree, Array]:
         # One vector instead of a dozen small leaves, since each kernel has a fixed cost.
         flat, _ = ravel_pytree(gradient)
+        if frozen:
+            flat = jnp.where(ravel_pytree(trained(params, frozen))[0], flat, 0.0)
         weights, unravel = ravel_pytree(params)
         rate = learning_rate * linear(1.0, final_fraction, optax.tree.get(state, "count") / length)
         updates, state = tx.update(flat, state, weights)

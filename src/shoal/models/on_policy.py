@@ -242,7 +242,7 @@ def end_update(
         metrics["kl_coef"] = coefficients.kl
         kl = schedules.towards_kl(coefficients.kl, metrics["kl_update"], c.kl_target)
         coefficients = coefficients._replace(kl=kl)
-    inputs = update_inputs(spec, learner.policy.inputs, traj.step)
+    inputs = update_inputs(spec, learner.policy.inputs, traj.step, c.freeze)
     return learner._replace(
         policy=learner.policy._replace(inputs=inputs),
         statistics=learner.statistics._replace(coefficients=coefficients),

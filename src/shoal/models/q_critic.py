@@ -12,6 +12,7 @@ from shoal.equations.targets import follow
 from shoal.equations.value_scale import Stats
 from shoal.learning import sgd
 from shoal.learning.config import QCriticConfig, check_options
+from shoal.learning.freezing import Init, freezing
 from shoal.learning.optimiser import Optimiser, optimiser
 from shoal.models.on_policy import Coefficients, init_coefficients
 from shoal.types import Learner, Metrics, PyTree, Scale, Trajectory
@@ -28,11 +29,26 @@ def check(config: QCriticConfig, scale: Scale) -> None:
     sgd.check_items(scale, 1, config.chunk)
 
 
-def make_optimisers(c: QCriticConfig, scale: Scale, policies: int, critics: int) -> tuple[Optimiser, Optimiser]:
-    """Adam of the actors, one step per update, and of the critics."""
-    steps = scale.num_updates * c.epochs * c.minibatches
-    actor = optimiser(c.learning_rate, c.lr_final, [scale.num_updates] * policies, c.max_grad_norm, c.adam_eps)
-    return actor, optimiser(c.critic_rate, c.lr_final, [steps] * critics, c.max_grad_norm, c.adam_eps)
+def make_optimisers(
+    c: QCriticConfig, scale: Scale, policies: int, critics: int, actor: Init, critic: Init
+) -> tuple[Optimiser, Optimiser]:
+    """Adam of the actors, one step per update, and of the critics, without what is frozen.
+
+    Args:
+        c: hyper-parameters.
+        scale: the run's sizes.
+        policies: P of the actors.
+        critics: P of the critics.
+        actor: initialises the actors.
+        critic: initialises the critics.
+
+    Raises:
+        InputError: there is no such part to freeze.
+    """
+    still, clip, eps = freezing(c, actor, critic), c.max_grad_norm, c.adam_eps
+    updates, steps = scale.num_updates, scale.num_updates * c.epochs * c.minibatches
+    of_actors = optimiser(c.learning_rate, c.lr_final, [updates] * policies, clip, eps, still.actor)
+    return of_actors, optimiser(c.critic_rate, c.lr_final, [steps] * critics, clip, eps, still.critic)
 
 
 class CriticStatistics(NamedTuple):

@@ -32,8 +32,13 @@ def init_inputs(spec: EnvSpec, normalise_inputs: bool) -> Inputs:
     return Inputs(None if spec.packed else normalise.init((spec.obs_dim,)), normalise.init((spec.state_dim,)))
 
 
-def update_inputs(spec: EnvSpec, inputs: Inputs, step: Step) -> Inputs:
-    """The statistics with a batch of steps [T E ...] added, but for dead agents' observations and padding."""
+def update_inputs(spec: EnvSpec, inputs: Inputs, step: Step, freeze: tuple[str, ...] = ()) -> Inputs:
+    """The statistics with a batch of steps [T E ...] added, but for dead agents' observations and padding.
+
+    They stay as they are if ``freeze`` names them (``inputs``).
+    """
+    if "inputs" in freeze:
+        return inputs
     real = jnp.arange(spec.obs_dim) < jnp.array(spec.obs_dims)[:, None]
 
     def count(stats: normalise.Running | None, x: Array, weight: Array | None) -> normalise.Running | None:

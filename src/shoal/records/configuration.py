@@ -50,7 +50,10 @@ ADDED: dict[int, dict[str, Any]] = {
 A key belongs here if and only if the value describes exactly what such a run did. Other missing keys are refused.
 """
 
-ADDED_OPTIONS: dict[int, dict[str, tuple[str, Any]]] = {5: {"dead_value": ("recompute_advantages", "team")}}
+ADDED_OPTIONS: dict[int, dict[str, tuple[str, Any]]] = {
+    5: {"dead_value": ("recompute_advantages", "team")},
+    6: {"freeze": ("lr_final", [])},
+}
 """The same for options of algorithms: (another option of the same ``Config`` that earlier formats have, the value)."""
 
 DROPPED: dict[int, tuple[str, ...]] = {2: ("spec.success",)}
