@@ -21,6 +21,7 @@ from shoal.records.folders import check_free, in_new_folder, new_folder, path_of
 from shoal.records.lock import hold
 from shoal.run import Run
 from shoal.same_environment import check_same_environment
+from shoal.starting import start_from
 from shoal.training import checks
 from shoal.training import crossplay as playing
 from shoal.training.crossplay import CrossPlay
@@ -60,10 +61,10 @@ def train(
         callbacks: your own code that is called during training (:class:`shoal.Callback`), or functions
             (context, metrics) that are called for each row of the log; see docs/hooks.md.
         flags: fields of :class:`~shoal.training.settings.Settings` (``steps=3e6, seeds=4``) or of the algorithm's
-            ``Config`` (``learning_rate=1e-3``, ``hidden=(128, 128)``). Other fields come from the preset, then from
-            defaults; without a preset, ``num_envs`` and ``rollout_length`` are derived from the length of an episode
-            (:func:`shoal.presets.sizes.sizes_for`). With several sides, ``learning_rate`` applies to all and
-            ``side1_learning_rate`` to one.
+            ``Config`` (``learning_rate=1e-3``, ``hidden=(128, 128)``); ``init_from`` may also be a :class:`Run`. Other
+            fields come from the preset, then from defaults; without a preset, ``num_envs`` and ``rollout_length`` are
+            derived from the length of an episode (:func:`shoal.presets.sizes.sizes_for`). With several sides,
+            ``learning_rate`` applies to all and ``side1_learning_rate`` to one.
 
     Raises:
         InputError: an argument is invalid; raised before anything compiles. Later, if the disk is full or the folder is
@@ -78,6 +79,7 @@ def train(
     settings, config = Settings(), module.Config()
     flags = (preset_files.read(preset, algorithm) if preset is not None else {}) | flags
     check_names(flags, settings, config)
+    flags = flags | ({"init_from": _absolute(flags["init_from"])} if flags.get("init_from") is not None else {})
     tuned = preset_of(algorithm, name)
     settings, config = (override(override(x, tuned), flags) for x in (settings, config))
     checks.rewards(settings, config)
@@ -94,12 +96,20 @@ def train(
             algorithms.check_alone(given, run.spec)
             run.by_name = isinstance(environment, str) or registry.can_be_named(environment)
             trainer = run.trainer(progress, lock.check)
+            if run.settings.init_from:
+                start_from(trainer, Path(run.settings.init_from))
             lock.check()
             keep(run)
             with watched(run, trainer, hooks):
                 return run.finish(trainer)
 
     return in_new_folder(algorithm, name, start) if folder is None else start(path_of(folder))
+
+
+def _absolute(run: Any) -> Any:
+    """The whole path of a run's folder, which a resumed run may need in another working directory."""
+    folder = run.folder if isinstance(run, Run) else run
+    return str(path_of(folder).expanduser().absolute()) if isinstance(folder, str | Path) else folder
 
 
 def resume(
@@ -170,6 +180,9 @@ def _resumed(
         return run, None
     trainer = run.trainer(progress, guard)
     trainer.restore(continue_stopped)
+    if run.settings.init_from and trainer.checkpoints.latest() is None:
+        start_from(trainer, Path(run.settings.init_from))
+    trainer.restore()
     guard()
     keep_resumed(run, permitted=trust or environment is None)
     return run, trainer

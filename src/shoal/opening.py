@@ -62,11 +62,17 @@ def permit_training(run: Run, trust: bool, flags: dict[str, Any]) -> None:
         flags: the settings that the user gives for resuming.
 
     Raises:
-        InputError: a symbolic link leads out of the folder, or its settings use a Ray cluster.
+        InputError: a symbolic link leads out of the folder, its settings use a Ray cluster, or it would start from
+            another run.
     """
     if trust or recorded(run.folder, entries_of(run.folder)) is not None:
         return
     links.check_inside(run.folder)
+    if run.settings.init_from and not (run.folder / "checkpoints").is_dir():
+        raise InputError(
+            f"{run.folder} is not known to be of your own training, and would start from {run.settings.init_from}: "
+            f"{TRUST}."
+        )
     if run.settings.workers == "ray" and "workers" not in flags:
         raise InputError(
             f"{run.folder} is not known to be of your own training, and would use a Ray cluster: {TRUST}, or give "

@@ -178,7 +178,7 @@ class Run:
             checks.evaluations(self.env, self.settings)
         else:
             registry.check_spec(self.env.spec)
-        scale = Scale(layout.num_envs, self.settings.rollout_length, self.settings.num_updates)
+        scale = Scale(layout.num_envs, self.settings.rollout_length, self.settings.schedule_updates)
         module = algorithms.get(self.algorithm)
         self.decision = pretraining.decide(module, self.env, self.config, scale, self.settings.seed, self._workers())
         if self.decision:

@@ -38,6 +38,8 @@ ADDED: dict[int, dict[str, Any]] = {
         "settings.crop": None,
         "settings.greyscale": False,
         "settings.resize": None,
+        "settings.init_from": None,
+        "settings.schedule_steps": None,
         "settings.opponents": None,
         "settings.side": [],
         "settings.past_window": 8,

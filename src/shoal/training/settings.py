@@ -60,6 +60,12 @@ class Settings:
     reported returns stay as they are."""
     reward_clip: Positive = 10.0
     """Normalised rewards are clipped to ± this value. Engstrom et al. 2020: 10."""
+    init_from: str | None = None
+    """Folder of an earlier run, whose networks and normalisers a new run starts from as far as they fit. The optimiser,
+    exploration and schedules begin anew. Seed i starts from the earlier run's seed i, counted round."""
+    schedule_steps: Annotated[float, Bounds(least=1, most=1e15)] | None = None
+    """Environment steps per seed that the schedules of learning rates, coefficients and exploration span; after them
+    they keep their last values. None for --steps."""
     wrapping: Wrapping = field(default_factory=Wrapping)
     """Wrappers of the environment."""
     opposition: Opposition = field(default_factory=Opposition)
@@ -89,6 +95,8 @@ class Settings:
         """
         check(self)
         self.opposition.check()
+        if self.init_from is not None and not (self.init_from and self.init_from.isprintable()):
+            raise InputError("init_from must be the name of a folder, in printable characters.")
         if self.stop_at is not None and self.eval_every is None:
             raise InputError("stop_at is compared with evaluations during training, so it needs eval_every.")
         if self.seed + self.seeds - 1 > LARGEST_INT:
@@ -122,6 +130,11 @@ class Settings:
     def num_updates(self) -> int:
         """Updates of the whole run."""
         return -(-int(self.steps) // self.steps_per_update)
+
+    @property
+    def schedule_updates(self) -> int:
+        """Updates that schedules span."""
+        return -(-int(self.schedule_steps or self.steps) // self.steps_per_update)
 
     @property
     def last_step(self) -> int:

@@ -127,6 +127,9 @@ class Instance:
         settings = override(settings, {"seeds": tuning.seeds, "seed": tuning.seed, "steps": last, "eval_every": None})
         self.settings: Settings = settings
         settings.check()
+        for name in ("init_from", "schedule_steps"):
+            if getattr(settings, name) is not None:
+                raise InputError(f"{name} is not for tuning, where every trial starts anew and anneals over its steps.")
         self.updates = whole_updates(method.rungs, settings.steps_per_update)
         """At each rung, the updates since the start of a trial."""
 

@@ -1,0 +1,192 @@
+"""Which numbers of an earlier run's learner fit into a new learner, and the new learner with them.
+
+A layer fits if all its arrays have the same names and shapes. Where there was one policy and there are P now, each
+starts as a copy of it. The optimiser, exploration and adaptive coefficients are not taken. Target networks start as
+copies of the networks that they follow, as in every new run.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from shoal.equations.normalise import Running
+from shoal.types import Learner, PyTree
+
+Shape = tuple[int, ...]
+
+EXPLORATION = ("epsilon", "noise")
+"""Parts of a policy that are not taken."""
+
+FOLLOWED = {"utilities": "policy{side}/actor", "actor": "policy{side}/actor", "mixer": "critic{side}"}
+FOLLOWED |= {"critic": "critic{side}"}
+"""The networks that target networks of these names follow; target networks without one follow the critic itself."""
+
+
+class Transfer(NamedTuple):
+    """What a new learner takes from an earlier one. Names are those of :func:`named`, shapes are without seeds."""
+
+    taken: dict[str, str]
+    """Arrays that are taken: the name here, and the name there."""
+    left: dict[str, tuple[Shape, Shape | None]]
+    """Networks' arrays and running statistics of which the layer does not fit: the shape here, and there (None: there
+    is none)."""
+    rescaled: tuple[str, ...]
+    """Critics' arrays that are left although they fit, since values are not on the same kind of scale."""
+    units: tuple[str, ...]
+    """Running statistics that only one of the two learners has: inputs or rewards have other units than before."""
+    networks: int
+    """Number of arrays that are taken without running statistics."""
+    copies: dict[str, str]
+    """Arrays of target networks, and the array here of which each starts as a copy."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything fits."""
+        return not (self.left or self.rescaled or self.units)
+
+
+def named(learner: Learner) -> dict[str, jax.ShapeDtypeStruct | jax.Array]:
+    """The arrays of a learner by names such as ``policy/actor/layers/0/kernel``, without those of its optimiser."""
+    leaves = jax.tree_util.tree_leaves_with_path(learner._replace(optimiser=()))
+    return {_name(path): leaf for path, leaf in leaves}
+
+
+def readable(name: str) -> str:
+    """A name as users write it: ``actor.layers.0.kernel``; one of several sides begins with ``side1.``."""
+    part, *rest = name.split("/")
+    side = f"side{int(rest.pop(0)) + 1}." if rest and rest[0].isdigit() else ""
+    return side + ".".join(rest if part == "policy" else [part, *rest])
+
+
+def match(there: Mapping[str, Shape], learner: Learner) -> Transfer:
+    """Which arrays of an earlier learner fit.
+
+    Args:
+        there: the shapes [S', ...] of the earlier learner's arrays by name.
+        learner: the new one, of arrays or ``ShapeDtypeStruct`` [S, ...].
+    """
+    leaves = named(learner)
+    here = {name: x.shape[1:] for name, x in leaves.items() if jax.numpy.issubdtype(x.dtype, np.number)}
+    origin = {_plain(name): name for name in there}
+    shapes = {name: there[origin[name]][1:] for name in origin}
+    scales = _scales(learner)
+    inside = {f"{scale}/{field}" for scale in scales.values() for field in Running._fields}
+    copies = {name: followed for name in here if (followed := _followed(name, here))}
+    nets = [name for name in here if name not in inside and _is_net(name)]
+    wrong = {_layer(name) for name in nets if not _fits(here[name], shapes.get(name))}
+    fits = {name for name in nets if _layer(name) not in wrong}
+    kept = {
+        plain
+        for plain, scale in scales.items()
+        if all(
+            _fits(here[f"{scale}/{field}"], shapes.get(f"{plain}/{field}"), copied=plain.endswith("/value"))
+            for field in Running._fields
+        )
+    }
+    before = {name.removesuffix("/mean") for name in origin if name.endswith("/mean")}
+    before = {scale for scale in before if all(f"{scale}/{field}" in origin for field in Running._fields)}
+
+    # The last layer of a critic and the scale of its values belong together.
+    rescaled: set[str] = set()
+    for scale in [name for name in scales.keys() | before if name.endswith("/value")]:
+        heads = _value_heads(nets, scale)
+        if scale not in kept or not heads <= fits:
+            kept.discard(scale)
+            rescaled |= heads & fits
+    fits -= rescaled
+    left: dict[str, tuple[Shape, Shape | None]] = {
+        name: (here[name], shapes.get(name)) for name in nets if name not in fits | rescaled
+    }
+    for plain in scales.keys() & before - kept:
+        left[scales[plain]] = here[f"{scales[plain]}/mean"], shapes[f"{plain}/mean"]
+    taken = {name: origin[name] for name in nets if name in fits}
+    for plain, scale in scales.items():
+        taken |= {f"{scale}/{x}": origin[f"{plain}/{x}"] for x in Running._fields if plain in kept}
+    apart = {name for name in scales.keys() ^ before if not name.endswith("/value")}
+    if not any(name.startswith("statistics/") for name in origin):  # policies alone, without what they were trained by
+        apart = {name for name in apart if name.startswith("policy/")}
+    return Transfer(taken, left, tuple(sorted(rescaled)), tuple(sorted(apart)), len(fits), copies)
+
+
+def merged(learner: Learner, transfer: Transfer, values: Mapping[str, np.ndarray]) -> Learner:
+    """The new learner with the numbers that it takes, on the same devices. Seed i takes those of seed i mod S'.
+
+    Args:
+        learner: newly initialised [S, ...].
+        transfer: what :func:`match` found.
+        values: the earlier learner's arrays [S', ...] by their names there.
+    """
+    here = named(learner)
+
+    def of(name: str, leaf: jax.Array) -> np.ndarray | None:
+        if name in transfer.copies:
+            return of(transfer.copies[name], leaf)
+        if name not in transfer.taken:
+            return None
+        given = values[transfer.taken[name]]
+        chosen = given[np.arange(leaf.shape[0]) % given.shape[0]]
+        return np.broadcast_to(chosen, leaf.shape).astype(leaf.dtype)
+
+    def put(path: tuple, leaf: jax.Array) -> jax.Array:
+        name = _name(path)
+        found = of(name, leaf) if name in here else None
+        return leaf if found is None else jax.device_put(found, leaf.sharding)
+
+    filled = jax.tree_util.tree_map_with_path(put, learner._replace(optimiser=()))
+    return filled._replace(optimiser=learner.optimiser)
+
+
+def _name(path: tuple) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _plain(name: str) -> str:
+    """A name without the parts by which reward normalisation and inferred policies wrap an algorithm's statistics."""
+    return re.sub(r"^statistics(?:/statistics)?(/\d+)?(?:/maddpg)?/", r"statistics\1/", name)
+
+
+def _scales(learner: PyTree) -> dict[str, str]:
+    """The running statistics of a learner: plain names, and names."""
+    leaves = jax.tree_util.tree_leaves_with_path(learner, is_leaf=lambda node: isinstance(node, Running))
+    return {_plain(_name(path)): _name(path) for path, leaf in leaves if isinstance(leaf, Running)}
+
+
+def _layer(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _is_net(name: str) -> bool:
+    part, *rest = name.split("/")
+    models = part == "statistics" and "models" in rest
+    return models or part == "critic" or (part == "policy" and rest[-1] not in EXPLORATION)
+
+
+def _fits(here: Shape, there: Shape | None, copied: bool = True) -> bool:
+    """Whether the shapes are equal, or there was one policy; ``copied`` for arrays with an axis of policies."""
+    if there is None or here == there:
+        return here == there
+    return copied and len(here) == len(there) > 0 and there[0] == 1 and here[1:] == there[1:]
+
+
+def _value_heads(nets: list[str], scale: str) -> set[str]:
+    """The last layers whose outputs are on this scale of values; MAT's are in its encoder."""
+    side = scale.removeprefix("statistics").removesuffix("/value")
+    critic = [name for name in nets if name.startswith(f"critic{side}/")]
+    encoder = [name for name in nets if name.startswith(f"policy{side}/actor/encoder/")]
+    return {name for name in critic or encoder if "head" in name.split("/")}
+
+
+def _followed(name: str, here: Mapping[str, Shape]) -> str | None:
+    """The array here that an array of a target network follows; None for other arrays."""
+    found = re.fullmatch(r"(statistics(?:/\w+)*?)/target/(.+)", name)
+    if not found:
+        return None
+    side = "".join(re.findall(r"/\d+", found[1]))
+    first, _, rest = found[2].partition("/")
+    followed = [f"{found[1]}/models/{found[2]}", f"critic{side}/{found[2]}"]
+    if first in FOLLOWED:
+        followed.insert(0, f"{FOLLOWED[first].format(side=side)}/{rest}")
+    return next((other for other in followed if here.get(other) == here[name]), None)
