@@ -3,11 +3,12 @@
 Only numbers are read from the earlier run's folder: neither its algorithm nor its environment is imported.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.configs import override
+from shoal.equations.normalise import Running
 from shoal.errors import CheckpointError, InputError
 from shoal.records import stored_arrays
 from shoal.records.files import dumps, write_text
@@ -117,7 +118,7 @@ def account(source: Source, transfer: Transfer, spec: EnvSpec) -> list[str]:
         transfer: what fits.
         spec: the new run's environment.
     """
-    taken, left = [*map(readable, transfer.taken)], transfer.left
+    taken, left = [*map(readable, _joined(transfer.taken))], transfer.left
     every = sorted([*taken, *map(readable, [*left, *transfer.rescaled])])
     begin = f"Starts from {source.folder} ({source.title}): "
     if transfer.complete:
@@ -136,6 +137,16 @@ def account(source: Source, transfer: Transfer, spec: EnvSpec) -> list[str]:
     for what in sorted({"inputs" if "inputs" in name.split("/") else "rewards" for name in transfer.units}):
         lines.append(f"Only one of the two runs normalises its {what}, so that networks read or give other numbers.")
     return lines
+
+
+def _joined(names: Collection[str]) -> list[str]:
+    """The names with one for each group of running statistics."""
+    found = {}
+    for name in names:
+        scale, _, field = name.rpartition("/")
+        whole = field in Running._fields and all(f"{scale}/{other}" in names for other in Running._fields)
+        found[scale if whole else name] = True
+    return list(found)
 
 
 def _listed(taken: Sequence[str], every: Sequence[str]) -> str:

@@ -1,0 +1,166 @@
+"""Runs that start from earlier ones; programs of updates are compiled only where runs are trained."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import shoal as library
+import toys
+from shoal import starting
+from shoal.algorithms import get
+from shoal.configs import override
+from shoal.errors import CheckpointError, InputError
+from shoal.opening import keep, open_run
+from shoal.run import Run
+from shoal.training import transfer
+from shoal.training.settings import Settings
+from shoal.training.trainer import Trainer
+from shoal.training.updates import TrainState
+
+SMALL: dict[str, Any] = {
+    "num_envs": 4,
+    "rollout_length": 6,
+    "steps": 24,
+    "hidden": (4,),
+    "epochs": 1,
+    "minibatches": 1,
+    "normalise_inputs": True,
+    "tensorboard": False,
+    "devices": 1,
+}
+
+
+def run_of(folder: Path, algorithm: str = "mappo", **flags: Any) -> Run:
+    settings, config = (override(x, SMALL | flags) for x in (Settings(), get(algorithm).Config()))
+    return Run(folder, algorithm, "toys:busy", {}, settings, config, toys.busy())
+
+
+def initial(trainer: Trainer) -> TrainState:
+    settings = trainer.settings
+    keys = jax.vmap(jax.random.key)(settings.seed + jax.numpy.arange(settings.seeds))
+    return trainer.program.init(jax.device_put(keys, trainer.layout.named(trainer.layout.learner)))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.ndarray]]:
+    """An IPPO run of two seeds with noise for its learner, after one update; and its arrays by name."""
+    run = run_of(tmp_path_factory.mktemp("source") / "run", "ippo", seeds=2)
+    run.folder.mkdir()
+    keep(run)
+    trainer, rng = run.trainer(False), np.random.default_rng(0)
+    state = initial(trainer)
+    learner = jax.tree.map(lambda x: jax.numpy.asarray(rng.random(x.shape), x.dtype), state.learner)
+    trainer.state, trainer.at = state._replace(learner=learner), trainer.at._replace(update=1)
+    trainer.save()
+    return run.folder, {name: np.asarray(x) for name, x in transfer.named(learner).items()}
+
+
+def begun(run: Run, source: Path) -> tuple[Trainer, dict[str, np.ndarray]]:
+    """A trainer that starts from a run, and the new learner's arrays."""
+    run.folder.mkdir(exist_ok=True)
+    trainer = run.trainer(False)
+    starting.start_from(trainer, source)
+    state = initial(trainer)
+    template = trainer.program.template()
+    assert jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), state.learner) == jax.tree.map(
+        lambda x: (x.shape, x.dtype, x.weak_type), template.learner
+    )
+    return trainer, {name: np.asarray(x) for name, x in transfer.named(state.learner).items()}
+
+
+def test_numbers_come_from_the_checkpoint(source: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+    folder, values = source
+    trainer, found = begun(run_of(tmp_path / "new", "ippo", seeds=3), folder)
+    assert trainer.notes[-1] == f"Starts from {folder} (ippo in toys:busy, step 24): actor, critic, inputs, statistics."
+    account = json.loads((tmp_path / "new" / starting.FILE).read_text(encoding="utf-8"))
+    assert account["run"] == "ippo in toys:busy, step 24" and account["not_taken"] == {}
+    assert "actor.layers.0.kernel" in account["taken"] and "inputs.obs.mean" in account["taken"]
+    taken = [name for name in values if "coefficients" not in name and name != "updates"]
+    assert len(taken) == len(account["taken"])
+    for name in taken:
+        assert (found[name] == values[name][[0, 1, 0]]).all()
+    assert (found["updates"] == 0).all()
+
+
+def test_a_run_on_two_devices_starts_from_one_on_one(
+    source: tuple[Path, dict[str, np.ndarray]], tmp_path: Path
+) -> None:
+    folder, values = source
+    trainer, found = begun(run_of(tmp_path / "new", "ippo", devices=2), folder)
+    assert trainer.layout.mesh.size == 2
+    assert (found["policy/actor/head/kernel"] == values["policy/actor/head/kernel"][:1]).all()
+
+
+def test_a_critic_that_does_not_fit_is_told(source: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+    trainer, found = begun(run_of(tmp_path / "new", "mappo", hidden=(4, 4), normalise_inputs=False), source[0])
+    assert (found["policy/actor/layers/0/kernel"] == source[1]["policy/actor/layers/0/kernel"][:1]).all()
+    said = trainer.warnings[-1].splitlines()
+    assert said[0].endswith("4 of 13 arrays are taken (4 of 6 of actor).")
+    assert "critic.layers.0.kernel is 1 × 18 × 4 here and 1 × 9 × 4 there." in said
+    assert [
+        line for line in said if line.startswith("There is no such array there: ") and "actor.layers.1.kernel" in line
+    ]
+    assert said[-1] == "Only one of the two runs normalises its inputs, so that networks read or give other numbers."
+
+
+def test_what_does_not_fit_at_all_is_refused(source: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"^Nothing that .+ has learned .+ actor\.head\.kernel is 1 × 7 × 4 here and 1 × 4"
+    ):
+        begun(run_of(tmp_path / "new", "ippo", hidden=(7,)), source[0])
+    with pytest.raises(InputError, match="no run"):
+        begun(run_of(tmp_path / "new", "ippo"), tmp_path)
+
+
+def test_policies_without_a_checkpoint(source: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(source[0], tmp_path / "copy"))
+    shutil.rmtree(copy / "checkpoints")
+    trainer, found = begun(run_of(tmp_path / "new", "ippo"), copy)
+    assert (found["policy/actor/head/kernel"] == source[1]["policy/actor/head/kernel"][:1]).all()
+    assert (found["policy/inputs/obs/mean"] == source[1]["policy/inputs/obs/mean"][:1]).all()
+    assert "arrays are taken (actor, inputs)" in trainer.warnings[-1]
+    shutil.rmtree(copy / "policy")
+    with pytest.raises(CheckpointError, match="holds nothing that was learned yet"):
+        begun(run_of(tmp_path / "newer", "ippo"), copy)
+
+
+def test_training_starts_there_and_a_killed_run_starts_there_again(
+    source: tuple[Path, dict[str, np.ndarray]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step size at which nothing changes in single precision: the new policies are the old ones."""
+    folder, values = source
+    flags = SMALL | {"learning_rate": 1e-30, "freeze": ("inputs",), "eval_episodes": 6, "progress": False}
+    monkeypatch.chdir(folder.parent)
+    run = library.train("ippo", toys.busy, init_from=folder.name, folder=tmp_path / "new", seeds=2, **flags)
+    assert run.settings.init_from == str(folder)
+    assert run.evaluation is not None
+    earlier = open_run(folder, toys.busy).evaluate(6)
+    assert (run.evaluation.returns == earlier.returns).all()
+    assert (np.asarray(run._learner().policy.actor["head"]["kernel"]) == values["policy/actor/head/kernel"]).all()
+
+    again = tmp_path / "new"
+    monkeypatch.chdir(tmp_path)
+    for name in ("checkpoints", "policy", "tensorboard"):
+        shutil.rmtree(again / name, ignore_errors=True)
+    (again / "metrics.jsonl").unlink()
+    (again / starting.FILE).unlink()
+    resumed = library.resume(again, environment=toys.busy, progress=False)
+    assert resumed.evaluation is not None and (resumed.evaluation.returns == earlier.returns).all()
+    assert (again / starting.FILE).is_file()
+    with pytest.raises(InputError, match="init_from cannot change"):
+        library.resume(again, environment=toys.busy, init_from=str(folder))
+    shutil.rmtree(again / "checkpoints")
+    monkeypatch.setattr("shoal.opening.recorded", lambda *_: None)  # as if a stranger had written it
+    with pytest.raises(InputError, match="would start from"):
+        library.resume(again, environment=toys.busy, progress=False)
+
+
+@pytest.mark.parametrize("name", ["", "a\x1b[2J"])
+def test_a_name_that_is_no_folder(name: str) -> None:
+    with pytest.raises(InputError, match="init_from must be the name"):
+        Settings(init_from=name).check()
