@@ -41,9 +41,7 @@ def run_of(folder: Path, algorithm: str = "mappo", **flags: Any) -> Run:
 
 
 def initial(trainer: Trainer) -> TrainState:
-    settings = trainer.settings
-    keys = jax.vmap(jax.random.key)(settings.seed + jax.numpy.arange(settings.seeds))
-    return trainer.program.init(jax.device_put(keys, trainer.layout.named(trainer.layout.learner)))
+    return trainer.program.init(trainer.layout.keys(trainer.settings.seed))
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shoal.agents import Agent, agent
     from shoal.api import CrossPlay, Run, crossplay, curves, load, open_run, resume, train
     from shoal.checking import check
     from shoal.comparing import RunComparison, compare
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Agent",
     "Box",
     "Callback",
     "CallbackError",
@@ -43,6 +45,7 @@ __all__ = [
     "Scene",
     "Step",
     "WandbLogger",
+    "agent",
     "check",
     "compare",
     "crossplay",
@@ -59,6 +62,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "shoal.agents": ("Agent", "agent"),
     "shoal.api": ("CrossPlay", "Run", "crossplay", "curves", "load", "open_run", "resume", "train"),
     "shoal.checking": ("check",),
     "shoal.comparing": ("RunComparison", "compare"),

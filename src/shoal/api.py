@@ -6,14 +6,11 @@ from typing import Any
 
 import jax
 
-from shoal import algorithms, preset_files
-from shoal.configs import check_names, override
-from shoal.environments import registry
+from shoal.configs import override
 from shoal.errors import InputError
 from shoal.loading import load, past_selves
 from shoal.opening import keep, keep_resumed, open_run, permit_training
-from shoal.presets import preset as preset_of
-from shoal.presets.sizes import sizes_for
+from shoal.preparing import check_folder, prepared
 from shoal.records import manifest
 from shoal.records.curves import plot
 from shoal.records.files import written_to
@@ -22,11 +19,10 @@ from shoal.records.lock import hold
 from shoal.run import Run
 from shoal.same_environment import check_same_environment
 from shoal.starting import start_from
-from shoal.training import checks
 from shoal.training import crossplay as playing
 from shoal.training.crossplay import CrossPlay
 from shoal.training.hooks import Given, accepted, watched
-from shoal.training.settings import CHANGEABLE, Settings
+from shoal.training.settings import CHANGEABLE
 from shoal.training.trainer import Trainer
 from shoal.types import Algorithm
 
@@ -73,28 +69,13 @@ def train(
         CallbackError: a callback raised; the run is saved.
     """
     hooks = accepted(callbacks)
-    name, given = registry.called(environment), algorithm
-    algorithm = algorithms.canonical(given)
-    module = algorithms.get(algorithm)
-    settings, config = Settings(), module.Config()
-    flags = (preset_files.read(preset, algorithm) if preset is not None else {}) | flags
-    check_names(flags, settings, config)
-    flags = flags | ({"init_from": _absolute(flags["init_from"])} if flags.get("init_from") is not None else {})
-    tuned = preset_of(algorithm, name)
-    settings, config = (override(override(x, tuned), flags) for x in (settings, config))
-    checks.rewards(settings, config)
+    new = prepared(algorithm, environment, env, preset, flags)
 
     def start(where: Path) -> Run:
-        if where.exists() and not where.is_dir():
-            raise InputError(f"{where} is a file, not a folder for a run.")
+        check_folder(where)
         with hold(where) as lock:  # a folder that was created here is removed again on bad input
             check_free(where)
-            made = registry.make(environment, **(env or {}))
-            sizes = sizes_for(min(made.spec.horizon, settings.wrapping.time_limit or made.spec.horizon))
-            sized = override(settings, {size: x for size, x in sizes.items() if size not in {**tuned, **flags}})
-            run = Run(where, algorithm, name, env or {}, sized, config, made)
-            algorithms.check_alone(given, run.spec)
-            run.by_name = isinstance(environment, str) or registry.can_be_named(environment)
+            run = new.at(where)
             trainer = run.trainer(progress, lock.check)
             if run.settings.init_from:
                 start_from(trainer, Path(run.settings.init_from))
@@ -103,13 +84,7 @@ def train(
             with watched(run, trainer, hooks):
                 return run.finish(trainer)
 
-    return in_new_folder(algorithm, name, start) if folder is None else start(path_of(folder))
-
-
-def _absolute(run: Any) -> Any:
-    """The whole path of a run's folder, which a resumed run may need in another working directory."""
-    folder = run.folder if isinstance(run, Run) else run
-    return str(path_of(folder).expanduser().absolute()) if isinstance(folder, str | Path) else folder
+    return in_new_folder(new.algorithm, new.environment, start) if folder is None else start(path_of(folder))
 
 
 def resume(

@@ -76,6 +76,10 @@ class Policies:
         """The agents' names, in the order of the rows of observations and actions."""
         return self.spec.agents
 
+    def replace(self, policy: PyTree) -> None:
+        """Act by the newer ``Learner.policy`` of the same algorithm from now on; the episode goes on."""
+        self._learner = self._learner._replace(policy=policy)
+
     def reset(self) -> None:
         """Start a new episode: reset recurrent state, stacked frames and last actions."""
         self._carry = self._algorithm.initial_carry(1)

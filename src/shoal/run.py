@@ -19,7 +19,7 @@ from shoal.loading import devices_before, load, seed_index
 from shoal.making import SavedOpponents, acting, made, opponents_of, saved_policy, scale_of_learning
 from shoal.records import curves, links, report, video
 from shoal.records.configuration import identity
-from shoal.records.files import dumps, write_text, written_to
+from shoal.records.files import written_to
 from shoal.rollouts.stepping import local_workers
 from shoal.run_file import Described, check_same_spec
 from shoal.training import checks, ending, evaluation, pretraining, selection, sharding
@@ -86,8 +86,7 @@ class Run:
         Raises:
             InputError: it cannot be built, or differs from the environment that the run was trained in.
         """
-        given = self._given
-        env = wrap(given if isinstance(given, AnyEnvironment) else given(), self.settings.wrapping)
+        env = wrap(given if isinstance(given := self._given, AnyEnvironment) else given(), self.settings.wrapping)
         if self._spec is not None:
             what = f"{self.environment} is not the environment it was when {self.folder} was trained"
             check_same_spec(env.spec, self._spec, "pruned" in flags_of(self.config).values(), what)
@@ -159,7 +158,9 @@ class Run:
     def _learner(self, best: bool = False) -> Learner:
         return learner_of(saved_policy(self.folder, self._acting(), self.settings.seeds, self._identity(), best))
 
-    def trainer(self, progress: bool, guard: Callable[[], None] = lambda: None) -> Trainer:
+    def trainer(
+        self, progress: bool, guard: Callable[[], None] = lambda: None, kind: type[Trainer] = Trainer
+    ) -> Trainer:
         """The trainer of this run. ``guard`` raises if the folder is no longer the run's.
 
         Raises:
@@ -185,19 +186,20 @@ class Run:
             self.config = self.decision.config
         what, opponents = (self.algorithm, self.env.spec, self.config, self.settings), self._opponents()
         make = partial(made, *what, scale_of_learning(*what, scale, opponents), opponents)
-        return Trainer(self.env, make(), self.settings, layout, self.folder, progress, make, self._identity(), guard)
+        return kind(self.env, make(), self.settings, layout, self.folder, progress, make, self._identity(), guard)
 
     def _workers(self) -> int | None:
         return local_workers(self.env, self.settings.num_workers)
 
-    def finish(self, trainer: Trainer) -> "Run":
-        """Train to the end and evaluate the policies; returns itself."""
+    def announce(self, trainer: Trainer) -> None:
+        """Print the notes and warnings of a run that starts, and keep the algorithm's decision, if any."""
         header = f"{self.algorithm} in {self.environment}, kept in {self.folder}"
         trainer.progress.tell([header, *trainer.notes], trainer.warnings)
-        if self.decision:
-            trainer.progress.say(self.decision.message)
-            trainer.guard()
-            write_text(self.folder / "preparation.json", dumps(self.decision.report, "preparation", indent=1) + "\n")
+        pretraining.keep(self.decision, self.folder, trainer.progress, trainer.guard)
+
+    def finish(self, trainer: Trainer) -> "Run":
+        """Train to the end and evaluate the policies; returns itself."""
+        self.announce(trainer)
         episodes = self.settings.evaluation_episodes(self.env)
         try:
             self.finished = trainer.run()
@@ -217,13 +219,12 @@ class Run:
         Raises:
             CheckpointError: its checkpoint was saved under another configuration.
         """
-        settings = self.settings
-        if not final_evaluation.settle(self.folder, settings, self._identity(), guard, continue_stopped):
+        if not final_evaluation.settle(self.folder, self.settings, self._identity(), guard, continue_stopped):
             return False
         self.finished = self.untouched = True
-        self.judged = final_evaluation.read(self.folder, self.last_step, settings.eval_episodes)
-        if self.judged is None and settings.eval_episodes != 0:
-            episodes = settings.evaluation_episodes(self.env)
+        self.judged = final_evaluation.read(self.folder, self.last_step, self.settings.eval_episodes)
+        if self.judged is None and self.settings.eval_episodes != 0:
+            episodes = self.settings.evaluation_episodes(self.env)
             self._keep(self.evaluate(episodes), episodes, guard)
         return True
 
@@ -244,6 +245,5 @@ class Run:
 
     def as_json(self) -> dict[str, Any]:
         """The whole configuration, for ``run.json``."""
-        return Described(
-            self.algorithm, self.environment, self.env_options, self.by_name, self.settings, self.config, self.spec
-        ).as_json()
+        names = self.algorithm, self.environment, self.env_options, self.by_name
+        return Described(*names, self.settings, self.config, self.spec).as_json()

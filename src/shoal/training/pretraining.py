@@ -1,6 +1,8 @@
 """Experience collected before training, for algorithms that choose the structure of their networks from it."""
 
+from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -10,9 +12,11 @@ from jaxtyping import Array
 
 from shoal.composing.preparation import Decision
 from shoal.game import HostEnvironment
+from shoal.records.files import dumps, write_text
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
+from shoal.training.progress import Progress
 from shoal.training.stopping import call, wait
 from shoal.types import Algorithm, AnyEnvironment, Learner, Scale, Trajectory
 
@@ -41,6 +45,14 @@ def decide(
     key_collect, key_decide = jax.random.split(jax.random.fold_in(jax.random.key(seed), STAGE))
     trajectory = collect(env, preparation.algorithm, -(-preparation.steps // ENVS), key_collect, num_workers)
     return wait(lambda: preparation.decide(trajectory, key_decide))
+
+
+def keep(decision: Decision | None, folder: Path, progress: Progress, guard: Callable[[], None]) -> None:
+    """Say what was decided, and write the data behind it to ``preparation.json``."""
+    if decision:
+        progress.say(decision.message)
+        guard()
+        write_text(folder / "preparation.json", dumps(decision.report, "preparation", indent=1) + "\n")
 
 
 def collect(

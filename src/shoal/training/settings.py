@@ -12,7 +12,7 @@ from shoal.presets.sizes import STEPS
 from shoal.types import AnyEnvironment
 
 CHANGEABLE = frozenset(
-    {"steps", "stop_at", "time_budget", "devices", "checkpoint_seconds", "keep", "tensorboard"}
+    {"steps", "schedule_steps", "stop_at", "time_budget", "devices", "checkpoint_seconds", "keep", "tensorboard"}
     | {"eval_every", "eval_episodes", "curve_episodes"}
     | {"workers", "num_workers", "worker_timeout", "address"}
 )

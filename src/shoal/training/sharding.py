@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array
+from jaxtyping import Array, Key
 
 from shoal.cores import cores
 from shoal.equations.reduce import DEVICES
@@ -44,6 +44,11 @@ class Layout:
     def named(self, spec: P) -> NamedSharding:
         """``spec`` as a sharding on this mesh."""
         return NamedSharding(self.mesh, spec)
+
+    def keys(self, seed: int) -> Key[Array, " S"]:
+        """The keys of all seeds, of which ``seed`` is the first, on their devices."""
+        count = self.seeds * self.mesh.shape[SEED_SHARDS]
+        return jax.device_put(jax.vmap(jax.random.key)(seed + jax.numpy.arange(count)), self.named(self.learner))
 
     def check_same(self, shards: dict[str, int]) -> None:
         """Check that a run was trained on a mesh of the same shape, given as ``shards``.

@@ -79,7 +79,7 @@ class Trainer:
         if isinstance(self.env, HostEnvironment):
             warn = self.progress.warn
             return hosted.compile_program(self.env, self.algorithm, self.layout, self.settings, warn, remake)
-        capacity = min(CAPACITY, self.settings.num_updates)
+        capacity = min(CAPACITY, max(self.settings.num_updates, self.settings.schedule_updates))
         return compile_program(self.env, self.algorithm, self.layout, self.settings.rollout_length, capacity)
 
     def close(self) -> None:
@@ -168,8 +168,7 @@ class Trainer:
         began, compiled = time.monotonic(), None
         if self.state is None:
             compiled = self.program.ahead() if self.program.ahead else None
-            keys = jax.vmap(jax.random.key)(self.settings.seed + jax.numpy.arange(self.settings.seeds))
-            self.state = self.program.init(jax.device_put(keys, self.layout.named(self.layout.learner)))
+            self.state = self.program.init(self.layout.keys(self.settings.seed))
             self.save()
             self.stop.leave()
         advance = compiled() if compiled else self.program.start(self.state)

@@ -1,0 +1,113 @@
+"""A run that is trained in parts, with one trainer as far as possible."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from shoal.errors import InputError
+from shoal.records.checkpoint import Checkpoints
+from shoal.records.lock import Lock, hold
+from shoal.run import Run
+from shoal.starting import start_from
+from shoal.training import ending
+from shoal.training.continuing import Continued
+from shoal.training.settings import Settings
+
+
+class Parts:
+    """Trains one run in parts. Schedules span ``Settings.schedule_steps``, so that no part changes the program."""
+
+    def __init__(self, run: Run, progress: bool, keep: Callable[[Run], None]):
+        """Prepare; nothing is compiled or written.
+
+        Args:
+            run: the run.
+            progress: whether progress is shown.
+            keep: writes the run's ``run.json``.
+        """
+        self.run, self._progress, self._keep = run, progress, keep
+        self._trainer: Continued | None = None
+        self._lock: Lock | None = None
+
+    @property
+    def saved(self) -> int | None:
+        """The update of the newest policies; None if there are none."""
+        return Checkpoints(self.run.folder / "policy").latest()
+
+    def begin(self) -> None:
+        """Initialise and save the policies, unless there are some; the update is not compiled."""
+        if self.saved is None:
+            with self._training() as trainer:
+                trainer.begin()
+
+    def train(self, steps: float) -> None:
+        """Train for ``steps`` more environment steps per seed; see :meth:`shoal.agents.Agent.train`."""
+        if not steps >= 1:
+            raise InputError(f"An agent is trained for at least one step, not {steps}.")
+        with self._training() as trainer:
+            settings, done = self.run.settings, trainer.update
+            updates = done - int(-steps // settings.steps_per_update)
+            self.run.settings = replace(settings, steps=float(updates * settings.steps_per_update))
+            self.run.settings.check()
+            trainer.until(self.run.settings)
+            self._keep(self.run)
+            finished = trainer.run()
+            if finished and trainer.update == done:
+                trainer.progress.warn(ending.sentence(self.run.settings, trainer.at))
+        if not finished:
+            raise KeyboardInterrupt(f"Stopped at step {trainer.step:,}; train() goes on from there.")
+
+    @contextmanager
+    def _training(self) -> Iterator[Continued]:
+        """The trainer, where the run stands, while no other process may train in the folder.
+
+        After an exception it is built again, since its state may be that of an unfinished update.
+        """
+        with hold(self.run.folder) as lock:
+            self._lock = lock
+            try:
+                newest = Checkpoints(self.run.folder / "checkpoints").latest()
+                if self._trainer is None:
+                    self._trainer = self._made(newest)
+                elif newest not in (None, self._trainer.update):  # somebody else has trained on
+                    self._trainer.until(self._reaching(newest))
+                    self._trainer.restore()
+                yield self._trainer
+            except BaseException:
+                self.close()
+                raise
+            finally:
+                self._lock = None
+
+    def _made(self, newest: int | None) -> Continued:
+        """A trainer of the run, restored from its newest checkpoint."""
+        self.run.settings = self._reaching(newest or 0)
+        trainer = self.run.trainer(self._progress, self._guard, Continued)
+        assert isinstance(trainer, Continued)
+        try:
+            if newest is not None:
+                trainer.restore()
+            elif self.run.settings.init_from:
+                start_from(trainer, Path(self.run.settings.init_from))
+            self._keep(self.run)
+            self.run.announce(trainer)
+        except BaseException:
+            trainer.close()
+            raise
+        return trainer
+
+    def _reaching(self, update: int) -> Settings:
+        """The run's settings, with at least so many updates."""
+        settings = self.run.settings
+        return replace(settings, steps=float(max(settings.num_updates, update) * settings.steps_per_update))
+
+    def _guard(self) -> None:
+        assert self._lock is not None
+        self._lock.check()
+
+    def close(self) -> None:
+        """Stop worker processes; the next part compiles again."""
+        if self._trainer is not None:
+            self._trainer.close()
+            self._trainer = None
