@@ -120,7 +120,7 @@ class Agent:
         """Environment steps per seed so far."""
         return ending.saved(self.folder).update * self.run.settings.steps_per_update
 
-    def train(self, steps: float) -> "Agent":
+    def train(self, steps: float | int) -> "Agent":
         """Train for ``steps`` more environment steps per seed, rounded up to whole updates; returns itself.
 
         Training goes on exactly where it stopped: with the same total it gives the same bits, in however many parts

@@ -41,7 +41,7 @@ class Parts:
             with self._training() as trainer:
                 trainer.begin()
 
-    def train(self, steps: float) -> None:
+    def train(self, steps: float | int) -> None:
         """Train for ``steps`` more environment steps per seed; see :meth:`shoal.agents.Agent.train`."""
         if not steps >= 1:
             raise InputError(f"An agent is trained for at least one step, not {steps}.")

@@ -1,0 +1,180 @@
+"""An agent that is trained in parts is the run that is trained at once."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import counters
+import shoal as library
+import toys
+from shoal.agents import Agent
+from shoal.errors import InputError
+from shoal.training.continuing import Continued
+
+FLAGS: dict[str, Any] = {
+    "num_envs": 4,
+    "rollout_length": 6,
+    "hidden": (4,),
+    "recurrent": 3,
+    "chunk_length": 3,
+    "epochs": 1,
+    "minibatches": 1,
+    "lr_final": 0.1,
+    "learning_rate": 0.05,
+    "seeds": 2,
+    "steps": 120,
+    "tensorboard": False,
+    "progress": False,
+}
+"""Five updates of 24 steps, over which the learning rate falls."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> library.Run:
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    return library.train("mappo", toys.busy, folder=folder, eval_episodes=0, **FLAGS)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    """In parts of one, two and two updates, evaluated and acting in between."""
+    with library.agent("mappo", toys.busy, folder=tmp_path_factory.mktemp("parts") / "run", **FLAGS) as agent:
+        assert agent.steps == 0
+        before = agent.evaluate(4)
+        assert agent.steps == 0 and agent._parts._trainer is not None and agent._parts._trainer._advance is None
+        agent.train(1)
+        advance = agent._parts._trainer._advance
+        assert agent.steps == 24 and advance is not None
+        assert (agent.evaluate(4).returns != before.returns).any()
+        agent.act(np.zeros((3, 6)))
+        agent.train(25).train(48)
+        assert agent.steps == 120 and agent._parts._trainer._advance is advance
+        yield agent
+
+
+def arrays(run: library.Run) -> list[np.ndarray]:
+    """All that is saved of a run's newest checkpoint."""
+    run = library.open_run(run.folder, toys.busy)
+    template = run.trainer(False).program.template()
+    state, _, _ = run.trainer(False).checkpoints.restore(template)
+    keys = lambda x: jax.random.key_data(x) if jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key) else x  # noqa: E731
+    return [np.asarray(keys(x)) for x in jax.tree.leaves(state)]
+
+
+def test_parts_give_the_bits_of_the_whole(whole: library.Run, trained: Agent) -> None:
+    pairs = zip(arrays(whole), arrays(trained.run), strict=True)
+    assert all((x == y).all() for x, y in pairs)
+    assert "120 steps" in repr(trained)
+
+
+def test_it_evaluates_and_acts_as_the_run(whole: library.Run, trained: Agent) -> None:
+    assert (trained.evaluate(6).returns == whole.evaluate(6).returns).all()
+    assert (trained.evaluate(6, greedy=False, seed=3).returns == whole.evaluate(6, greedy=False, seed=3).returns).all()
+    policies, rng = whole.policies(), np.random.default_rng(0)
+    trained.reset()
+    for _ in range(4):
+        observations = rng.normal(size=(3, 6))
+        assert (trained.act(observations) == policies.act(observations)).all()
+    compiled = trained._policies
+    trained.act(observations, greedy=False)
+    assert trained._policies is compiled and not compiled.greedy
+
+
+def test_pictures_for_notebooks(trained: Agent) -> None:
+    curve, film = trained.curves(), trained.replay(episodes=1)
+    assert Path(curve) == trained.folder / "curves.png" and Path(film).name == "replay.gif"
+    for picture in (curve, film):
+        assert "base64," in (picture._repr_html_() or "") and Path(picture).stat().st_size
+
+
+def test_a_copy_goes_on_elsewhere(trained: Agent, whole: library.Run, tmp_path: Path) -> None:
+    """Also after the declared steps, with the last values of schedules: the agent itself goes the same way."""
+    copy = trained.save(tmp_path / "copy")
+    with pytest.raises(InputError, match="already holds a run"):
+        trained.save(copy)
+    other = library.agent(folder=copy, environment=toys.busy, progress=False)
+    other.train(24)
+    other.close()
+    assert other.steps == 144 and trained.steps == 120
+    trained.train(24)
+    assert all((x == y).all() for x, y in zip(arrays(other.run), arrays(trained.run), strict=True))
+    resumed = library.resume(copy, environment=toys.busy, steps=168, progress=False)
+    assert resumed.last_step == 168
+    other.train(24)  # from where somebody else has left it
+    assert other.steps == 192
+    other.close()
+
+
+def test_ctrl_c_stops_at_the_end_of_an_update(
+    whole: library.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = library.agent("mappo", toys.busy, folder=tmp_path / "run", **FLAGS)
+    take, asked = Continued._take, []
+
+    def interrupted(self: Continued, *given: Any) -> None:
+        take(self, *given)
+        if not asked:
+            asked.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Continued, "_take", interrupted)
+    with pytest.raises(KeyboardInterrupt, match=r"Stopped at step 96; train\(\) goes on from there"):
+        agent.train(120)
+    assert "Stopping after this call" in capsys.readouterr().err
+    assert agent.steps == 96  # the first call makes four updates
+    agent.train(24)
+    assert all((x == y).all() for x, y in zip(arrays(whole), arrays(agent.run), strict=True))
+
+
+def test_after_an_exception_it_goes_on_from_what_is_saved(whole: library.Run, trained: Agent, tmp_path: Path) -> None:
+    agent = library.agent("mappo", toys.busy, folder=tmp_path / "run", **FLAGS)
+    agent.train(48)
+    trainer = agent._parts._trainer
+    assert trainer is not None
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("broken")
+
+    trainer._advance = broken
+    with pytest.raises(RuntimeError, match="broken"):
+        agent.train(24)
+    agent.train(72)
+    assert all((x == y).all() for x, y in zip(arrays(whole), arrays(agent.run), strict=True))
+
+
+def test_a_host_environment_keeps_its_workers(tmp_path: Path) -> None:
+    flags = FLAGS | {"recurrent": None, "num_workers": 0, "seeds": 1, "devices": 1}
+    with library.agent("ippo", counters.hosted(), folder=tmp_path / "run", **flags) as agent:
+        agent.train(24)
+        trainer = agent._parts._trainer
+        agent.train(24)
+        assert agent._parts._trainer is trainer and agent.steps == 48
+        assert agent.evaluate().scores.shape == (1, 32)
+
+
+def test_by_default_in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    agent = library.agent("mappo", toys.busy, **FLAGS)
+    assert agent.folder.is_relative_to(tmp_path) and not agent.folder.exists()
+
+
+def test_what_is_refused(tmp_path: Path, trained: Agent) -> None:
+    for given, message in (
+        ({}, "needs an algorithm and an environment, or the folder"),
+        ({"algorithm": "mappo"}, "mappo needs an environment"),
+        ({"folder": trained.folder, "seeds": 2}, "takes no flags"),
+        ({"folder": tmp_path}, "no run"),
+        ({"algorithm": "mappo", "environment": toys.busy, "folder": trained.folder}, "already holds a run"),
+        ({"algorithm": "mappo", "environment": toys.busy, "hiden": (3,)}, "hiden"),
+    ):
+        with pytest.raises(InputError, match=message):
+            library.agent(**given)
+    for steps in (0, -5, float("nan")):
+        with pytest.raises(InputError, match="at least one step"):
+            trained.train(steps)
