@@ -1,6 +1,7 @@
 """What the documentation says of your own environments and algorithms is what the examples do, and its links lead
 somewhere."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -27,6 +28,20 @@ def test_the_page_of_an_algorithm_has_every_line_of_its_file() -> None:
     page = (ROOT / "docs" / "your-algorithm.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
     assert [line for block in blocks for line in block.splitlines() if line] == list(filter(None, source.splitlines()))
+
+
+@pytest.mark.parametrize(("page", "name"), [("agent.md", "agent"), ("continue.md", "curriculum")])
+def test_a_page_has_its_whole_example(page: str, name: str) -> None:
+    source = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")
+    body = source.split('"""', 2)[2].split("\nif __name__")[0].strip()
+    assert f"```python\n{body}\n```" in (ROOT / "docs" / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["agent", "curriculum"])
+def test_an_example_runs(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    monkeypatch.chdir(tmp_path)
+    importlib.import_module(name).main(600)
 
 
 @pytest.mark.parametrize("name", NAMES[1:])

@@ -22,7 +22,7 @@ from shoal.training.settings import CHANGEABLE
 Curve = tuple[Float[np.ndarray, " _"], Float[np.ndarray, "_ _"]]
 """Environment steps per seed [X], and the scores there [X, seeds]."""
 GREEDY, TRAINING = "greedy", "training"
-LENGTH = {"steps", "stop_at", "time_budget"}
+LENGTH = {"steps", "schedule_steps", "stop_at", "time_budget"}
 _SAME = (CHANGEABLE - LENGTH) | {"seed", "seeds", "rows"}
 """Settings in which runs of one method may differ."""
 
