@@ -110,7 +110,7 @@ def resume(
         callbacks: see :func:`train`. They are not stored with the run; those of a run that has finished are not called.
         continue_stopped: go on where a callback stopped the run, which has finished otherwise.
         flags: the settings in :data:`~shoal.training.settings.CHANGEABLE`, for example ``steps`` to train longer
-            (schedules stretch to the new length).
+            (schedules stretch to the new length, unless ``schedule_steps`` sets theirs).
 
     Raises:
         InputError: the folder holds no run, another process trains in it, a flag cannot change, or there are fewer

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from shoal import algorithms
+from shoal.composing.past_selves import against_past
 from shoal.composing.reward_normalisation import normalise_rewards
 from shoal.configs import override
 from shoal.equations.normalise import Running
@@ -164,6 +165,18 @@ def test_normalisers_that_only_one_run_has_are_named() -> None:
     for there, here in ((plain, shapes("mappo", scaled=True)), (shapes("mappo", scaled=True), plain)):
         transfer = match(*_of(there, here))  # the scale of values is found inside the other statistics
         assert transfer.units == ("statistics/returns",) and not transfer.left and not transfer.rescaled
+
+
+def test_the_pool_of_past_selves_begins_with_what_is_taken() -> None:
+    config = override(algorithms.get("ippo").Config(), {"hidden": (3,), "minibatches": 1, "normalise_inputs": True})
+    algorithm = algorithms.get("ippo").make(SPEC, config, Scale(4, 16, 10))
+    algorithm = against_past(algorithm, SPEC, (0,), 2, 5, 0.5, True)
+    here = jax.eval_shape(jax.vmap(algorithm.init), jax.random.split(jax.random.key(0), 2))
+    values, found, transfer, _ = moved(shapes("ippo", normalise_inputs=True), here)
+    assert transfer.complete and "statistics/statistics/value/mean" in transfer.taken
+    for name in ("actor/head/kernel", "inputs/obs/mean"):
+        pool = found[f"statistics/pool/{name}"]
+        assert pool.shape[1] == 2 and (pool == values[f"policy/{name}"][:, None]).all()
 
 
 def test_policies_alone() -> None:

@@ -40,7 +40,7 @@ class Transfer(NamedTuple):
     networks: int
     """Number of arrays that are taken without running statistics."""
     copies: dict[str, str]
-    """Arrays of target networks, and the array here of which each starts as a copy."""
+    """Arrays of target networks and past selves, and the array here of which each starts as a copy."""
 
     @property
     def complete(self) -> bool:
@@ -87,6 +87,7 @@ def match(there: Mapping[str, Shape], learner: Learner) -> Transfer:
         )
     }
     before = {name.removesuffix("/mean") for name in origin if name.endswith("/mean")}
+    before = {x for x in before if "pool" not in x.split("/")}
     before = {scale for scale in before if all(f"{scale}/{field}" in origin for field in Running._fields)}
 
     # The last layer of a critic and the scale of its values belong together.
@@ -123,7 +124,9 @@ def merged(learner: Learner, transfer: Transfer, values: Mapping[str, np.ndarray
 
     def of(name: str, leaf: jax.Array) -> np.ndarray | None:
         if name in transfer.copies:
-            return of(transfer.copies[name], leaf)
+            followed = of(transfer.copies[name], here[transfer.copies[name]])
+            pool = followed is not None and followed.ndim < leaf.ndim
+            return np.broadcast_to(followed[:, None], leaf.shape) if pool else followed
         if name not in transfer.taken:
             return None
         given = values[transfer.taken[name]]
@@ -144,14 +147,15 @@ def _name(path: tuple) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name without the parts by which reward normalisation and inferred policies wrap an algorithm's statistics."""
-    return re.sub(r"^statistics(?:/statistics)?(/\d+)?(?:/maddpg)?/", r"statistics\1/", name)
+    """A name without the parts by which rewards, past selves and inferred policies wrap an algorithm's statistics."""
+    return re.sub(r"^statistics(?:/statistics)*(/\d+)?(?:/maddpg)?/", r"statistics\1/", name)
 
 
 def _scales(learner: PyTree) -> dict[str, str]:
     """The running statistics of a learner: plain names, and names."""
     leaves = jax.tree_util.tree_leaves_with_path(learner, is_leaf=lambda node: isinstance(node, Running))
-    return {_plain(_name(path)): _name(path) for path, leaf in leaves if isinstance(leaf, Running)}
+    found = [_name(path) for path, leaf in leaves if isinstance(leaf, Running)]
+    return {_plain(name): name for name in found if "pool" not in name.split("/")}
 
 
 def _layer(name: str) -> str:
@@ -180,7 +184,10 @@ def _value_heads(nets: list[str], scale: str) -> set[str]:
 
 
 def _followed(name: str, here: Mapping[str, Shape]) -> str | None:
-    """The array here that an array of a target network follows; None for other arrays."""
+    """The array here that an array of a target network, or of the pool of past selves, follows; None for others."""
+    if found := re.fullmatch(r"statistics(?:/\w+)*?/pool/(.+)", name):
+        policy = f"policy/{found[1]}"
+        return policy if here.get(policy) == here[name][1:] else None
     found = re.fullmatch(r"(statistics(?:/\w+)*?)/target/(.+)", name)
     if not found:
         return None
