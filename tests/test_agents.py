@@ -144,7 +144,10 @@ def test_after_an_exception_it_goes_on_from_what_is_saved(whole: library.Run, tr
     trainer._advance = broken
     with pytest.raises(RuntimeError, match="broken"):
         agent.train(24)
-    agent.train(72)
+    rows: list[int] = []
+    agent.train(48, callbacks=[lambda context, metrics: rows.append(int(metrics["step"]))])
+    agent.train(24)
+    assert rows == [72, 96]  # of its own part
     assert all((x == y).all() for x, y in zip(arrays(whole), arrays(agent.run), strict=True))
 
 

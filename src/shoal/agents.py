@@ -24,6 +24,7 @@ from shoal.run import Run
 from shoal.run_file import entries_of, recorded
 from shoal.training import ending
 from shoal.training.evaluation import Evaluation, Evaluator
+from shoal.training.hooks import Given
 
 
 def agent(
@@ -120,20 +121,22 @@ class Agent:
         """Environment steps per seed so far."""
         return ending.saved(self.folder).update * self.run.settings.steps_per_update
 
-    def train(self, steps: float | int) -> "Agent":
+    def train(self, steps: float | int, *, callbacks: Sequence[Given] = ()) -> "Agent":
         """Train for ``steps`` more environment steps per seed, rounded up to whole updates; returns itself.
 
         Training goes on exactly where it stopped: with the same total it gives the same bits, in however many parts
         (host environments start new episodes after :meth:`close`). Only the first call compiles. Ctrl-C stops at the
-        end of an update, saves it and raises; the agent can be used afterwards.
+        end of an update, saves it and raises; the agent can be used afterwards. ``callbacks`` are those of this part
+        (:func:`shoal.train`).
 
         Raises:
             InputError: ``steps`` is below 1 or an argument of the agent is invalid; or another process trains there.
             NonFiniteError: a metric became NaN or infinite; the last good checkpoint is kept.
             GameError: a host environment raised; what was learned is saved.
+            CallbackError: a callback raised; what was learned is saved.
             KeyboardInterrupt: Ctrl-C.
         """
-        self._parts.train(steps)
+        self._parts.train(steps, callbacks)
         return self
 
     def evaluate(self, episodes: int | None = None, *, greedy: bool = True, seed: int = 0) -> Evaluation:

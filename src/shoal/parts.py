@@ -1,17 +1,19 @@
 """A run that is trained in parts, with one trainer as far as possible."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from shoal.errors import InputError
+from shoal.game import HostEnvironment
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.lock import Lock, hold
 from shoal.run import Run
 from shoal.starting import start_from
 from shoal.training import ending
 from shoal.training.continuing import Continued
+from shoal.training.hooks import Given, Hooks, accepted, watched
 from shoal.training.settings import Settings
 
 
@@ -41,10 +43,11 @@ class Parts:
             with self._training() as trainer:
                 trainer.begin()
 
-    def train(self, steps: float | int) -> None:
+    def train(self, steps: float | int, callbacks: Sequence[Given] = ()) -> None:
         """Train for ``steps`` more environment steps per seed; see :meth:`shoal.agents.Agent.train`."""
         if not steps >= 1:
             raise InputError(f"An agent is trained for at least one step, not {steps}.")
+        hooks = accepted(callbacks)
         with self._training() as trainer:
             settings, done = self.run.settings, trainer.update
             updates = done - int(-steps // settings.steps_per_update)
@@ -52,7 +55,12 @@ class Parts:
             self.run.settings.check()
             trainer.until(self.run.settings)
             self._keep(self.run)
-            finished = trainer.run()
+            with watched(self.run, trainer, hooks):
+                finished = self.run.finished = trainer.run()
+            if hooks:  # which have closed the trainer
+                trainer.hooks = Hooks()
+                if isinstance(self.run.env, HostEnvironment):
+                    self.close()
             if finished and trainer.update == done:
                 trainer.progress.warn(ending.sentence(self.run.settings, trainer.at))
         if not finished:
