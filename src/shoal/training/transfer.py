@@ -122,11 +122,12 @@ def merged(learner: Learner, transfer: Transfer, values: Mapping[str, np.ndarray
     """
     here = named(learner)
 
-    def of(name: str, leaf: jax.Array) -> np.ndarray | None:
+    def of(name: str, leaf: jax.ShapeDtypeStruct | jax.Array) -> np.ndarray | None:
         if name in transfer.copies:
             followed = of(transfer.copies[name], here[transfer.copies[name]])
-            pool = followed is not None and followed.ndim < leaf.ndim
-            return np.broadcast_to(followed[:, None], leaf.shape) if pool else followed
+            if followed is None or followed.ndim == leaf.ndim:
+                return followed
+            return np.broadcast_to(followed[:, None], leaf.shape)  # a pool of K policies
         if name not in transfer.taken:
             return None
         given = values[transfer.taken[name]]
