@@ -46,9 +46,10 @@ def train(
     """Train ``algorithm`` in ``environment`` and return the finished run.
 
     Args:
-        algorithm: a name from ``shoal list algorithms``, ``package.module:make`` of your own, or one for each side of
-            the environment, as ``mappo+ippo``. In an environment of one agent, ``ppo``, ``dqn``, ``a2c``, ``ddpg`` and
-            ``td3`` are accepted too (:data:`shoal.algorithms.ALONE`).
+        algorithm: a name from ``shoal list algorithms``; ``my_idea`` or ``package.my_idea``, a module of your own with
+            a ``Config`` and a ``make``; or one for each side of the environment, as ``mappo+ippo``. In an environment
+            of one agent, ``ppo``, ``dqn``, ``a2c``, ``ddpg`` and ``td3`` are accepted too
+            (:data:`shoal.algorithms.ALONE`).
         environment: a name from ``shoal list environments``, ``package.module:factory``, that factory itself (for
             example a PettingZoo class), or an :class:`Environment` or :class:`HostEnvironment`. If it is not a name,
             :func:`resume` and :func:`open_run` need it again.
@@ -79,6 +80,7 @@ def train(
     flags = (preset_files.read(preset, algorithm) if preset is not None else {}) | flags
     check_names(flags, settings, config)
     tuned = preset_of(algorithm, name)
+    check_names(tuned, settings, config, of=f"the preset of {algorithm} for {name}")
     settings, config = (override(override(x, tuned), flags) for x in (settings, config))
     checks.rewards(settings, config)
 
