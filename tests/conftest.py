@@ -45,7 +45,7 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, _handler)
 
-# examples/own_algorithm.py is held to what every algorithm is.
+# examples/pqn.py is held to what every algorithm is.
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 
 install_import_hook("shoal", "beartype.beartype")

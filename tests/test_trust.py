@@ -18,6 +18,7 @@ from selection import quick
 from shoal import algorithms, opening, own_modules
 from shoal.environments import permission, registry
 from shoal.errors import InputError
+from shoal.presets import preset
 from shoal.records import manifest, own_runs
 from shoal.records.checkpoint import Checkpoints
 from shoal.rollouts import process
@@ -461,7 +462,12 @@ def test_an_algorithm_of_ones_own_training_comes_from_where_it_was_trained(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("pupil:learn", "is named 'pupil:make', after its function, not 'pupil:learn'"),
+        ("pupil:learn", "is named 'pupil', after its module, not 'pupil:learn'"),
+        ("pupils", "There is no algorithm 'pupils'"),
+        ("pupil.py", "is named after its module, 'pupil', not 'pupil.py'"),
+        ("pupil.py+mappo", "is named after its module, 'pupil', not 'pupil.py'"),
+        ("json", "There is no algorithm 'json'"),
+        ("bare", "'bare' needs a frozen dataclass Config"),
         ("pupils:make", "no module 'pupils', which the algorithm 'pupils:make' needs"),
         ("json:make", "leads to the module 'json' of Python itself, which has no algorithms"),
         ("helpers:make", "'helpers' has no attribute 'make'"),
@@ -482,9 +488,63 @@ def test_an_algorithm_that_is_none_is_refused(
 
 
 def test_an_algorithm_that_is_typed_works_from_the_working_directory(own_algorithm: Path, shoal: Callable) -> None:
-    code, out, err = shoal("train", "pupil:make", "mpe/simple_spread", "--help")
-    assert code == 0 and "--critic-input" in out, err
+    for name in ("pupil:make", "pupil"):
+        code, out, err = shoal("train", name, "mpe/simple_spread", "--help")
+        assert code == 0 and "--critic-input" in out, err
     assert algorithms.own("pupil:make+mappo+a.b:make") == ["pupil", "a.b"]
+
+
+def test_a_module_is_named_by_its_bare_name(own_algorithm: Path) -> None:
+    """Without being imported; Shoal's own names come first, and what is canonical stays so."""
+    (own_algorithm / "qmix.py").write_text(TRAP, encoding="utf-8")
+    (own_algorithm / "empty").mkdir()
+    (own_algorithm / "ideas").mkdir()
+    (own_algorithm / "ideas" / "trap.py").write_text(TRAP, encoding="utf-8")
+    with own_modules.found_in(str(own_algorithm)):
+        found = {name: algorithms.canonical(name) for name in ("pupil", "evil", "evil.deep", "ideas.trap", "qmix+evil")}
+        assert found == {
+            "pupil": "pupil:make",
+            "evil": "evil:make",
+            "evil.deep": "evil.deep",  # not there
+            "ideas.trap": "ideas.trap:make",
+            "qmix+evil": "qmix+evil:make",
+        }
+        for name in ("pupil:make", "ppo", "json", "empty", "mpe/simple_spread", "", "..", "evil."):
+            assert algorithms.canonical(name) == {"ppo": "ippo"}.get(name, name)
+        assert algorithms.alone("pupil") and algorithms.alone("qmix") and not algorithms.alone("pupil:make")
+    assert not list(own_algorithm.rglob("pwned"))
+
+
+@pytest.mark.parametrize("name", ["evil", "evil.deep", "mappo+evil", "pupil"])
+def test_a_bare_name_in_a_folder_is_no_module(name: str, own_algorithm: Path, shoal: Callable) -> None:
+    """Not even where the user trusts the folder: Shoal writes canonical names."""
+    folder = by(written(own_algorithm / "run", "mpe/simple_spread", {}), name)
+    for words in (("curves", folder), ("curves", folder, "--trust"), ("train", "--resume", folder, "--trust")):
+        code, out, err = shoal(*words)
+        assert (code, out) == (2, "") and "There is no algorithm" in err and err.count("\n") == 1
+    assert not list(own_algorithm.rglob("pwned")) and "evil" not in sys.modules and "pupil" not in sys.modules
+
+
+PRESETS = """
+PRESETS = {"mpe/simple_spread": {"gamma": 0.5, "num_envs": 4}, "mpe/*": {"gamma": 0.25}, "matrix/*": {"gama": 0.5}}
+"""
+
+
+def test_presets_stand_in_the_module(own_algorithm: Path, shoal: Callable) -> None:
+    (own_algorithm / "pupil.py").write_text(ALGORITHM + PRESETS, encoding="utf-8")
+    with own_modules.found_in(str(own_algorithm)):
+        assert preset("pupil:make", "mpe/simple_spread") == {"gamma": 0.5, "num_envs": 4}
+        assert preset("mappo+pupil:make", "mpe/simple_tag")["side2_gamma"] == 0.25
+        assert preset("pupil:make", "grid/stag_hunt") == {}
+    code, out, _ = shoal("train", "pupil", "mpe/simple_tag", "--help")
+    assert code == 0 and "(default: 0.25" in out
+    code, out, err = shoal("train", "pupil", "matrix/climbing")
+    assert (code, out) == (2, "") and "in the preset of pupil:make for matrix/climbing" in err and "'gamma'?" in err
+    for wrong in ("[]", '{"mpe/*": 3}', "{3: {}}", '{"mpe/*": {3: 4}}'):
+        (own_algorithm / "pupil.py").write_text(f"{ALGORITHM}PRESETS = {wrong}", encoding="utf-8")
+        sys.modules.pop("pupil")
+        code, out, err = shoal("train", "pupil", "mpe/simple_spread")
+        assert (code, out) == (2, "") and "PRESETS of pupil:make must" in err and err.count("\n") == 1
 
 
 # What training writes.

@@ -43,9 +43,10 @@ def train(
     """Train ``algorithm`` in ``environment`` and return the finished run.
 
     Args:
-        algorithm: a name from ``shoal list algorithms``, ``package.module:make`` of your own, or one for each side of
-            the environment, as ``mappo+ippo``. In an environment of one agent, ``ppo``, ``dqn``, ``a2c``, ``ddpg`` and
-            ``td3`` are accepted too (:data:`shoal.algorithms.ALONE`).
+        algorithm: a name from ``shoal list algorithms``; ``my_idea`` or ``package.my_idea``, a module of your own with
+            a ``Config`` and a ``make``; or one for each side of the environment, as ``mappo+ippo``. In an environment
+            of one agent, ``ppo``, ``dqn``, ``a2c``, ``ddpg`` and ``td3`` are accepted too
+            (:data:`shoal.algorithms.ALONE`).
         environment: a name from ``shoal list environments``, ``package.module:factory``, that factory itself (for
             example a PettingZoo class), or an :class:`Environment` or :class:`HostEnvironment`. If it is not a name,
             :func:`resume` and :func:`open_run` need it again.

@@ -1,9 +1,10 @@
-"""Play random actions in an environment and say what is wrong with it."""
+"""Play random actions in an environment, or an algorithm on noise, and say what is wrong with it."""
 
 import itertools
 from collections.abc import Sequence
 
 import shoal
+from shoal import algorithms
 from shoal.cli_flags import Command, Flag, Values, of_environment
 from shoal.environments.names import check_name
 from shoal.errors import InputError
@@ -18,19 +19,26 @@ _FLAGS = [
 
 
 def check(args: Sequence[str]) -> tuple[Command, list[str]]:
-    """``shoal check ENVIRONMENT [flags]``; the exit code is 1 if there is an error.
+    """``shoal check ENVIRONMENT [flags]`` or ``shoal check ALGORITHM``; the exit code is 1 if there is an error.
 
     Raises:
-        InputError: the environment is missing or unknown.
+        InputError: the environment or algorithm is missing or unknown.
     """
     words = list(itertools.takewhile(lambda word: not word.startswith("-"), args))
     rest = list(args[len(words) :])
     if len(words) > 1:
-        raise InputError(f"shoal check takes one environment; {words[1]!r} is one word too many.")
+        raise InputError(f"shoal check takes one environment or algorithm; {words[1]!r} is one word too many.")
     if not words and not {"-h", "--help"} & set(rest):
-        raise InputError("shoal check needs an environment first, for example: shoal check mpe/simple_spread.")
+        raise InputError(
+            "shoal check needs an environment or an algorithm first, for example: shoal check mpe/simple_spread."
+        )
+    if words and algorithms.alone(words[0]):
+        return _check_algorithm(words[0]), rest
     if words:
-        check_name(words[0])
+        try:
+            check_name(words[0])
+        except InputError as error:
+            raise InputError(f"{error} Nor is there an algorithm or a module of this name.") from None
     groups = {"check": _FLAGS}
     if words:
         groups["env"] = of_environment(words[0], {}, rest)
@@ -44,6 +52,22 @@ def check(args: Sequence[str]) -> tuple[Command, list[str]]:
     about = (
         "Play random legal actions in an environment and report its speed and what is wrong with it: values that are "
         "not finite, masks without a legal action, agents that vanish, time limits reported as terminations, "
-        "randomness that does not depend on the seed. The exit code is 1 if there is an error."
+        "randomness that does not depend on the seed. The exit code is 1 if there is an error. Name an algorithm "
+        "instead, for example my_idea for your file my_idea.py, to check what every algorithm must do "
+        "(docs/your-algorithm.md)."
     )
     return Command(" ".join(["shoal check", *words]), about, groups, do), rest
+
+
+def _check_algorithm(name: str) -> Command:
+    def do(values: Values) -> int:
+        report = shoal.check(name)
+        print(report)
+        return 0 if report.ok else 1
+
+    about = (
+        "Let an algorithm act and update on noise and report where it does not do what every algorithm must: masks, "
+        "dead agents, padding, seeds side by side, exact resumption, finite numbers, acting without the critic. It "
+        "takes about a minute on two cores. The exit code is 1 if there is an error."
+    )
+    return Command(f"shoal check {name}", about, {}, do)

@@ -52,8 +52,8 @@ def override(config: T, flags: Mapping[str, Any]) -> T:
     return dataclasses.replace(config, **changes)  # type: ignore[type-var]
 
 
-def check_names(flags: Iterable[str], *configs: Any) -> None:
-    """Check that every flag is a field of one of the configurations.
+def check_names(flags: Iterable[str], *configs: Any, of: str = "") -> None:
+    """Check that every flag is a field of one of the configurations; ``of`` says in a message whose flags they are.
 
     Raises:
         InputError: one is not; the message names the most similar flag.
@@ -61,9 +61,10 @@ def check_names(flags: Iterable[str], *configs: Any) -> None:
     known = {name for config in configs for name in [*flags_of(config), *_unprefixed(config)]}
     for name in flags:
         if name not in known:
+            kind = "setting" + f" (in {of}) named" * bool(of)
             if found := meant(name, known):
-                raise InputError(f"There is no setting {name!r}; did you mean {found!r}?")
-            raise unknown("setting", name, known)
+                raise InputError(f"There is no {kind} {name!r}; did you mean {found!r}?")
+            raise unknown(kind, name, known)
 
 
 def _unprefixed(config: Any) -> list[str]:

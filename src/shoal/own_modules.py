@@ -11,6 +11,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,29 @@ def places(package: str) -> list[Path] | None:
     if found.has_location and found.origin:
         return [Path(found.origin).absolute()]
     return [Path(place).absolute() for place in found.submodule_search_locations or ()]
+
+
+def importable(module: str) -> bool:
+    """Whether Python, with the folders of :func:`reachable`, finds a module that is not of its standard library.
+
+    Nothing is imported, also not the packages that ``module`` is in.
+    """
+    if not all(word.isidentifier() for word in module.split(".")):
+        return False
+    reachable()
+    if standard(top(module)):
+        return False
+    if module in sys.modules:
+        return True
+    importlib.invalidate_caches()  # the file may have been written a moment ago
+    try:
+        found = importlib.util.find_spec(top(module))
+        for end in [i for i, letter in enumerate(module + ".") if letter == "."][1:]:
+            inside = found.submodule_search_locations if found else None
+            found = PathFinder.find_spec(module[:end], inside) if inside is not None else None
+    except (ValueError, ImportError):
+        return False
+    return found is not None and found.origin is not None  # a folder without __init__.py has no origin
 
 
 def installed(package: str) -> bool:

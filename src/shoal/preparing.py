@@ -46,6 +46,7 @@ def prepared(
     if flags.get("init_from") is not None:
         flags = flags | {"init_from": _absolute(flags["init_from"])}
     tuned = preset_of(algorithm, name)
+    check_names(tuned, settings, config, of=f"the preset of {algorithm} for {name}")
     settings, config = (override(override(x, tuned), flags) for x in (settings, config))
     checks.rewards(settings, config)
 

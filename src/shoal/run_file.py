@@ -115,6 +115,7 @@ def _check_parts(entries: dict[str, Any]) -> None:
             raise InputError(f"{key!r} must be an object, not {shortened(entries[key])}.")
     for key in ("algorithm", "environment"):
         _check_text(repr(key), entries[key])
+    algorithms.check_written(entries["algorithm"])
     if type(entries["by_name"]) is not bool:
         raise InputError(f"'by_name' must be true or false, not {shortened(entries['by_name'])}.")
     for option in entries["env"]:

@@ -33,7 +33,7 @@ from shoal.training import sharding
 from shoal.types import Discrete, Scale, Trajectory
 
 KEY = jax.random.key(1)
-OWN = "own_algorithm:make"
+OWN = "pqn"
 """Not of the registry: an on-policy value method, in a file outside the package (docs/your-algorithm.md)."""
 NAMES = (*algorithms.NAMES, OWN)
 ONE_REWARD = (*algorithms.ONE_REWARD, OWN)

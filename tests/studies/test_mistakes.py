@@ -81,7 +81,8 @@ MISTAKES = {
     "an unknown algorithm": (
         '"mappo"',
         '"mapo"',
-        "[grid] algorithm: There is no algorithm 'mapo'; did you mean 'mappo'?",
+        "[grid] algorithm: There is no algorithm 'mapo'; did you mean 'mappo'? One of your own is named after its "
+        "module: a file in the working directory, as my_idea for my_idea.py, or any module that Python can import.",
     ),
     "an algorithm that is a number": ('"mappo"', "3", "[grid] algorithm cannot be 3; it is a text."),
     "an algorithm of a missing module": (

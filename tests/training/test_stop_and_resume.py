@@ -65,7 +65,7 @@ TRACED_AGAIN = ("mappo", "maddpg", "qmix", "vdn")
 """One of each family is resumed as another process resumes it. All other algorithms continue by the program that they
 began with, as it takes most of the time to trace it again: they may differ in what a checkpoint or run.json loses."""
 
-CASES = [(name, 1) for name in algorithms.NAMES if name not in SAME] + [("vdn", 2), ("own_algorithm:make", 2)]
+CASES = [(name, 1) for name in algorithms.NAMES if name not in SAME] + [("vdn", 2), ("pqn", 2)]
 """With two devices, half of the environments and of the replay buffer lie on each."""
 
 

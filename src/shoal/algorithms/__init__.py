@@ -44,13 +44,32 @@ SCRIPTED = {"scripted": "shoal.environments.skirmish.scripts"}
 
 
 def canonical(name: str) -> str:
-    """The name in :data:`NAMES`, or the names joined by ``+``, that ``name`` stands for."""
-    return "+".join(ALONE.get(part, part) for part in name.split("+"))
+    """The name in :data:`NAMES`, or ``module:make`` of the user's own, or those joined by ``+``, that ``name`` means.
+
+    A name that is not in :data:`NAMES` is that of a module of the user's own if Python finds one, which is not imported
+    here; otherwise it stays as it is. Run folders hold canonical names, so what a name there means does not depend on
+    the modules that are found when the folder is opened.
+    """
+    return "+".join(map(_canonical, name.split("+")))
+
+
+def _canonical(part: str) -> str:
+    if known(part) or ":" in part:
+        return ALONE.get(part, part)
+    return f"{part}:make" if own_modules.importable(part) else part
 
 
 def known(name: str) -> bool:
     """Whether a name is that of an algorithm here."""
-    return canonical(name) in (*NAMES, *SCRIPTED)
+    return ALONE.get(name, name) in (*NAMES, *SCRIPTED)
+
+
+def alone(name: str) -> bool:
+    """Whether a name is that of one algorithm, here or a module of the user's own, rather than an environment's.
+
+    ``module:function`` may be either, and is taken for an environment's.
+    """
+    return ":" not in name and (known(name) or canonical(name) != name)
 
 
 def check_alone(name: str, spec: EnvSpec) -> None:
@@ -67,10 +86,27 @@ def check_alone(name: str, spec: EnvSpec) -> None:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that is neither of an algorithm here nor ``module:make``, nor several of them joined by ``+``.
+    """Refuse a name that is neither of an algorithm here nor of the user's own, nor several of them joined by ``+``.
 
     Raises:
-        InputError: naming the nearest.
+        InputError: naming the nearest, and how an algorithm of the user's own is found.
+    """
+    for part in canonical(name).split("+"):
+        if ":" not in part and not known(part):
+            if part.endswith(".py"):
+                module = part.removesuffix(".py").replace("/", ".")
+                raise InputError(f"An algorithm of your own is named after its module, {module!r}, not {part!r}.")
+            raise InputError(
+                f"{unknown('algorithm', part, (*NAMES, *ALONE, *SCRIPTED))} One of your own is named after its module: "
+                f"a file in the working directory, as my_idea for my_idea.py, or any module that Python can import."
+            )
+
+
+def check_written(name: str) -> None:
+    """Refuse a name in a run folder that is not canonical; no module is looked for.
+
+    Raises:
+        InputError: a part of it is neither an algorithm here nor ``module:make``.
     """
     for part in name.split("+"):
         if ":" not in part and not known(part):
@@ -79,14 +115,15 @@ def check_name(name: str) -> None:
 
 def own(name: str) -> list[str]:
     """The user's modules in a name; those of a run folder are imported only with permission."""
-    return [part.partition(":")[0] for part in name.split("+") if ":" in part]
+    return [part.partition(":")[0] for part in name.split("+") if not known(part)]
 
 
 def get(name: str) -> Any:
     """The algorithm's module, which has a ``Config`` and a ``make(spec, config, scale)``.
 
-    A name in :data:`ALONE` gives the module of the algorithm that it stands for. ``module:make`` imports the user's
-    module. Names joined by ``+`` train one side of the environment each (:mod:`shoal.composing.sides`).
+    A name in :data:`ALONE` gives the module of the algorithm that it stands for. A module of the user's own, also as
+    ``module:make``, is imported. Names joined by ``+`` train one side of the environment each
+    (:mod:`shoal.composing.sides`).
 
     Raises:
         InputError: there is no such algorithm, and the message names the nearest; or the user's own module has no
@@ -97,16 +134,17 @@ def get(name: str) -> Any:
 
         names = tuple(name.split("+"))
         return join(names, tuple(map(get, names)))
+    check_name(name)
+    name = canonical(name)
     if ":" in name:
         return _own_module(name)
-    check_name(name)
-    return importlib.import_module(SCRIPTED.get(name, f"shoal.algorithms.{canonical(name)}"))
+    return importlib.import_module(SCRIPTED.get(name, f"shoal.algorithms.{name}"))
 
 
 def _own_module(name: str) -> Any:
     module, _, function = name.partition(":")
     if function != "make":
-        raise InputError(f"An algorithm of your own is named {module + ':make'!r}, after its function, not {name!r}.")
+        raise InputError(f"An algorithm of your own is named {module!r}, after its module, not {name!r}.")
     own_modules.found(name, "algorithm")
     config = getattr(sys.modules[module], "Config", None)
     try:

@@ -124,8 +124,14 @@ def value_loss(c: EpochsConfig, nets: ActorCritic, critic: PyTree, batch: Batch)
     return loss, {"value_loss": loss}
 
 
-def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
+def make(spec: EnvSpec, config: Config, scale: Scale, actor_loss: Callable = policy_loss) -> Algorithm:
     """MAPPO for an environment.
+
+    Args:
+        spec: the environment's description.
+        config: hyper-parameters.
+        scale: sizes of the run.
+        actor_loss: with the arguments and results of :func:`policy_loss`, which a loss with a term more calls.
 
     Raises:
         InputError: minibatches or chunks do not divide the rollout, the critic input does not exist, ``dead_value`` has
@@ -141,8 +147,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     if config.baseline != "value":
         from shoal.algorithms import q_baseline
 
-        return q_baseline.make(spec, config, scale, nets)
-    return make_ppo(spec, config, scale, nets)
+        return q_baseline.make(spec, config, scale, nets, actor_loss)
+    return make_ppo(spec, config, scale, nets, actor_loss=actor_loss)
 
 
 Credit = Callable[[Learner, Trajectory, Batch], Batch]
@@ -150,9 +156,14 @@ Credit = Callable[[Learner, Trajectory, Batch], Batch]
 
 
 def make_ppo(
-    spec: EnvSpec, config: Config, scale: Scale, nets: ActorCritic, critic_loss: Callable = value_loss
+    spec: EnvSpec,
+    config: Config,
+    scale: Scale,
+    nets: ActorCritic,
+    critic_loss: Callable = value_loss,
+    actor_loss: Callable = policy_loss,
 ) -> Algorithm:
-    """MAPPO with any decentralised actors and state-value critic, and any loss of the critic."""
+    """MAPPO with any decentralised actors and state-value critic, and any losses of both."""
     c, actor = config, nets.actor
     sgd.check_items(scale, c.minibatches, c.chunk)
     steps = scale.num_updates * c.epochs * c.minibatches
@@ -190,7 +201,7 @@ def make_ppo(
 
         def loss(params: ByNet, part: Batch) -> tuple[Array, Metrics]:
             _, pi = actor.distribution(params.actor, part.carry.actor, part.step)
-            loss_pi, metrics = policy_loss(c, pi, part, sigma, kappa)  # L(θ)
+            loss_pi, metrics = actor_loss(c, pi, part, sigma, kappa)  # L(θ)
             loss_v, of_critic = critic_loss(c, nets, params.critic, for_value(part))  # L(φ)
             return loss_pi + c.value_coef * loss_v, metrics | of_critic
 

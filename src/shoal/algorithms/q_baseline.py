@@ -4,6 +4,7 @@ This is MAPPO with ``baseline="counterfactual"`` or ``"optimal"``. A Q is fitted
 depend on it. Options and results: docs/algorithms/mapg.md.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -26,7 +27,9 @@ from shoal.networks.input_statistics import normalised
 from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
 
-def make(spec: EnvSpec, config: mappo.Config, scale: Scale, nets: ActorCritic) -> Algorithm:
+def make(
+    spec: EnvSpec, config: mappo.Config, scale: Scale, nets: ActorCritic, actor_loss: Callable = mappo.policy_loss
+) -> Algorithm:
     """MAPPO with a Q whose nets agents share as they share V's.
 
     Raises:
@@ -66,7 +69,7 @@ def make(spec: EnvSpec, config: mappo.Config, scale: Scale, nets: ActorCritic) -
 
     critic = nets.critic._replace(init=init, values=v)
     nets_with_q = make_actor_critic(nets.actor, critic)
-    algorithm = mappo.make_ppo(spec, c, scale, nets_with_q, critic_loss)
+    algorithm = mappo.make_ppo(spec, c, scale, nets_with_q, critic_loss, actor_loss)
 
     def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         key, key_draws = jax.random.split(key)

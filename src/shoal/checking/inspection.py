@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal import algorithms
 from shoal.checking import images, metrics, plausibility, process, rules
 from shoal.checking.faults import PlayError
 from shoal.checking.play import Copy, Episode, play, repeat
@@ -42,6 +43,9 @@ def check(
 ) -> Report:
     """Play random legal actions in an environment and report what is wrong with it, and its speed.
 
+    The name of an algorithm, of Shoal or of a module of your own, checks what every algorithm must do instead
+    (:func:`shoal.checking.contract.check_algorithm`); the other arguments are then not used.
+
     Args:
         environment: a name, ``package.module:factory``, a factory, or an environment, as for :func:`shoal.train`.
         env: options of the environment's factory.
@@ -57,6 +61,10 @@ def check(
     Raises:
         InputError: the environment is unknown, its library is missing, or an argument is out of range.
     """
+    if isinstance(environment, str) and algorithms.alone(environment):
+        from shoal.checking.contract import check_algorithm  # imports what training does
+
+        return check_algorithm(environment)
     for name, value in (("episodes", episodes), ("steps", steps)):
         if value < 1:
             raise InputError(f"{name} must be at least 1, not {value}.")

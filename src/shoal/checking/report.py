@@ -29,7 +29,7 @@ class Report:
     """All findings of a check; ``str()`` gives the text that ``shoal check`` prints."""
 
     name: str
-    """Name of the environment."""
+    """Name of the environment or the algorithm."""
     findings: tuple[Finding, ...]
     """Errors first, then warnings, then notes."""
     facts: tuple[tuple[str, str], ...] = ()
@@ -38,6 +38,8 @@ class Report:
     """Command to train in the environment."""
     again: str = ""
     """Command to repeat the check."""
+    by: str = "random play"
+    """What looked for faults."""
 
     @property
     def ok(self) -> bool:
@@ -50,12 +52,12 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """One line: whether the environment is ready for training, and the next command."""
+        """One line: whether the environment or algorithm is ready for training, and the next command."""
         counts = {level: self.count(level) for level in _LEVELS}
         parts = [f"{n} {level}{'s' * (n != 1)}" for level, n in counts.items() if n]
         found = (
             " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-            or "no fault that random play can find"
+            or f"no fault that {self.by} can find"
         )
         if not self.ok:
             return f"NOT READY: {self.name} has {found}. Mend what is wrong, then check again: {self.again}"

@@ -75,6 +75,7 @@ class Cell:
         name = algorithms.canonical(self.algorithm)
         settings, config = Settings(), algorithms.get(name).Config()
         tuned = preset(name, self.environment)
+        check_names(tuned, settings, config, of=f"the preset of {name} for {self.environment}")
         settings, config = (override(override(x, tuned), self.flags) for x in (settings, config))
         return settings, config
 

@@ -1,4 +1,4 @@
-"""PQN, the algorithm of examples/own_algorithm.py: its update against loops in NumPy, and what a tiny game teaches it.
+"""PQN, the algorithm of examples/pqn.py: its update against loops in NumPy, and what a tiny game teaches it.
 
 What it has in common with every algorithm is tested with them, in test_every_algorithm.py and test_stop_and_resume.py.
 """
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from trajectories import E, N, T, compiled, make_spec, make_trajectory, program
 
-import own_algorithm
+import pqn
 import shoal
 from joint_values import after, tables
 from shoal.algorithms import vdn
@@ -26,8 +26,8 @@ from small_games import configured, train
 
 KEY = jax.random.key(1)
 SPEC = make_spec()
-OWN = "own_algorithm:make"
-CONFIG = own_algorithm.Config(
+OWN = "pqn"
+CONFIG = pqn.Config(
     network=Body((4, 3), activation="relu", layer_norm=True, orthogonal=False),
     gamma=0.9,
     lam=0.7,
@@ -49,7 +49,7 @@ def data(carry: Any = (), dead: float = 0.3) -> Trajectory:
     return traj._replace(step=traj.step._replace(alive=alive), outcome=outcome)
 
 
-def targets(config: own_algorithm.Config, following: np.ndarray, traj: Trajectory) -> np.ndarray:
+def targets(config: pqn.Config, following: np.ndarray, traj: Trajectory) -> np.ndarray:
     """G [T, E] from the utilities in each outcome, one timestep after the other from the end."""
     out, target = jax.tree.map(np.asarray, traj.outcome), np.zeros((T, E))
     for e in range(E):
@@ -151,11 +151,11 @@ def test_epsilon_falls_on_a_line_and_then_stays() -> None:
 
 def test_what_is_refused() -> None:
     with pytest.raises(InputError, match="continuous ones"):
-        own_algorithm.make(make_spec(action=Box(2)), CONFIG, Scale(E, T, 1))
+        pqn.make(make_spec(action=Box(2)), CONFIG, Scale(E, T, 1))
     with pytest.raises(InputError, match=r"20 timesteps per device .* do not divide into 7 minibatches"):
-        own_algorithm.make(SPEC, replace(CONFIG, minibatches=7), Scale(E, T, 1))
+        pqn.make(SPEC, replace(CONFIG, minibatches=7), Scale(E, T, 1))
     with pytest.raises(InputError, match="epsilon_final must be at least 0"):
-        own_algorithm.make(SPEC, replace(CONFIG, epsilon_final=1.5), Scale(E, T, 1))
+        pqn.make(SPEC, replace(CONFIG, epsilon_final=1.5), Scale(E, T, 1))
 
 
 def test_it_finds_what_a_sum_can_say_of_the_two_step_game() -> None:

@@ -1,0 +1,111 @@
+"""``check`` of an algorithm: makes it for tiny teams, plays what every algorithm must do, and collects the findings."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from shoal import algorithms
+from shoal.checking import contract_acting, contract_making, contract_updating
+from shoal.checking.faults import fault_of
+from shoal.checking.report import Finding, Report, ordered
+from shoal.checking.specimen import BOX, made, specimen, tiny
+from shoal.configs import flags_of
+from shoal.errors import InputError
+from shoal.types import EnvSpec
+
+RULES = (*contract_acting.RULES, *contract_updating.RULES, contract_making.numbers)
+OTHERS = (contract_acting.form, contract_acting.masks, contract_updating.metrics)
+"""Rules for the other kind of actions."""
+RECURRENT = (contract_acting.recurrence, contract_updating.metrics)
+"""Rules for a recurrent net; it takes most of them from what is shared with a feed-forward net."""
+
+
+def check_algorithm(name: str, *, train: bool = True) -> Report:
+    """Play an algorithm on noise and say where it does not do what every algorithm must.
+
+    Args:
+        name: of an algorithm, as for :func:`shoal.train`.
+        train: also train in a game of one step, for information.
+
+    Raises:
+        InputError: there is no such algorithm, its module has no sound ``Config``, or it does not learn.
+    """
+    began = time.monotonic()
+    if "+" in name or name in algorithms.SCRIPTED:
+        raise InputError(f"shoal check takes one algorithm that learns, not {name!r}.")
+    name = algorithms.canonical(name)
+    module, shown = algorithms.get(name), name.removesuffix(":make")
+    findings, facts = inspected(module)
+    if train and not any(finding.level == "error" for finding in findings):
+        facts.append(("learned", _trial(module)))
+    facts.append(("time", f"{time.monotonic() - began:.0f} s"))
+    command = f"shoal train {shown} mpe/simple_spread"
+    return Report(shown, ordered(findings), tuple(facts), command, f"shoal check {shown}", "these checks")
+
+
+def inspected(module: Any) -> tuple[list[Finding], list[tuple[str, str]]]:
+    """All findings on an algorithm's module, and what was made and played."""
+    findings = list(contract_making.config(module))
+    refused, accepted = contract_making.refusals(module)
+    findings += refused
+    played = []
+    for spec, rules in _plan(accepted):
+        findings += _played(module, tiny(module.Config()), spec, rules)
+        played.append(spec.name)
+    if accepted and "recurrent" in flags_of(module.Config()):
+        findings += _recurrent(module, accepted[0], played)
+    return findings, [("accepts", ", ".join(spec.name for spec in accepted)), ("played", ", ".join(played))]
+
+
+def _plan(accepted: list[EnvSpec]) -> Iterator[tuple[EnvSpec, tuple[Callable, ...]]]:
+    """All rules for the first team that it accepts, a few for the other kind of actions."""
+    for i, spec in enumerate(accepted):
+        if i == 0 or (spec is BOX and accepted[0] is not BOX):
+            yield spec, OTHERS if i else RULES
+
+
+def _recurrent(module: Any, spec: EnvSpec, played: list[str]) -> list[Finding]:
+    config = tiny(module.Config(), recurrent=4)
+    recurrent = replace(spec, name=f"{spec.name}, recurrent")
+    try:
+        made(module, config, recurrent)
+    except InputError:
+        return []
+    except Exception:  # reported with its traceback
+        pass
+    played.append("a recurrent net")
+    return _played(module, config, recurrent, RECURRENT)
+
+
+def _played(module: Any, config: Any, spec: EnvSpec, rules: tuple[Callable, ...]) -> list[Finding]:
+    findings: list[Finding] = []
+    try:
+        one = specimen(module, config, spec)
+    except InputError as error:
+        return [Finding("error", "exception", f"acting for {spec.name} is refused: {error}")]
+    except Exception as error:
+        return [_raised(f"init or act, for {spec.name},", error)]
+    for rule in rules:
+        try:
+            findings += rule(one)
+        except Exception as error:
+            findings.append(_raised(f"{rule.__name__.replace('_', ' ')}, for {spec.name}:", error))
+            break
+        if any(finding.level == "error" and finding.subject in ("actions", "types") for finding in findings):
+            break  # what follows would fail for the same reason
+    return findings
+
+
+def _raised(doing: str, error: Exception) -> Finding:
+    fault = fault_of(error)
+    return Finding("error", "exception", f"{doing} {fault.what}.", fault.trace)
+
+
+def _trial(module: Any) -> str:
+    from shoal.checking import trial
+
+    try:
+        return trial.result(module)
+    except Exception as error:
+        return f"not in a game of one step: {fault_of(error).what}"

@@ -1,0 +1,105 @@
+"""What ``Config`` and ``make`` must do: flags that can be kept, refusals in one sentence, numbers as traced arrays."""
+
+import dataclasses
+import json
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from shoal.checking.contract_acting import error
+from shoal.checking.report import Finding
+from shoal.checking.specimen import ALONE, BOX, DISCRETE, TEAM, Specimen, acting, made, tiny, updating
+from shoal.configs import flags_of, override
+from shoal.errors import InputError
+from shoal.records.files import to_json
+from shoal.types import EnvSpec
+
+AT_FIRST = frozenset({"gain", "output_gain", "log_std", "pretrain_rate", "kl_weight"})
+"""Shoal's options of initial parameters and of what precedes training, which are read before anything is compiled."""
+
+
+def config(module: Any) -> Iterator[Finding]:
+    """Every field has an annotation of which a flag can be made, and its value survives ``run.json``."""
+    default = module.Config()
+    try:
+        kept = override(default, json.loads(json.dumps(to_json(flags_of(default)))))
+    except (InputError, TypeError, ValueError) as problem:
+        yield error(
+            "Config",
+            f"its default values cannot be kept in run.json ({' '.join(str(problem).split())[:120].rstrip('.')}): a "
+            f"field is a bool, int, float, str, a Literal, a tuple of one of them, None or another frozen dataclass.",
+        )
+        return
+    if kept != default:
+        name = next((name for name, x in flags_of(default).items() if flags_of(kept)[name] != x), "a field")
+        yield error("Config", f"{name} is another value when it is read from run.json; annotate it with its type.")
+    plain = (bool, int, float, str, type(None), tuple, typing.Literal)
+    for field in dataclasses.fields(module.Config):
+        hint = typing.get_type_hints(module.Config)[field.name]
+        parts = (
+            [typing.get_origin(x) or x for x in typing.get_args(hint) or (hint,)]
+            if _union(hint)
+            else [typing.get_origin(hint) or hint]
+        )
+        if not dataclasses.is_dataclass(getattr(default, field.name)) and not all(part in plain for part in parts):
+            yield error(
+                "Config", f"the field {field.name} of type {hint} cannot be a flag; see docs/your-algorithm.md."
+            )
+
+
+def _union(hint: Any) -> bool:
+    return type(None) in typing.get_args(hint) or typing.get_origin(hint) in (typing.Union, type(int | str))
+
+
+def refusals(module: Any) -> tuple[list[Finding], list[EnvSpec]]:
+    """What it refuses is refused by an ``InputError`` of one sentence; returns findings and what it accepts."""
+    findings, accepted = [], []
+    for spec in (DISCRETE, BOX, TEAM, ALONE):
+        try:
+            made(module, tiny(module.Config()), spec)
+            accepted.append(spec)
+        except InputError as problem:
+            if "\n" in str(problem) or not str(problem).endswith("."):
+                text = f"make refuses {spec.name} with {str(problem)!r}, which is not one sentence."
+                findings.append(Finding("warning", "refusals", text))
+        except Exception as problem:
+            text = (
+                f"make raises {type(problem).__name__} for {spec.name}: accept it, or refuse what the algorithm cannot "
+                f"do by shoal.InputError in one sentence."
+            )
+            findings.append(Finding("error", "refusals", text))
+    if not accepted:
+        findings.append(error("refusals", "make refuses every team: discrete and continuous actions, and one agent."))
+    return findings, accepted
+
+
+def numbers(one: Specimen) -> Iterator[Finding]:
+    """Every hyper-parameter of floating-point type may be a traced array, so that tuning is one program."""
+    names = [name for name, x in flags_of(one.config).items() if type(x) is float and name not in AT_FIRST]
+    if _traces(one, names):
+        return
+    if fixed := [name for name in names if not _traces(one, [name])]:
+        yield Finding(
+            "warning",
+            "traced numbers",
+            f"{', '.join(fixed)} cannot be a traced array, so tuning compiles a program for each value: let Python "
+            f"branch on options only, and write jnp.where, jnp.maximum and x * (1 / n) for numbers.",
+        )
+
+
+def _traces(one: Specimen, names: list[str]) -> bool:
+    def updated(values: dict[str, jax.Array]) -> Any:
+        algorithm = made(one.module, override(one.config, values), one.spec)[0]
+        learner = algorithm.init(jax.random.key(0))
+        traj = acting(algorithm)(learner, one.trajectory)[0]
+        return learner, updating(algorithm)(learner, traj, jax.random.key(1))[0]
+
+    flags = flags_of(one.config)
+    try:
+        before, after = jax.eval_shape(updated, {name: jnp.float32(flags[name]) for name in names})
+    except Exception:  # of many kinds: a Python branch on the value, a shape, an option that must be a constant
+        return False
+    return jax.tree.map(jnp.shape, before) == jax.tree.map(jnp.shape, after)

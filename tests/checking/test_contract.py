@@ -1,0 +1,177 @@
+"""``shoal check`` of an algorithm: a sound one passes, each flaw is found and named, and all of Shoal's pass."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import flawed
+import jax.numpy as jnp
+import pytest
+
+import shoal as library
+from selection import quick
+from shoal import algorithms
+from shoal.checking import contract, contract_acting, contract_making, contract_updating
+from shoal.checking.report import Finding
+from shoal.checking.specimen import BOX, DISCRETE, Specimen, noise, specimen, tiny
+
+ACTING = {
+    "float actions": (
+        contract_acting.form,
+        "actions",
+        "float32[4, 3]; for a team with discrete actions it must",
+    ),
+    "one action too few": (contract_acting.form, "actions", "int32[4, 2]"),
+    "sampled masks": (contract_acting.masks, "masks", "of the sampled actions of living agents are illegal"),
+    "greedy masks": (contract_acting.masks, "masks", "of the greedy actions of living agents are illegal"),
+    "multiplies": (contract_acting.dead_agents, "dead agents", "change if dead agents observe NaN"),
+    "acts by statistics": (contract_acting.without_critic, "deployment", "raises TypeError when the learner has only"),
+    "acts by what there is": (contract_acting.without_critic, "deployment", "other ones when the learner has only"),
+}
+UPDATING = {
+    "another structure": (contract_updating.types, "types", "a learner of another structure"),
+    "another type": (contract_updating.types, "types", "turns updates from int32[] into float32[]"),
+    "does not count": (contract_updating.types, "types", "updates is not 1 after the first update"),
+    "metrics in a list": (contract_updating.metrics, "metrics", "a flat dict from names to scalars"),
+    "a metric of all agents": (contract_updating.metrics, "metrics", "'reward' has the shape (3,)"),
+    "a metric of NaN": (contract_updating.metrics, "finite", "'share' is nan after update 1"),
+    "explodes": (contract_updating.metrics, "finite", "['theta'] is NaN or infinite after update 2"),
+    "learns nothing": (contract_updating.metrics, "learning", "change nothing in Learner.policy"),
+    "no weights": (contract_updating.dead_agents, "dead agents", "changes with what dead agents"),
+    "extras of the dead": (contract_updating.dead_agents, "dead agents", "changes with the extras of dead agents"),
+    "divides by none": (contract_updating.nobody, "dead agents", "every agent is dead gives NaN"),
+    "host noise": (contract_updating.repetition, "determinism", "differs when the same update is made twice"),
+    "random make": (contract_updating.seeds, "seeds", "differs when two seeds are updated side by side"),
+    "branches": (contract_making.numbers, "traced numbers", "rate cannot be a traced array"),
+}
+RECURRENT = {
+    "never resets": (
+        contract_acting.recurrence,
+        "recurrent state",
+        "depend on the recurrent state of the episode",
+    ),
+    "update keeps the state": (contract_acting.recurrence, "recurrent state", "the update must reset it"),
+}
+
+
+def found(flaw: str, rule: Callable[..., Any], **flags: Any) -> list[Finding]:
+    module = flawed.module(flaw)
+    return list(rule(specimen(module, tiny(module.Config(), **flags), DISCRETE)))
+
+
+@pytest.mark.parametrize("flaw", [*ACTING, *UPDATING])
+def test_each_flaw_is_found(flaw: str) -> None:
+    rule, subject, said = (ACTING | UPDATING)[flaw]
+    (finding,) = found(flaw, rule)
+    assert finding.subject == subject and said in finding.sentence and finding.sentence.endswith(".")
+    assert finding.level == ("warning" if subject in ("learning", "traced numbers") else "error")
+
+
+@pytest.mark.parametrize("flaw", RECURRENT)
+def test_each_flaw_of_a_recurrent_net_is_found(flaw: str) -> None:
+    rule, subject, said = RECURRENT[flaw]
+    (finding,) = found(flaw, rule, recurrent=4)
+    assert (finding.level, finding.subject) == ("error", subject) and said in finding.sentence
+
+
+def test_a_sound_algorithm_has_no_finding() -> None:
+    findings, facts = contract.inspected(flawed.module())
+    assert findings == []
+    assert dict(facts)["played"] == "a team with discrete actions, a recurrent net"
+    assert "continuous" not in dict(facts)["accepts"]
+
+
+def test_a_learner_that_a_checkpoint_changes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = flawed.module()
+    one = specimen(module, tiny(module.Config()), DISCRETE)
+    assert list(contract_updating.checkpoint(one)) == []
+    restore = contract_updating.Checkpoints.restore
+
+    def forgetful(self: Any, template: Any) -> Any:
+        learner, *rest = restore(self, template)
+        return replace_policy(learner), *rest
+
+    def replace_policy(learner: Any) -> Any:
+        return learner._replace(policy={"theta": jnp.asarray(learner.policy["theta"]) + 1.0})
+
+    monkeypatch.setattr(contract_updating.Checkpoints, "restore", forgetful)
+    (finding,) = contract_updating.checkpoint(one)
+    assert finding.subject == "resume" and "saved and read" in finding.sentence
+    monkeypatch.setattr(contract_updating.Checkpoints, "save", lambda *_: 1 / 0)
+    (finding,) = contract_updating.checkpoint(one)
+    assert finding.subject == "resume" and "cannot be saved and read again (ZeroDivisionError" in finding.sentence
+
+
+def test_padded_dimensions_of_continuous_actions_are_found() -> None:
+    traj = noise(BOX, 5, ())
+    sound = traj._replace(action=jnp.where(traj.step.legal, 0.5, 0.0))
+    wide = traj._replace(action=jnp.full(traj.step.legal.shape, 0.5))
+    nothing: Any = None
+    one = Specimen(nothing, nothing, BOX, 5, nothing, nothing, nothing, nothing, sound, sound)
+    assert list(contract_acting.masks(one)) == []
+    (finding,) = contract_acting.masks(one._replace(greedy=wide))
+    assert finding.subject == "masks" and "greedy actions are not 0 in dimensions" in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("flaw", "subject", "level", "said"),
+    [
+        ("raises", "refusals", "error", "make raises ValueError for a team with continuous actions"),
+        ("two lines", "refusals", "warning", "which is not one sentence"),
+        ("a dict", "Config", "error", "table of type dict | None cannot be a flag"),
+        ("wrong defaults", "Config", "error", "cannot be kept in run.json (pair"),
+    ],
+)
+def test_what_config_and_make_do_wrong(flaw: str, subject: str, level: str, said: str) -> None:
+    module = flawed.module(flaw)
+    findings = [*contract_making.config(module), *contract_making.refusals(module)[0]]
+    (finding,) = findings
+    assert (finding.subject, finding.level) == (subject, level) and said in finding.sentence
+
+
+def test_an_exception_is_a_finding_with_its_own_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flawed, "WIDTH", "three")
+    findings, _ = contract.inspected(flawed.module())
+    assert [finding.subject for finding in findings] == ["exception"]  # of the recurrent net
+    assert "raised" in findings[0].sentence and "flawed.py" in findings[0].detail and "jax" not in findings[0].detail
+
+
+OWN = """
+import flawed
+from flawed import Config
+make = flawed.module({flaw!r}).make
+"""
+
+
+def test_the_command(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shoal.checking.contract.RULES", (contract_acting.masks,))
+    monkeypatch.setattr("shoal.checking.contract.RECURRENT", ())
+    (tmp_path / "sound_idea.py").write_text(OWN.format(flaw=""), encoding="utf-8")
+    (tmp_path / "bad_idea.py").write_text(OWN.format(flaw="greedy masks"), encoding="utf-8")
+    code, out, err = shoal("check", "sound_idea")
+    assert (code, err) == (0, "") and "READY: sound_idea has no fault that these checks can find" in out
+    assert "shoal train sound_idea mpe/simple_spread" in out and "by greedy and" in out
+    code, out, _ = shoal("check", "bad_idea")
+    assert code == 1 and "ERROR    masks:" in out and "NOT READY: bad_idea has 1 error" in out
+    assert "learned" not in out and not library.check("bad_idea").ok
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("no_idea",), "Nor is there an algorithm or a module of this name."),
+        (("scripted",), "takes one algorithm that learns, not 'scripted'"),
+        (("mappo", "qmix"), "takes one environment or algorithm; 'qmix' is one word too many"),
+    ],
+)
+def test_what_is_refused(words: tuple[str, ...], said: str, shoal: Callable) -> None:
+    code, out, err = shoal("check", *words)
+    assert (code, out) == (2, "") and said in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", quick([*algorithms.NAMES, "pqn", "self_imitation"]))
+def test_every_algorithm_of_shoal_passes(name: str) -> None:
+    findings, facts = contract.inspected(algorithms.get(name))
+    assert findings == [], [finding.sentence for finding in findings]
+    assert "played" in dict(facts)
