@@ -7,13 +7,12 @@ from typing import Any
 import jax
 
 from shoal import algorithms, preset_files
-from shoal.configs import check_names, override
+from shoal.configs import override
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.loading import load, past_selves
+from shoal.merging import Layer, merged
 from shoal.opening import keep, keep_resumed, open_run, permit_training
-from shoal.presets import preset as preset_of
-from shoal.presets.sizes import sizes_for
 from shoal.records import manifest
 from shoal.records.curves import plot
 from shoal.records.files import written_to
@@ -25,7 +24,7 @@ from shoal.training import checks
 from shoal.training import crossplay as playing
 from shoal.training.crossplay import CrossPlay
 from shoal.training.hooks import Given, accepted, watched
-from shoal.training.settings import CHANGEABLE, Settings
+from shoal.training.settings import CHANGEABLE
 from shoal.training.trainer import Trainer
 from shoal.types import Algorithm
 
@@ -74,13 +73,9 @@ def train(
     hooks = accepted(callbacks)
     name, given = registry.called(environment), algorithm
     algorithm = algorithms.canonical(given)
-    module = algorithms.get(algorithm)
-    settings, config = Settings(), module.Config()
-    flags = (preset_files.read(preset, algorithm) if preset is not None else {}) | flags
-    check_names(flags, settings, config)
-    tuned = preset_of(algorithm, name)
-    settings, config = (override(override(x, tuned), flags) for x in (settings, config))
-    checks.rewards(settings, config)
+    files = [] if preset is None else [Layer(preset_files.read(preset, algorithm), str(preset), named=True)]
+    found = merged(algorithm, name, [*files, Layer(flags)])
+    checks.rewards(found.settings, found.config)
 
     def start(where: Path) -> Run:
         if where.exists() and not where.is_dir():
@@ -88,9 +83,7 @@ def train(
         with hold(where) as lock:  # a folder that was created here is removed again on bad input
             check_free(where)
             made = registry.make(environment, **(env or {}))
-            sizes = sizes_for(min(made.spec.horizon, settings.wrapping.time_limit or made.spec.horizon))
-            sized = override(settings, {size: x for size, x in sizes.items() if size not in {**tuned, **flags}})
-            run = Run(where, algorithm, name, env or {}, sized, config, made)
+            run = Run(where, algorithm, name, env or {}, found.sized_for(made.spec), found.config, made)
             algorithms.check_alone(given, run.spec)
             run.by_name = isinstance(environment, str) or registry.can_be_named(environment)
             trainer = run.trainer(progress, lock.check)

@@ -10,22 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-
-class _AnyInstance(type):
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return True  # the parser checks defaults against this type
-
-
-class Anything(metaclass=_AnyInstance):
-    """The type of an option without annotation: a Python literal is read as its value, other words as text."""
-
-    @staticmethod
-    def read(text: str) -> Any:
-        """``3`` as a number, ``[1, 2]`` as a list, ``None`` as None, ``easy`` as text."""
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            return text
+from shoal.values import Anything, is_boolean
 
 
 def hint_of(option: inspect.Parameter, default: Any) -> Any:
@@ -33,11 +18,6 @@ def hint_of(option: inspect.Parameter, default: Any) -> Any:
     if option.annotation is not option.empty and not isinstance(option.annotation, str):
         return option.annotation
     return Anything if default is option.empty or default is None else type(default)
-
-
-def is_boolean(hint: Any) -> bool:
-    """Whether a flag of this type is written as ``--x`` or ``--no-x``."""
-    return hint is bool or set(typing.get_args(hint)) == {bool, types.NoneType}
 
 
 def commands(environment: Any, options: Mapping[str, Any]) -> tuple[str, str]:
