@@ -1,17 +1,17 @@
 """The public functions: train, resume and open runs, draw their curves, and cross-play."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from shoal import algorithms, preset_files
+from shoal import algorithms
 from shoal.configs import override
+from shoal.configuring import configured
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.loading import load, past_selves
-from shoal.merging import Layer, merged
 from shoal.opening import keep, keep_resumed, open_run, permit_training
 from shoal.records import manifest
 from shoal.records.curves import plot
@@ -32,13 +32,15 @@ __all__ = ["CrossPlay", "Run", "crossplay", "curves", "load", "new_folder", "ope
 
 
 def train(
-    algorithm: str,
-    environment: Any,
+    algorithm: str | None = None,
+    environment: Any = None,
     *,
     env: dict[str, Any] | None = None,
     folder: str | Path | None = None,
     progress: bool = True,
+    config: str | Path | Mapping[str, Any] | None = None,
     preset: str | Path | None = None,
+    trust: bool = False,
     callbacks: Sequence[Given] = (),
     **flags: Any,
 ) -> Run:
@@ -54,8 +56,13 @@ def train(
         env: options of the environment's factory, for example ``{"num_agents": 5}``.
         folder: the run's folder; by default a new folder under ``runs/``.
         progress: show the progress line.
+        config: a configuration file in TOML, a run's folder or its ``run.json``, or a dictionary with the keys of a
+            file (docs/configuration.md). It may name the algorithm and the environment; what is given here takes
+            precedence over its values, and these over those of presets.
         preset: a preset file (:mod:`shoal.preset_files`), for example one that :func:`shoal.tune` wrote; its values
-            come before those of the preset that belongs to Shoal.
+            take precedence over those of the preset that belongs to Shoal.
+        trust: import what the ``run.json`` names in ``config`` even if it is neither Shoal's nor an extra's and the run
+            is not of your own training (docs/security.md).
         callbacks: your own code that is called during training (:class:`shoal.Callback`), or functions
             (context, metrics) that are called for each row of the log; see docs/hooks.md.
         flags: fields of :class:`~shoal.training.settings.Settings` (``steps=3e6, seeds=4``) or of the algorithm's
@@ -71,28 +78,26 @@ def train(
         CallbackError: a callback raised; the run is saved.
     """
     hooks = accepted(callbacks)
-    name, given = registry.called(environment), algorithm
-    algorithm = algorithms.canonical(given)
-    files = [] if preset is None else [Layer(preset_files.read(preset, algorithm), str(preset), named=True)]
-    found = merged(algorithm, name, [*files, Layer(flags)])
-    checks.rewards(found.settings, found.config)
+    found = configured(algorithm, environment, env=env, flags=flags, config=config, preset=preset, trust=trust)
+    checks.rewards(found.values.settings, found.values.config)
 
     def start(where: Path) -> Run:
         if where.exists() and not where.is_dir():
             raise InputError(f"{where} is a file, not a folder for a run.")
         with hold(where) as lock:  # a folder that was created here is removed again on bad input
             check_free(where)
-            made = registry.make(environment, **(env or {}))
-            run = Run(where, algorithm, name, env or {}, found.sized_for(made.spec), found.config, made)
-            algorithms.check_alone(given, run.spec)
-            run.by_name = isinstance(environment, str) or registry.can_be_named(environment)
+            made = registry.make(found.environment, **found.env)
+            settings = found.values.sized_for(made.spec)
+            run = Run(where, found.algorithm, found.name, found.env, settings, found.values.config, made)
+            algorithms.check_alone(found.given, run.spec)
+            run.by_name = isinstance(found.environment, str) or registry.can_be_named(found.environment)
             trainer = run.trainer(progress, lock.check)
             lock.check()
             keep(run)
             with watched(run, trainer, hooks):
                 return run.finish(trainer)
 
-    return in_new_folder(algorithm, name, start) if folder is None else start(path_of(folder))
+    return in_new_folder(found.algorithm, found.name, start) if folder is None else start(path_of(folder))
 
 
 def resume(
