@@ -16,7 +16,7 @@ from shoal.configs import leaves
 from shoal.environments import common_options
 from shoal.environments.spelling import hint_of
 from shoal.errors import InputError
-from shoal.values import Anything, is_boolean, takes
+from shoal.values import Anything, alternatives, is_boolean, takes
 
 REQUIRED = dataclasses.MISSING
 
@@ -69,11 +69,11 @@ class Flag:
     @property
     def several(self) -> bool:
         """Whether it takes several values."""
-        return any(typing.get_origin(one) is tuple for one in (self.hint, *typing.get_args(self.hint)))
+        return any(typing.get_origin(one) is tuple for one in alternatives(self.hint))
 
 
 Values = dict[str, dict[str, Any]]
-"""The values of flags, by group and name."""
+"""The values of the flags that are given, by group and name."""
 
 
 class Command(NamedTuple):

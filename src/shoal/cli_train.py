@@ -71,21 +71,15 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     groups = _groups(words, typed, chosen, rest)
 
     def do(values: Values) -> int:
-        own = {flag.name: values["run"].pop(flag.name) for flag in _OWN}
+        own = {flag.name: values["run"].pop(flag.name, flag.default) for flag in _OWN}
         if own["trust"] and own["config"] is None:
             raise InputError("--trust is for --resume and --config; what you name yourself needs no trust.")
-        given = [(flag, values[title][flag.name]) for title in groups for flag in groups[title] if flag not in _OWN]
-        # A side's flag wins over a flag for all sides, even if its value is the side's default.
-        spelt = {word.partition("=")[0].replace("_", "-") for word in rest}
-        changed = [
-            (flag, value)
-            for flag, value in given
-            if value != flag.default or (flag.spelt in spelt and not flag.for_all)
-        ]
-        flags = {flag.name: value for flag, value in changed if not flag.prefix}
-        env = {flag.name: value for flag, value in changed if flag.prefix}
         if own["continue_stopped"]:
             raise InputError("--continue-stopped is for --resume.")
+        env = values.pop("env", {})
+        flags = {name: value for some in values.values() for name, value in some.items()}
+        for_all = [flag.name for some in groups.values() for flag in some if flag.for_all]
+        flags = {name: value for name, value in flags.items() if value is not None or name not in for_all}
         if own["print_config"]:
             from shoal.configuring import as_toml, configured  # imports JAX
 
@@ -133,9 +127,9 @@ def _resumed(folder: str, typed: list[str], rest: list[str]) -> Command:
     groups["run"] = [*_OWN, *groups["run"]]
 
     def do(values: Values) -> int:
-        own = {flag.name: values["run"].pop(flag.name) for flag in _OWN}
-        given = [(flag, values[title][flag.name]) for title in groups for flag in groups[title] if flag not in _OWN]
-        flags = {flag.name: value for flag, value in given if value != flag.default}
+        own = {flag.name: values["run"].pop(flag.name, flag.default) for flag in _OWN}
+        before = {flag.name: flag.default for some in groups.values() for flag in some}
+        flags = {name: x for some in values.values() for name, x in some.items() if x != before[name]}
         for flag in (_CONFIG, _PRESET, _PRINT):
             if own[flag.name]:
                 raise InputError(f"A resumed run keeps its values, so {flag.spelt} and --resume exclude each other.")

@@ -66,7 +66,8 @@ def typed(name: str, value: Any, hint: Any) -> Any:
         if fitted is not _UNFIT:
             return fitted
     if isinstance(value, Words):
-        raise InputError(f"{name} cannot be {' '.join(value)!r}; it takes {takes(hint)}.")
+        form = (takes(hint) or "no words").removesuffix(".")  # "INT..." is its own full stop
+        raise InputError(f"{name} cannot be {' '.join(value)!r}; it takes {form}.")
     raise InputError(f"{name} cannot be {shortened(value)}; it is {' or '.join(map(_prose, alternatives(hint)))}.")
 
 
@@ -75,6 +76,15 @@ def alternatives(hint: Any) -> Sequence[Any]:
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         return [leaf for option in typing.get_args(hint) for leaf in alternatives(option)]
     return [hint]
+
+
+def is_flag(word: str) -> bool:
+    """Whether a word of a command line is a flag rather than a value: it starts with ``-`` and is not a number."""
+    try:
+        float(word)
+    except ValueError:
+        return word.startswith("-") and word != "-"
+    return False
 
 
 def is_boolean(hint: Any) -> bool:

@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import math
 import shlex
 import types
 import typing
@@ -10,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from shoal.values import Anything, is_boolean
+from shoal.values import Anything, is_boolean, is_flag
 
 
 def hint_of(option: inspect.Parameter, default: Any) -> Any:
@@ -64,7 +63,7 @@ def _flag(name: str, value: Any, hint: Any) -> list[str] | None:
     if is_boolean(hint) and isinstance(value, bool):
         return [f"--env.{name}" if value else f"--env.no-{name}"]
     texts = _texts(value, hint)
-    if not texts or any(_like_a_flag(text) for text in texts[1:]):
+    if not texts or any(is_flag(text) for text in texts[1:]):
         return None
     if not texts[0] and not isinstance(value, str):  # an empty tuple cannot be written
         return None
@@ -99,14 +98,6 @@ def _texts(value: Any, hint: Any) -> list[str] | None:
     if hint is float and isinstance(value, int):
         value = float(value)
     return [str(value) if hint is str else repr(value)] if isinstance(value, hint) else None
-
-
-def _like_a_flag(text: str) -> bool:
-    """Whether a word starts with ``-`` and is not a number."""
-    try:
-        return text.startswith("-") and math.isnan(float(text))
-    except ValueError:
-        return True
 
 
 def _literal(value: Any) -> bool:
