@@ -15,9 +15,7 @@ from shoal.environments import names, permission, registry
 from shoal.environments.spelling import hint_of
 from shoal.errors import InputError, shortened, unknown
 from shoal.merging import DEFAULT, Layer, Merged, merged
-from shoal.opening import permit
 from shoal.run_file import TRUST, described, entries_of, recorded
-from shoal.training import checks
 from shoal.values import Anything, from_toml, takes, typed
 
 
@@ -125,6 +123,8 @@ def _permit(file: ConfigFile, algorithm: str | None, environment: Any, trust: bo
     if algorithm is None or algorithms.canonical(algorithm) == file.algorithm:
         described(file.run, trust or algorithm is not None)  # also checks that no key is missing
     if environment is None or file.env:
+        from shoal.opening import permit  # imports all that trains, which help does without
+
         named = None if environment is None else registry.called(environment)
         permit(file.run, entries_of(file.run), trust, named)
 
@@ -172,6 +172,8 @@ def as_toml(found: Configured) -> str:
     Raises:
         InputError: a setting is out of range, the environment cannot be built, or a value has no form in TOML.
     """
+    from shoal.training import checks  # see above
+
     settings, config = found.values.settings, found.values.config
     checks.rewards(settings, config)
     if found.values.sized:
