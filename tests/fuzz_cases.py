@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal import algorithms, cli_train
-from shoal.cli_flags import Anything, Flag
+from shoal.cli_flags import Flag
 from shoal.environments import registry
 from shoal.errors import InputError
+from shoal.values import Anything
 
 RUN, OTHER, NEW = "{run}", "{other}", "{new}"
 """Stand in a case's words for a trained run, another one, and a folder that does not exist yet."""

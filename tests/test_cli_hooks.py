@@ -42,7 +42,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "watching_mine.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr("shoal.cli_train._draw", lambda run: None)
+    monkeypatch.setattr("shoal.cli_running.draw", lambda run: None)
     yield tmp_path
     sys.modules.pop("watching_mine", None)
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import faulty
-from shoal import cli, cli_train
+from shoal import cli, cli_running
 from shoal.checking import check
 from shoal.environments.spelling import commands
 from shoal.errors import InputError
@@ -213,8 +213,8 @@ def test_the_end_of_training_can_be_pasted(
     run.folder, run.algorithm, run.environment, run.judged = Path(folder), "mappo", "x", None
     run.settings = Settings(steps=12345678.0)
     monkeypatch.setattr(Run, "summary", lambda self: "")
-    again = f"{cli_train._program()} train --resume {cli_train.path_words(run.folder)}"
-    lines = [x for x in cli_train._summary(run, again).splitlines() if re.search(r" (evaluate|replay|train) ", x)]
+    again = f"{cli_running.program()} train --resume {cli_running.path_words(run.folder)}"
+    lines = [x for x in cli_running.summary(run, again).splitlines() if re.search(r" (evaluate|replay|train) ", x)]
     assert len(lines) == 3
     opened: list[Path] = []
 

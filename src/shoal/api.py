@@ -1,6 +1,6 @@
 """The public functions: train, resume and open runs, draw their curves, and cross-play."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,15 @@ __all__ = ["CrossPlay", "Run", "crossplay", "curves", "load", "new_folder", "ope
 
 
 def train(
-    algorithm: str,
-    environment: Any,
+    algorithm: str | None = None,
+    environment: Any = None,
     *,
     env: dict[str, Any] | None = None,
     folder: str | Path | None = None,
     progress: bool = True,
+    config: str | Path | Mapping[str, Any] | None = None,
     preset: str | Path | None = None,
+    trust: bool = False,
     callbacks: Sequence[Given] = (),
     **flags: Any,
 ) -> Run:
@@ -53,8 +55,13 @@ def train(
         env: options of the environment's factory, for example ``{"num_agents": 5}``.
         folder: the run's folder; by default a new folder under ``runs/``.
         progress: show the progress line.
+        config: a configuration file in TOML, a run's folder or its ``run.json``, or a dictionary with the keys of a
+            file (docs/configuration.md). It may name the algorithm and the environment; what is given here takes
+            precedence over its values, and these over those of presets.
         preset: a preset file (:mod:`shoal.preset_files`), for example one that :func:`shoal.tune` wrote; its values
-            come before those of the preset that belongs to Shoal.
+            take precedence over those of the preset that belongs to Shoal.
+        trust: import what the ``run.json`` names in ``config`` even if it is neither Shoal's nor an extra's and the run
+            is not of your own training (docs/security.md).
         callbacks: your own code that is called during training (:class:`shoal.Callback`), or functions
             (context, metrics) that are called for each row of the log; see docs/hooks.md.
         flags: fields of :class:`~shoal.training.settings.Settings` (``steps=3e6, seeds=4``) or of the algorithm's
@@ -70,7 +77,7 @@ def train(
         CallbackError: a callback raised; the run is saved.
     """
     hooks = accepted(callbacks)
-    new = prepared(algorithm, environment, env, preset, flags)
+    new = prepared(algorithm, environment, env, preset, flags, config, trust)
 
     def start(where: Path) -> Run:
         check_folder(where)

@@ -1,26 +1,21 @@
-"""The command line, for example ``shoal train mappo mpe/simple_spread``. The only file that imports tyro.
+"""The command line, for example ``shoal train mappo mpe/simple_spread``. The only file that imports tyro, for help.
 
 Importing JAX takes a second, so it is imported by the commands that need it, after their first words are checked.
 """
 
-import contextlib
 import dataclasses
-import io
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+from typing import Annotated, Any, NoReturn
 
 from shoal import notices, own_modules
 from shoal.cli_commands import COMMANDS, help_text, version_text
-from shoal.cli_flags import REQUIRED, Anything, Command, Flag, Values
+from shoal.cli_flags import REQUIRED, Command, Flag, Values
 from shoal.cli_output import abandon_output, fill_closed_streams, leave, lenient_errors
-from shoal.cli_words import complaint, empty, stranger
+from shoal.cli_words import read
 from shoal.errors import FULL, CallbackError, GameError, InputError, NonFiniteError, unknown
 
 BROKEN, REFUSED, INTERRUPTED = 1, 2, 130
@@ -108,134 +103,58 @@ def _dispatch(args: list[str]) -> int:
 
 
 def parse(command: Command, args: Sequence[str]) -> Values:
-    """The values of all flags by group. If ``args`` request help, prints it and exits.
+    """The values that ``args`` give to flags, by group. If ``args`` request help, prints it and exits.
 
     Raises:
         InputError: ``args`` hold an unknown flag, or a value of the wrong type.
     """
-    prog, groups = command.prog, command.groups
-    flags = [flag for group in groups.values() for flag in group]
-    if sentence := empty(flags, args):
-        raise InputError(sentence)
-    shown, fields = _arranged(command), []
-    for title, some in shown.items():
-        kind = dataclasses.make_dataclass(title, [_field(flag) for _, flag in some])
-        fields.append((title, Annotated[kind, tyro.conf.OmitArgPrefixes]))
-    errors = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(errors):
-            found, rest = tyro.cli(
-                dataclasses.make_dataclass("Flags", fields),
-                prog=prog,
-                description=_wrapped(command.about),
-                args=_booleans(flags, args),
-                return_unknown_args=True,
-                registry=_REGISTRY,
-            )
-    except SystemExit as end:
-        if not end.code:
-            raise
-        raise InputError(complaint(prog, flags, args, errors.getvalue())) from None
-    if rest:
-        raise InputError(stranger(prog, flags, rest[0]))
-    values: Values = {title: {} for title in groups}
-    for title, some in shown.items():
-        for group, flag in some:
-            values[group][flag.name] = getattr(getattr(found, title), flag.name)
-    return values
+    if not {"-h", "--help"}.isdisjoint(args):
+        _print_help(command)
+    found = read(command.prog, [flag for flags in command.groups.values() for flag in flags], args)
+    return {
+        title: {flag.name: found[flag.spelt] for flag in flags if flag.spelt in found}
+        for title, flags in command.groups.items()
+    }
 
 
-def _arranged(command: Command) -> dict[str, list[tuple[str, Flag]]]:
-    """The flags in the order of the help text, each with its group: ``command.first``, then the others by group."""
-    every = [(title, flag) for title, flags in command.groups.items() for flag in flags]
-    named = {flag.name: (title, flag) for title, flag in every if not flag.prefix}
+def _print_help(command: Command) -> NoReturn:
+    """Print what a command takes, and exit."""
+    import tyro  # takes a tenth of a second
+
+    def field(flag: Flag) -> tuple[str, Any, Any]:
+        boolean = isinstance(flag.default, bool) and flag.hint is bool
+        options: dict[str, Any] = {"help": flag.help, "name": flag.prefix + flag.name}
+        if not boolean:
+            options["metavar"] = flag.spelt if flag.positional else flag.takes
+        default = flag.default
+        if default is not REQUIRED:
+            options["help_behavior_hint"] = f"(default: {flag.default_text}{flag.within})"
+            default = default if boolean else ""
+        marks = [tyro.conf.arg(**options)] + [tyro.conf.Positional] * flag.positional
+        kind = Annotated[(bool if boolean else str, *marks)]
+        return flag.name, kind, dataclasses.field(default=default, kw_only=True)
+
+    fields = [
+        (title, Annotated[dataclasses.make_dataclass(title, map(field, flags)), tyro.conf.OmitArgPrefixes])
+        for title, flags in _arranged(command).items()
+    ]
+    shown = dataclasses.make_dataclass("Flags", fields)
+    tyro.cli(shown, prog=command.prog, description=_wrapped(command.about), args=["--help"])
+    raise AssertionError("tyro exits after it has printed help")
+
+
+def _arranged(command: Command) -> dict[str, list[Flag]]:
+    """The flags in the order of the help text: ``command.first``, then the others by group."""
+    named = {flag.name: flag for flags in command.groups.values() for flag in flags if not flag.prefix}
     first = [named[name] for name in command.first if name in named]
-    shown = {"most_used": first} | {title: [] for title in command.groups}
-    for title, flag in every:
-        if (title, flag) not in first:
-            shown[title].append((title, flag))
+    shown = {"most_used": first}
+    shown |= {title: [flag for flag in flags if flag not in first] for title, flags in command.groups.items()}
     return {title: flags for title, flags in shown.items() if flags}
 
 
 def _wrapped(text: str) -> str:
     """A paragraph wrapped to the terminal's width; the parser joins lines that are not indented."""
     return textwrap.fill(text, shutil.get_terminal_size().columns, subsequent_indent="  ")
-
-
-def _booleans(flags: Sequence[Flag], args: Sequence[str]) -> list[str]:
-    """``args`` with every boolean flag in the parser's form, from ``--x``, ``--no-x``, ``--x True`` or ``--x=False``.
-
-    In that form a flag that may be None takes a value; other boolean flags take none.
-    """
-    spellings = {spelt: (flag, spelt == flag.spelt) for flag in flags for spelt in flag.booleans}
-    words, left = [], list(args)
-    while left:
-        word = left.pop(0)
-        name, equals, value = word.partition("=")
-        flag, yes = spellings.get(name.replace("_", "-"), (None, True))
-        if flag is None:
-            words.append(word)
-            continue
-        if not equals and yes and left and left[0].capitalize() in ("True", "False", "None"):
-            equals, value = "=", left.pop(0)
-        value = value.capitalize() if equals else str(yes)
-        if flag.hint is not bool:
-            words += [flag.spelt, value]
-        elif value in ("True", "False") and yes | (not equals):
-            words.append(flag.booleans[value == "False"])
-        else:
-            words.append(f"{name}={value}")
-    return words
-
-
-def _field(flag: Flag) -> tuple[str, Any, Any]:
-    options: dict[str, Any] = {"help": flag.help, "name": flag.prefix + flag.name}
-    if flag.hint is not bool:
-        options["metavar"] = flag.spelt if flag.positional else flag.takes
-    if flag.default is not REQUIRED:
-        options["help_behavior_hint"] = f"(default: {flag.default_text}{flag.within})"
-    marks = [tyro.conf.arg(**options)] + [tyro.conf.Positional] * flag.positional
-    return flag.name, Annotated[(flag.hint, *marks)], dataclasses.field(default=flag.default, kw_only=True)
-
-
-def _whole_number(text: str) -> int:
-    """An integer from text such as ``100`` or ``1e2``."""
-    try:
-        return int(text)
-    except ValueError:
-        number = float(text)
-        if not number.is_integer():
-            raise
-        return int(number)
-
-
-_REGISTRY = ConstructorRegistry()
-
-
-@_REGISTRY.primitive_rule
-def _int_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
-    if info.type is not int:
-        return None
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="INT",
-        instance_from_str=lambda words: _whole_number(words[0]),
-        is_instance=lambda x: isinstance(x, int) and not isinstance(x, bool),
-        str_from_instance=lambda x: [str(x)],
-    )
-
-
-@_REGISTRY.primitive_rule
-def _anything_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    if info.type is not Anything:
-        return None
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="VALUE",
-        instance_from_str=lambda words: Anything.read(words[0]),
-        is_instance=lambda _: True,
-        str_from_instance=lambda x: [str(x)],
-    )
 
 
 def _say(sentence: str, code: int) -> int:

@@ -44,8 +44,8 @@ def check(args: Sequence[str]) -> tuple[Command, list[str]]:
         groups["env"] = of_environment(words[0], {}, rest)
 
     def do(values: Values) -> int:
-        changed = {f.name: values["env"][f.name] for f in groups["env"] if values["env"][f.name] != f.default}
-        report = shoal.check(words[0], env=changed, **values["check"])
+        chosen = {flag.name: flag.default for flag in _FLAGS} | values["check"]
+        report = shoal.check(words[0], env=values["env"], **chosen)
         print(report)
         return 0 if report.ok else 1
 

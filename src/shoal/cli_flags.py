@@ -2,20 +2,21 @@
 
 import ast
 import dataclasses
+import functools
 import inspect
 import keyword
 import re
 import textwrap
-import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from shoal.bounds import Bounds, bounds_of
+from shoal.bounds import Bounds
+from shoal.configs import leaves
 from shoal.environments import common_options
-from shoal.environments.spelling import Anything, hint_of, is_boolean
+from shoal.environments.spelling import hint_of
 from shoal.errors import InputError
+from shoal.values import Anything, alternatives, is_boolean, takes
 
 REQUIRED = dataclasses.MISSING
 
@@ -52,7 +53,7 @@ class Flag:
     @property
     def takes(self) -> str | None:
         """The form of its value, for example ``INT|None``; None for a type that cannot be read from text."""
-        return _takes(self.hint)
+        return takes(self.hint)
 
     @property
     def default_text(self) -> str:
@@ -68,11 +69,11 @@ class Flag:
     @property
     def several(self) -> bool:
         """Whether it takes several values."""
-        return any(typing.get_origin(one) is tuple for one in (self.hint, *typing.get_args(self.hint)))
+        return any(typing.get_origin(one) is tuple for one in alternatives(self.hint))
 
 
 Values = dict[str, dict[str, Any]]
-"""The values of flags, by group and name."""
+"""The values of the flags that are given, by group and name."""
 
 
 class Command(NamedTuple):
@@ -96,26 +97,16 @@ def of_fields(config: Any, title: str, positional: Iterable[str] = ()) -> dict[s
     """The flags of a dataclass (its defaults) or of an instance (its values), by group.
 
     The first group is ``title``; a nested dataclass makes a group with its field's name. For several dataclasses of one
-    kind (``prefix`` in :func:`shoal.configs.flags_of`), the first group also has flags that set all of them.
+    kind (``prefix`` in :func:`shoal.configs.leaves`), the first group also has flags that set all of them.
     """
-    kind = config if isinstance(config, type) else type(config)
-    hints, docs, bounds = typing.get_type_hints(kind), attribute_docs(kind), bounds_of(kind)
     groups: dict[str, list[Flag]] = {title: []}
     several: list[Flag] = []
-    for field in dataclasses.fields(config):
-        value = field.default if isinstance(config, type) else getattr(config, field.name)
-        if "prefix" in field.metadata:
-            prefix = field.metadata["prefix"]
-            for name, flags in of_fields(value, field.name).items():
-                several += flags
-                own = [dataclasses.replace(flag, name=prefix + flag.name) for flag in flags]
-                groups[name if name == field.name else prefix + name] = own
-        elif dataclasses.is_dataclass(value):
-            groups |= of_fields(value, field.name)
-        else:
-            name = field.name
-            flag = Flag(name, hints[name], value, docs.get(name, ""), name in positional, bounds=bounds.get(name))
-            groups[title].append(flag)
+    for leaf in leaves(config):
+        help = attribute_docs(leaf.kind).get(leaf.plain, "")
+        flag = Flag(leaf.name, leaf.hint, leaf.value, help, leaf.name in positional, bounds=leaf.bounds)
+        groups.setdefault(leaf.group or title, []).append(flag)
+        if leaf.plain != leaf.name:
+            several.append(dataclasses.replace(flag, name=leaf.plain))
     groups[title] += _for_all(several)
     return groups
 
@@ -173,6 +164,7 @@ def _env_names(args: Sequence[str]) -> list[str]:
     return names
 
 
+@functools.cache
 def attribute_docs(kind: type) -> dict[str, str]:
     """The docstring after each field of a class and its bases, as plain text."""
     docs: dict[str, str] = {}
@@ -215,18 +207,3 @@ def plain(text: str) -> str:
 def number(value: float) -> str:
     """A number as text with a short exponent: 1e7 rather than 1e+07."""
     return re.sub(r"e([+-])0*", lambda sign: "e-" if sign[1] == "-" else "e", f"{value:g}")
-
-
-def _takes(hint: Any) -> str | None:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        return "|".join(map(str, arguments))
-    if origin is tuple:
-        each = [_takes(x) for x in arguments if x is not Ellipsis]
-        return None if None in each else f"{each[0]}..." if Ellipsis in arguments else " ".join(map(str, each))
-    if origin in (typing.Union, types.UnionType):
-        each = [_takes(x) for x in sorted(arguments, key=lambda x: x is types.NoneType)]
-        return None if None in each else "|".join(map(str, each))
-    known = {int: "INT", float: "NUMBER", str: "TEXT", bool: "True|False", Path: "PATH", types.NoneType: "None"}
-    known[Anything] = "VALUE"
-    return known.get(hint)

@@ -1,60 +1,102 @@
-"""Error messages of the command line, one sentence each."""
+"""Reading of a command line's words as values of flags, and its error messages, one sentence each."""
 
 import difflib
-import re
+import itertools
+import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any
 
 from shoal.cli_flags import REQUIRED, Flag
+from shoal.errors import InputError
 from shoal.synonyms import meant
+from shoal.values import Words, alternatives, is_flag, typed
 
 
-def empty(flags: Sequence[Flag], args: Sequence[str]) -> str | None:
-    """The message for a flag that needs values or a path and is given none or an empty one; None if there is none.
+def read(prog: str, flags: Sequence[Flag], args: Sequence[str]) -> dict[str, Any]:
+    """The values that words give to flags and positional arguments, by :attr:`Flag.spelt`.
 
-    The parser would read the first as an empty tuple (for ``--hidden`` a network without hidden layers) and the second
-    as the working directory.
+    A value follows its flag as the next word, as several words for a tuple, or after ``=``. Of a flag that is repeated
+    the last one counts. Words after ``--`` are positional.
+
+    Args:
+        prog: the command, for messages.
+        flags: the command's.
+        args: the words.
+
+    Raises:
+        InputError: a flag is unknown, its value is missing or has the wrong type, or an argument is missing.
     """
-    for flag in flags:
-        if Path in (flag.hint, *get_args(flag.hint)) and _given(args, flag.spelt)[:1] == [""]:
-            return f"{flag.spelt} needs a name, and is given an empty one."
-        if flag.several and not flag.positional:
-            names = [word.partition("=")[0].replace("_", "-") for word in args]
-            if flag.spelt in names and not any(_given(args, flag.spelt)):
-                return f"{flag.spelt} needs a value: {flag.takes}"
-    return None
+    known = {spelt: flag for flag in flags if not flag.positional for spelt in (flag.spelt, *flag.booleans)}
+    found: dict[str, Any] = {}
+    left, loose = list(args), []
+    while left:
+        word = left.pop(0)
+        if word == "--":
+            loose, left = [*loose, *left], []
+        elif not is_flag(word):
+            loose.append(word)
+        else:
+            name, equals, text = word.partition("=")
+            flag = known.get(name.replace("_", "-"))
+            if flag is None:
+                raise InputError(stranger(prog, flags, word))
+            if name.replace("_", "-") != flag.spelt:  # --no-x
+                if equals:
+                    raise InputError(f"{name} takes no value; say {flag.spelt}={text}.")
+                found[flag.spelt] = False
+                continue
+            words = _values(flag, [text] if equals else [], left)
+            del left[: len(words) - bool(equals)]
+            found[flag.spelt] = _typed(flag, words)
+    for flag in (flag for flag in flags if flag.positional):
+        taken = len(loose) if flag.several else 1
+        if loose or (flag.several and flag.default is REQUIRED):
+            found[flag.spelt] = _typed(flag, loose[:taken])
+        loose = loose[taken:]
+    if loose:
+        raise InputError(stranger(prog, flags, loose[0]))
+    if missing := [flag for flag in flags if flag.default is REQUIRED and flag.spelt not in found]:
+        names = " and ".join(flag.spelt for flag in missing if flag.positional)
+        raise InputError(f"{prog} needs {names}; {prog} --help says more." if names else _needs_value(missing[0]))
+    return found
 
 
-def complaint(prog: str, flags: Sequence[Flag], args: Sequence[str], printed: str) -> str:
-    """One sentence in place of the parser's printed errors."""
-    names = {flag.spelt: flag for flag in flags}
-    for word in re.findall(r"--[\w.-]*\w", printed):
-        if word not in names:
-            continue
-        given = _given(args, word)
-        if not given:
-            return f"{word} needs a value: {names[word].takes}"
-        return f"{word} cannot be {' '.join(given)!r}; it takes {names[word].takes}"
-    missing = [flag.spelt for flag in flags if flag.positional and flag.default is REQUIRED]
-    if missing:
-        return f"{prog} needs {' and '.join(missing)}; {prog} --help says more."
-    return " ".join(re.sub(r"[─-╿]", " ", printed).split())
+def _values(flag: Flag, given: list[str], left: Sequence[str]) -> list[str]:
+    """The words of a flag's value: ``given`` after ``=``, and those that follow."""
+    if flag.booleans:
+        ahead = not given and left and left[0].capitalize() in ("True", "False", "None")
+        return [word.capitalize() for word in given or left[:1]] if given or ahead else []
+    following = list(itertools.takewhile(lambda word: not is_flag(word), left))
+    if not flag.several:
+        return given or following[:1]
+    tuples = [typing.get_args(option) for option in alternatives(flag.hint) if typing.get_origin(option) is tuple]
+    fixed = None if any(Ellipsis in items for items in tuples) else max(map(len, tuples)) - len(given)
+    return [*given, *following[:fixed]]
 
 
-def _given(args: Sequence[str], name: str) -> list[str]:
-    """The values given to a flag."""
-    words = [word for arg in args for word in (arg.split("=", 1) if arg.startswith("--") else [arg])]
-    spelt = [word.replace("_", "-") if word.startswith("--") else word for word in words]
-    if name not in spelt:
-        return []
-    after = words[spelt.index(name) + 1 :]
-    return after[: next((i for i, word in enumerate(after) if word.startswith("--")), len(after))]
+def _typed(flag: Flag, words: Sequence[str]) -> Any:
+    """The value of a flag. No words are True for a boolean flag, and else an error.
+
+    Otherwise no words would be an empty tuple, for ``--hidden`` a network without hidden layers, and an empty path the
+    working directory.
+    """
+    if flag.booleans and not words:
+        return True
+    if not any(words) and not flag.positional and (flag.several or not words):
+        raise InputError(_needs_value(flag))
+    if Path in alternatives(flag.hint) and "" in words:
+        raise InputError(f"{flag.spelt} needs a name, and is given an empty one.")
+    return typed(flag.spelt, Words(words), flag.hint)
+
+
+def _needs_value(flag: Flag) -> str:
+    return f"{flag.spelt} needs a value: {flag.takes}"
 
 
 def stranger(prog: str, flags: Sequence[Flag], word: str) -> str:
     """The message for a word that is neither a flag nor a value."""
-    if not word.startswith("-"):
+    if not is_flag(word):
         return f"{prog} cannot place {word!r}; {prog} --help says what it takes."
     name = word.partition("=")[0]
     known = {flag.name: flag.spelt for flag in flags if not flag.prefix}

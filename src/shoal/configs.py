@@ -1,34 +1,60 @@
-"""Conversion between flat flags, nested frozen dataclasses and JSON."""
+"""Conversion between flat flags, nested frozen dataclasses and JSON. Does not import JAX."""
 
 import dataclasses
+import functools
 import inspect
-import math
-import numbers
-import types
 import typing
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
-import jax
-
-from shoal.errors import InputError, shortened, unknown
+from shoal.bounds import Bounds, bounds_of
+from shoal.errors import InputError, unknown
+from shoal.spec import EnvSpec
 from shoal.synonyms import meant
-from shoal.types import EnvSpec
+from shoal.values import alternatives, typed
 
 T = TypeVar("T")
 
 
-def flags_of(config: Any) -> dict[str, Any]:
-    """The leaf fields of a nested dataclass, from name to value.
+class Leaf(NamedTuple):
+    """A leaf field of a nested dataclass."""
+
+    name: str
+    """Its flag, for example ``side1_learning_rate``."""
+    plain: str
+    """The flag without its prefix, which sets it too, for example ``learning_rate``."""
+    value: Any
+    hint: Any
+    """Type of the value."""
+    bounds: Bounds | None
+    group: str
+    """Name of the field that holds its dataclass, with a prefix; empty for a field of the outermost one."""
+    kind: type
+    """The dataclass that has the field."""
+
+
+def leaves(config: Any, group: str = "", prefix: str = "") -> Iterator[Leaf]:
+    """The leaf fields of a nested dataclass, in order. ``config`` may also be the class, for its defaults.
 
     Fields that hold dataclasses of the same kind have a ``prefix`` in their metadata, which is prepended to names.
     """
-    flags: dict[str, Any] = {}
+    kind = config if isinstance(config, type) else type(config)
+    hints, bounds = _hints(kind), bounds_of(kind)
     for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        inner = flags_of(value) if dataclasses.is_dataclass(value) else {field.name: value}
-        flags |= {field.metadata.get("prefix", "") + name: x for name, x in inner.items()}
-    return flags
+        name, value = field.name, field.default if config is kind else getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            added = field.metadata.get("prefix", "")
+            yield from leaves(value, name if added else prefix + name, prefix + added)
+        else:
+            yield Leaf(prefix + name, name, value, hints[name], bounds.get(name), group, kind)
+
+
+_hints = functools.cache(typing.get_type_hints)
+
+
+def flags_of(config: Any) -> dict[str, Any]:
+    """The leaf fields of a nested dataclass, from name to value; see :func:`leaves`."""
+    return {leaf.name: leaf.value for leaf in leaves(config)}
 
 
 def override(config: T, flags: Mapping[str, Any]) -> T:
@@ -39,7 +65,7 @@ def override(config: T, flags: Mapping[str, Any]) -> T:
     Raises:
         InputError: a value has the wrong type.
     """
-    hints = typing.get_type_hints(type(config))
+    hints = _hints(type(config))
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(config):  # type: ignore[arg-type]
         value = getattr(config, field.name)
@@ -58,19 +84,13 @@ def check_names(flags: Iterable[str], *configs: Any, of: str = "") -> None:
     Raises:
         InputError: one is not; the message names the most similar flag.
     """
-    known = {name for config in configs for name in [*flags_of(config), *_unprefixed(config)]}
+    known = {name for config in configs for leaf in leaves(config) for name in (leaf.name, leaf.plain)}
     for name in flags:
         if name not in known:
             kind = "setting" + f" (in {of}) named" * bool(of)
             if found := meant(name, known):
                 raise InputError(f"There is no {kind} {name!r}; did you mean {found!r}?")
             raise unknown(kind, name, known)
-
-
-def _unprefixed(config: Any) -> list[str]:
-    """Names without prefix of the fields of dataclasses that have one."""
-    inner = [getattr(config, field.name) for field in dataclasses.fields(config) if "prefix" in field.metadata]
-    return [name for value in inner for name in flags_of(value)]
 
 
 def spec_to_json(spec: EnvSpec) -> dict[str, Any]:
@@ -94,68 +114,6 @@ def options_from_json(options: Mapping[str, Any], known: Mapping[str, inspect.Pa
     tuples = {
         name
         for name, parameter in known.items()
-        if any(typing.get_origin(option) is tuple for option in _options(parameter.annotation))
+        if any(typing.get_origin(option) is tuple for option in alternatives(parameter.annotation))
     }
     return {k: tuple(v) if k in tuples and isinstance(v, list) else v for k, v in options.items()}
-
-
-def typed(name: str, value: Any, hint: Any) -> Any:
-    """The value converted to the type ``hint``: integers to floats, lists to tuples; otherwise the type must match.
-
-    Raises:
-        InputError: it does not match; the message starts with ``name``.
-    """
-    for option in _options(hint):
-        fitted = _fitted(value, option)
-        if fitted is not _UNFIT:
-            return fitted
-    wanted = " or ".join(_words(option) for option in _options(hint))
-    raise InputError(f"{name} cannot be {shortened(value)}; it is {wanted}.")
-
-
-_UNFIT = object()
-
-
-def _fitted(value: Any, option: Any) -> Any:
-    """The value as one type of a union, or ``_UNFIT``. NumPy scalars count as numbers, booleans do not."""
-    origin, choices = typing.get_origin(option), typing.get_args(option)
-    if option is type(None) and value is None:
-        return None
-    if origin is typing.Literal and any(type(value) is type(choice) and value == choice for choice in choices):
-        return value
-    if origin is tuple and isinstance(value, list | tuple):
-        items = tuple(_fitted(item, choices[0]) for item in value)  # every tuple of a configuration is (item, ...)
-        return _UNFIT if any(item is _UNFIT for item in items) else items
-    if option in (bool, str) and isinstance(value, option):
-        return value
-    if option is float and isinstance(value, jax.Array) and value.shape == () and value.dtype.kind == "f":
-        return value  # one program can then train with many values
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        return _UNFIT
-    if option is int and isinstance(value, numbers.Integral):
-        return int(value)
-    if option in (int, float):
-        try:
-            number = float(value)
-        except OverflowError:
-            return _UNFIT
-        if option is float:
-            return _UNFIT if math.isnan(number) else number
-        return int(number) if number.is_integer() else _UNFIT
-    return _UNFIT
-
-
-def _options(hint: Any) -> tuple[Any, ...]:
-    """The alternatives of a union, flattened; otherwise the hint itself."""
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        return tuple(leaf for option in typing.get_args(hint) for leaf in _options(option))
-    return (hint,)
-
-
-def _words(option: Any) -> str:
-    if typing.get_origin(option) is typing.Literal:
-        return " or ".join(repr(choice) for choice in typing.get_args(option))
-    if typing.get_origin(option) is tuple:
-        return f"a tuple, each item {_words(typing.get_args(option)[0])}"
-    known = {float: "a number", int: "a whole number", bool: "True or False", str: "a text", type(None): "None"}
-    return known.get(option, str(option))

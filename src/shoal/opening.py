@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from shoal.errors import InputError
 from shoal.making import OPPONENTS
 from shoal.records import links, manifest, own_runs
 from shoal.run import Run
-from shoal.run_file import TRUST, Described, decides, described, entries_of, recorded
+from shoal.run_file import TRUST, decides, described, entries_of, recorded
 from shoal.types import AnyEnvironment
 
 
@@ -42,7 +43,7 @@ def open_run(folder: str | Path, environment: Any = None, *, trust: bool = False
                 f"{folder} was trained in an Environment object, not in a name: give that environment again."
             )
         if environment is None:
-            _permit(Path(folder), saved, trust)
+            permit(Path(folder), saved.as_json(), trust)
         factory = saved.environment if environment is None else environment
         run.env_options = options_from_json(saved.env, registry.options_of(factory))
         return registry.make(factory, **run.env_options)
@@ -143,22 +144,29 @@ def _record_folder(folder: Path, entries: dict[str, Any], directory: str | None)
         own_runs.record(folder, decides(entries), directory)
 
 
-def _permit(folder: Path, saved: Described, trust: bool) -> None:
+def permit(folder: Path, entries: Mapping[str, Any], trust: bool, environment: str | None = None) -> None:
     """Check that the environment that a folder names may be built.
+
+    Args:
+        folder: a run folder.
+        entries: of its ``run.json``.
+        trust: whether the user trusts the folder.
+        environment: the name of another one, which the user gives, to be built with the options of ``entries``.
 
     Raises:
         InputError: the folder is untrusted and its environment would import modules that are neither Shoal's nor an
             extra's; or the name is not that of an environment.
     """
-    if (record := recorded(folder, saved.as_json())) is not None and not trust:
+    name = environment or entries["environment"]
+    if (record := recorded(folder, entries)) is not None and not trust:
         own_modules.instead(record.directory)
         return
     if trust:
-        permission.check_factory(saved.environment)
-    elif beyond := permission.beyond(saved.environment, saved.env):
+        if environment is None:
+            permission.check_factory(name)
+    elif beyond := permission.beyond(name, entries["env"]):
         raise InputError(
-            f"{folder} is not known to be of your own training, and its environment {saved.environment!r} would "
-            f"{beyond}: {TRUST}."
+            f"{folder} is not known to be of your own training, and its environment {name!r} would {beyond}: {TRUST}."
         )
     else:
         own_modules.instead(None)

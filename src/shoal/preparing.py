@@ -1,20 +1,18 @@
 """A new run from an algorithm's name, an environment and flags; nothing is compiled or written."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shoal import algorithms, preset_files
-from shoal.configs import check_names, override
+from shoal import algorithms
+from shoal.configs import override
+from shoal.configuring import configured
 from shoal.environments import registry
 from shoal.errors import InputError
-from shoal.presets import preset as preset_of
-from shoal.presets.sizes import sizes_for
 from shoal.records.folders import path_of
 from shoal.run import Run
 from shoal.training import checks
-from shoal.training.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -30,36 +28,36 @@ class Prepared:
 
 
 def prepared(
-    algorithm: str, environment: Any, env: dict[str, Any] | None, preset: str | Path | None, flags: dict[str, Any]
+    algorithm: str | None,
+    environment: Any,
+    env: dict[str, Any] | None,
+    preset: str | Path | None,
+    flags: dict[str, Any],
+    config: str | Path | Mapping[str, Any] | None = None,
+    trust: bool = False,
 ) -> Prepared:
     """Check what can be checked without building the environment; arguments are those of :func:`shoal.api.train`.
 
     Raises:
         InputError: an argument is invalid.
     """
-    name, given = registry.called(environment), algorithm
-    algorithm = algorithms.canonical(given)
-    module = algorithms.get(algorithm)
-    settings, config = Settings(), module.Config()
-    flags = (preset_files.read(preset, algorithm) if preset is not None else {}) | flags
-    check_names(flags, settings, config)
     if flags.get("init_from") is not None:
         flags = flags | {"init_from": _absolute(flags["init_from"])}
-    tuned = preset_of(algorithm, name)
-    check_names(tuned, settings, config, of=f"the preset of {algorithm} for {name}")
-    settings, config = (override(override(x, tuned), flags) for x in (settings, config))
-    checks.rewards(settings, config)
+    found = configured(algorithm, environment, env=env, flags=flags, config=config, preset=preset, trust=trust)
+    values = found.values
+    if values.settings.init_from is not None:  # also from a file
+        settings = override(values.settings, {"init_from": _absolute(values.settings.init_from)})
+        values = replace(values, settings=settings)
+    checks.rewards(values.settings, values.config)
 
     def at(where: Path) -> Run:
-        made = registry.make(environment, **(env or {}))
-        sizes = sizes_for(min(made.spec.horizon, settings.wrapping.time_limit or made.spec.horizon))
-        sized = override(settings, {size: x for size, x in sizes.items() if size not in {**tuned, **flags}})
-        run = Run(where, algorithm, name, env or {}, sized, config, made)
-        algorithms.check_alone(given, run.spec)
-        run.by_name = isinstance(environment, str) or registry.can_be_named(environment)
+        made = registry.make(found.environment, **found.env)
+        run = Run(where, found.algorithm, found.name, found.env, values.sized_for(made.spec), values.config, made)
+        algorithms.check_alone(found.given, run.spec)
+        run.by_name = isinstance(found.environment, str) or registry.can_be_named(found.environment)
         return run
 
-    return Prepared(algorithm, name, at)
+    return Prepared(found.algorithm, found.name, at)
 
 
 def _absolute(run: Any) -> Any:

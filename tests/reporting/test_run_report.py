@@ -15,7 +15,7 @@ from played import made_of, talking
 
 import shoal as library
 from run_folders import run
-from shoal import cli, cli_train
+from shoal import cli, cli_running
 from shoal.configs import flags_of, override
 from shoal.errors import GameError, InputError
 from shoal.opening import open_run
@@ -299,7 +299,7 @@ def test_a_report_that_fails_fails_nothing_else(
     monkeypatch.setattr(opened, "best_seed", lambda: 0, raising=False)
     monkeypatch.setattr(opened, "replay", lambda **_: Path("replay"), raising=False)
     monkeypatch.setattr(command, "played", broken)
-    cli_train._draw(opened)
+    cli_running.draw(opened)
     assert capsys.readouterr().out.splitlines()[-1] == "report        cannot be written: a fault of two lines"
     monkeypatch.undo()
     monkeypatch.setattr("shoal.records.product_rate.product_rate", lambda: 1e9)
@@ -321,7 +321,7 @@ def test_video_and_report_show_episodes_that_were_played_once(tmp_path: Path, mo
         return tmp_path / "report.html"
 
     monkeypatch.setattr(library, "report", report, raising=False)
-    cli_train._draw(opened)
+    cli_running.draw(opened)
     assert calls == [2] and shown == [document]  # two learners, in one call
     with Image.open(tmp_path / "replay.gif") as picture:
         assert getattr(picture, "n_frames", 1) > 1

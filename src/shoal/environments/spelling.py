@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import math
 import shlex
 import types
 import typing
@@ -10,22 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-
-class _AnyInstance(type):
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return True  # the parser checks defaults against this type
-
-
-class Anything(metaclass=_AnyInstance):
-    """The type of an option without annotation: a Python literal is read as its value, other words as text."""
-
-    @staticmethod
-    def read(text: str) -> Any:
-        """``3`` as a number, ``[1, 2]`` as a list, ``None`` as None, ``easy`` as text."""
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            return text
+from shoal.values import Anything, is_boolean, is_flag
 
 
 def hint_of(option: inspect.Parameter, default: Any) -> Any:
@@ -33,11 +17,6 @@ def hint_of(option: inspect.Parameter, default: Any) -> Any:
     if option.annotation is not option.empty and not isinstance(option.annotation, str):
         return option.annotation
     return Anything if default is option.empty or default is None else type(default)
-
-
-def is_boolean(hint: Any) -> bool:
-    """Whether a flag of this type is written as ``--x`` or ``--no-x``."""
-    return hint is bool or set(typing.get_args(hint)) == {bool, types.NoneType}
 
 
 def commands(environment: Any, options: Mapping[str, Any]) -> tuple[str, str]:
@@ -84,7 +63,7 @@ def _flag(name: str, value: Any, hint: Any) -> list[str] | None:
     if is_boolean(hint) and isinstance(value, bool):
         return [f"--env.{name}" if value else f"--env.no-{name}"]
     texts = _texts(value, hint)
-    if not texts or any(_like_a_flag(text) for text in texts[1:]):
+    if not texts or any(is_flag(text) for text in texts[1:]):
         return None
     if not texts[0] and not isinstance(value, str):  # an empty tuple cannot be written
         return None
@@ -119,14 +98,6 @@ def _texts(value: Any, hint: Any) -> list[str] | None:
     if hint is float and isinstance(value, int):
         value = float(value)
     return [str(value) if hint is str else repr(value)] if isinstance(value, hint) else None
-
-
-def _like_a_flag(text: str) -> bool:
-    """Whether a word starts with ``-`` and is not a number."""
-    try:
-        return text.startswith("-") and math.isnan(float(text))
-    except ValueError:
-        return True
 
 
 def _literal(value: Any) -> bool:

@@ -1,11 +1,14 @@
-"""Safe reading of files from an untrusted run folder: they cannot block the program or exhaust its memory."""
+"""Safe reading of files, also from an untrusted run folder: they cannot block the program or exhaust its memory."""
 
 import json
 import math
 import os
 import stat
+import tomllib
 from pathlib import Path
 from typing import Any, NoReturn
+
+from shoal.errors import InputError
 
 MIB = 2**20
 DEEPEST = 40
@@ -44,6 +47,35 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
         raise
     except OSError as error:
         raise ReadingError(f"cannot be read ({error.strerror})") from None
+
+
+def read_toml(path: Path, kind: str, most: int) -> dict[str, Any]:
+    """The contents of a TOML file.
+
+    Args:
+        path: the file.
+        kind: what it is, for the message.
+        most: largest size in bytes.
+
+    Raises:
+        InputError: there is none, or it is not TOML; the message names the file and the line.
+    """
+    try:
+        return tomllib.loads(read_bytes(path, most).decode("utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"There is no {kind} {str(path)!r}.") from None
+    except ReadingError as error:
+        raise InputError(f"{path}: it {error}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: it is not text in UTF-8.") from None
+    except tomllib.TOMLDecodeError as error:
+        what, _, place = str(error).rpartition(" (at ")
+        line = place.partition(",")[0].rstrip(")")
+        raise InputError(f"{path}: {line} is not valid TOML: {what[:1].lower()}{what[1:]}.") from None
+    except ValueError:  # a whole number of thousands of digits
+        raise InputError(f"{path}: it is not valid TOML.") from None
+    except RecursionError:
+        raise InputError(f"{path}: it is nested too deeply.") from None
 
 
 def parse(data: bytes | str) -> Any:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal import algorithms
-from shoal.configs import flags_of, override
+from shoal.configs import flags_of
 from shoal.environments import permission, spelling
 from shoal.environments.spelling import path_words
-from shoal.presets import preset
+from shoal.merging import merged
 from shoal.presets.sizes import sizes_for
 from shoal.reporting.facts import Facts
 from shoal.run import Run
@@ -46,10 +46,8 @@ def plain_flags(run: Run) -> dict[str, Any]:
 def standard_flags(run: Run) -> dict[str, Any]:
     """What ``shoal train ALGORITHM ENVIRONMENT`` takes for every flag: the values of the preset for both, and otherwise
     the defaults of the code."""
-    tuned = preset(run.algorithm, run.environment)
-    parts = override(Settings(), tuned), override(algorithms.get(run.algorithm).Config(), tuned)
-    sizes = {name: x for name, x in sizes_for(run.spec.horizon).items() if name not in tuned}
-    return flags_of(parts[0]) | flags_of(parts[1]) | sizes
+    found = merged(run.algorithm, run.environment)
+    return flags_of(found.sized_for(run.spec)) | flags_of(found.config)
 
 
 def changed_rows(run: Run) -> list[dict[str, str]]:

@@ -5,11 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from shoal import algorithms
-from shoal.configs import override
 from shoal.environments import registry
 from shoal.errors import InputError, unknown
 from shoal.making import made
-from shoal.presets.sizes import sizes_for
 from shoal.run import Run
 from shoal.studies.combinations import matches
 from shoal.studies.plan import Cell
@@ -54,13 +52,12 @@ def check_built(study: StudyFile, cells: Sequence[Cell]) -> None:
 def _check(cell: Cell, environments: dict[str, AnyEnvironment]) -> EnvSpec:
     """Check one cell as :meth:`shoal.run.Run.trainer` does, and return the spec of its wrapped environment."""
     name = algorithms.canonical(cell.algorithm)
-    settings, config = cell.resolved()
+    found = cell.merged()
     same = repr((cell.environment, sorted(cell.env.items())))
     if same not in environments:
         environments[same] = registry.make(cell.environment, **cell.env)
     env = environments[same]
-    sizes = sizes_for(min(env.spec.horizon, settings.wrapping.time_limit or env.spec.horizon))
-    settings = override(settings, {size: sizes[size] for size in cell.sized()})
+    settings, config = found.sized_for(env.spec), found.config
     checks.rewards(settings, config)
     run = Run(cell.folder, name, cell.environment, cell.env, settings, config, env)
     algorithms.check_alone(cell.algorithm, run.spec)

@@ -3,19 +3,16 @@
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from shoal import algorithms
 from shoal.configs import flags_of
-from shoal.presets.sizes import sizes_for
+from shoal.merging import SIZES, Merged
 from shoal.records.files import to_json
 from shoal.studies.entries import label
-from shoal.training.settings import Settings
 
-SIZES = tuple(sizes_for(1))
-"""Settings that without a flag or a preset depend on the length of an episode."""
 _LONGEST = 80
 _FIRST = ("algorithm", "environment")
 
@@ -31,10 +28,8 @@ def digest(
     algorithm: str,
     environment: str,
     env: Mapping[str, Any],
-    settings: Settings,
-    config: Any,
+    values: Merged,
     known: Mapping[str, Any],
-    sized: Collection[str],
 ) -> str:
     """A digest of everything that determines the training.
 
@@ -44,18 +39,16 @@ def digest(
         algorithm: its name.
         environment: its name.
         env: options of the environment.
-        settings: the run's settings.
-        config: the algorithm's ``Config``.
+        values: settings and hyper-parameters. The sizes that do not depend on the length of an episode always count.
         known: the environment's options as parameters, which have defaults.
-        sized: those of :data:`SIZES` that depend on the length of an episode. The others always count.
     """
     parts: dict[str, Any] = {"algorithm": algorithms.canonical(algorithm), "environment": environment}
     parts["env"] = {name: x for name, x in env.items() if name not in known or known[name].default != x}
-    for part, now in (("settings", settings), ("config", config)):
+    for part, now in (("settings", values.settings), ("config", values.config)):
         defaults = flags_of(type(now)())
         parts[part] = {flag: value for flag, value in flags_of(now).items() if value != defaults[flag]}
     parts["settings"].pop("eval_episodes", None)
-    parts["settings"] |= {size: getattr(settings, size) for size in SIZES if size not in sized}
+    parts["settings"] |= {size: getattr(values.settings, size) for size in SIZES if size not in values.sized}
     text = json.dumps(to_json(parts), sort_keys=True, ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:10]
 

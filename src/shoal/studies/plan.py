@@ -12,11 +12,11 @@ from shoal.configs import check_names, flags_of, options_from_json, override
 from shoal.environments import registry
 from shoal.environments.names import check_name
 from shoal.errors import InputError, unknown
-from shoal.presets import preset
+from shoal.merging import Layer, Merged, merged
 from shoal.records.files import to_json
 from shoal.studies.combinations import Combination, combinations
 from shoal.studies.entries import label, labels
-from shoal.studies.naming import SIZES, beside, digest, readable
+from shoal.studies.naming import beside, digest, readable
 from shoal.studies.study_file import Protocol, StudyFile
 from shoal.studies.summaries import STATISTICS
 from shoal.training.settings import Settings
@@ -66,22 +66,18 @@ class Cell:
         """The end of :attr:`name`: a digest of everything that determines the training."""
         return self.name.rpartition("-")[2]
 
-    def resolved(self) -> tuple[Settings, Any]:
+    def merged(self) -> Merged:
         """The settings and the algorithm's ``Config``, with the preset's values.
 
         Without a preset or a flag, the number of environments and the rollout length are those for the length of an
-        episode (:func:`shoal.presets.sizes.sizes_for`); they are known once the environment is built.
+        episode (:attr:`shoal.merging.Merged.sized`); they are known once the environment is built.
         """
-        name = algorithms.canonical(self.algorithm)
-        settings, config = Settings(), algorithms.get(name).Config()
-        tuned = preset(name, self.environment)
-        check_names(tuned, settings, config, of=f"the preset of {name} for {self.environment}")
-        settings, config = (override(override(x, tuned), self.flags) for x in (settings, config))
-        return settings, config
+        return merged(self.algorithm, self.environment, [Layer(self.flags)])
 
-    def sized(self) -> set[str]:
-        """The sizes that depend on the length of an episode."""
-        return set(SIZES) - {*self.flags, *preset(algorithms.canonical(self.algorithm), self.environment)}
+    def resolved(self) -> tuple[Settings, Any]:
+        """The settings and the ``Config`` of :meth:`merged`."""
+        found = self.merged()
+        return found.settings, found.config
 
     def difference(self, run: Mapping[str, Any]) -> str | None:
         """What differs between a run's configuration and this cell's, as the end of a sentence; None if nothing does.
@@ -89,15 +85,15 @@ class Cell:
         Args:
             run: the entry ``config`` of ``run.json``. Keys that it lacks or that are unknown here are not compared.
         """
-        settings, config = self.resolved()
+        found = self.merged()
         here = {"algorithm": algorithms.canonical(self.algorithm), "environment": self.environment}
         here |= {f"env.{option}": value for option, value in self.env.items()}
         there = {key: run.get(key) for key in ("algorithm", "environment")}
         there |= {f"env.{option}": value for option, value in run.get("env", {}).items()}
-        for part, now in (("settings", flags_of(settings)), ("config", flags_of(config))):
+        for part, now in (("settings", flags_of(found.settings)), ("config", flags_of(found.config))):
             if part == "config" and hasattr(algorithms.get(self.algorithm), "prepare"):
                 continue  # the run's configuration holds what the algorithm decided before training
-            left_out = {*self.sized(), "eval_episodes"} if part == "settings" else set()
+            left_out = {*found.sized, "eval_episodes"} if part == "settings" else set()
             before = run.get(part, {})
             both = [name for name in now if name in before and name not in left_out]
             here |= {name: now[name] for name in both}
@@ -193,12 +189,12 @@ def cell_of(
         raise study.refuse(f"{environment} needs the option env.{missing[0]}.")
     cell = Cell(study.name, one.values, algorithm, environment, env, flags, study.evaluation, "", out)
     try:
-        settings, config = cell.resolved()
-        settings.check()
-        check(config)
+        values = cell.merged()
+        values.settings.check()
+        check(values.config)
     except InputError as error:
         raise study.refuse(f"{cell.title}: {error}") from None
-    name = f"{readable(one.values)}-{digest(cell.algorithm, environment, env, settings, config, known, cell.sized())}"
+    name = f"{readable(one.values)}-{digest(algorithm, environment, env, values, known)}"
     folder = out / study.name / name
     cell = Cell(study.name, one.values, algorithm, environment, env, flags, study.evaluation, name, beside(folder))
     return replace(cell, curves=study.curves)

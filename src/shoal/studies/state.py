@@ -11,10 +11,11 @@ from shoal import notices
 from shoal.algorithms import canonical
 from shoal.configs import override
 from shoal.errors import InputError
+from shoal.merging import SIZES
 from shoal.notices import Warn
 from shoal.records import manifest
 from shoal.records.report import duration_text
-from shoal.studies.naming import SIZES, beside
+from shoal.studies.naming import beside
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, read
 from shoal.studies.study_file import StudyFile
@@ -82,7 +83,7 @@ def state_of(cell: Cell, record: Record | None) -> State:
     if record is not None or not (cell.folder / manifest.FILE).exists():
         return State(cell, record, float(record is not None), False)
     try:
-        config, (settings, _) = manifest.read(cell.folder)["config"]["settings"], cell.resolved()
+        config, settings = manifest.read(cell.folder)["config"]["settings"], cell.merged().settings
         settings = override(settings, {size: config[size] for size in SIZES})  # they may depend on the environment
         return State(cell, None, ending.fraction(settings, ending.saved(cell.folder)), True)
     except (InputError, KeyError, TypeError, ZeroDivisionError):  # running it says what is wrong

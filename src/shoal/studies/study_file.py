@@ -1,7 +1,6 @@
 """Study files: TOML that describes a grid of runs, and what to compare. Does not import JAX and executes nothing."""
 
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,7 +102,7 @@ def read(path: Path) -> StudyFile:
     """
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}", path.stem):
         raise InputError(f"{path}: a study file is named by letters, digits and _ . -, since folders have its name.")
-    whole = Entries(path, "", _parsed(path))
+    whole = Entries(path, "", reading.read_toml(path, "study file", LARGEST))
     title, question = whole.text("title"), whole.text("question")
     defaults, grid = whole.table("defaults").flags(), _grid(whole.table("grid"))
     variants = _variants(whole.tables("variants"))
@@ -131,23 +130,6 @@ def read(path: Path) -> StudyFile:
         tuple(presented.reference(i, one) for i, one in enumerate(references, 1)),
         searched,
     )
-
-
-def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(reading.read_bytes(path, LARGEST).decode("utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"There is no study file {str(path)!r}.") from None
-    except reading.ReadingError as error:
-        raise InputError(f"{path}: it {error}.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: it is not text in UTF-8.") from None
-    except tomllib.TOMLDecodeError as error:
-        what, _, place = str(error).rpartition(" (at ")
-        line = place.partition(",")[0].rstrip(")")
-        raise InputError(f"{path}: {line} is not valid TOML: {what[:1].lower()}{what[1:]}.") from None
-    except RecursionError:
-        raise InputError(f"{path}: it is nested too deeply.") from None
 
 
 def _grid(part: Entries) -> dict[str, tuple]:

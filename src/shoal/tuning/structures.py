@@ -12,7 +12,6 @@ from shoal.environments import registry
 from shoal.environments.wrappers import wrap
 from shoal.errors import InputError
 from shoal.making import made
-from shoal.presets.sizes import sizes_for
 from shoal.studies.entries import key, label
 from shoal.studies.halving import Rung
 from shoal.studies.plan import Cell
@@ -66,12 +65,12 @@ class Setting:
         """
         self.method, self.cell = method, cell
         self.algorithm = algorithms.canonical(cell.algorithm)
-        self.settings, self.config = cell.resolved()
+        found = cell.merged()
+        self.settings, self.config = found.settings, found.config
         if self.settings.devices != 1:
             sharding.one_device_per_core()
         built = registry.make(cell.environment, **cell.env)
-        sizes = sizes_for(min(built.spec.horizon, self.settings.wrapping.time_limit or built.spec.horizon))
-        self.settings = override(self.settings, {size: sizes[size] for size in cell.sized()})
+        self.settings = found.sized_for(built.spec)
         env = wrap(built, self.settings.wrapping)
         if not isinstance(env, Environment):
             raise InputError(

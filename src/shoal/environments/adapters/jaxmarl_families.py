@@ -166,7 +166,7 @@ FAMILIES: dict[str, Family] = {
     "SMAX": _BATTLE._replace(  # agents play both armies; each army is one role
         shared_reward=False,
         kinds=None,
-        metrics={"won": _won, "lost": _lost} | _BATTLE.metrics,
+        metrics={"won": _won, "lost": _lost, **_BATTLE.metrics},
     ),
     "hanabi": _CARDS,
     "overcooked": _KITCHEN,

@@ -1,0 +1,205 @@
+"""What a run trains: flags take precedence over a configuration file, and that over preset files and defaults."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal import algorithms, config_files, preset_files
+from shoal.bounds import check
+from shoal.config_files import ConfigFile, key_to_toml, to_toml
+from shoal.configs import Leaf, leaves, options_from_json
+from shoal.environments import names, permission, registry
+from shoal.environments.spelling import hint_of
+from shoal.errors import InputError, shortened, unknown
+from shoal.merging import DEFAULT, Layer, Merged, merged
+from shoal.run_file import TRUST, described, entries_of, recorded
+from shoal.values import Anything, from_toml, takes, typed
+
+
+@dataclass(frozen=True)
+class Configured:
+    """What a run trains."""
+
+    given: str
+    """The algorithm as it was named."""
+    environment: Any
+    """The environment as :func:`shoal.environments.registry.make` takes it."""
+    env: dict[str, Any]
+    """Options of its factory."""
+    values: Merged
+    """Settings and hyper-parameters."""
+    env_origins: Mapping[str, str]
+    """Where each option comes from."""
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm's name in :data:`shoal.algorithms.NAMES`, or of the user's own."""
+        return algorithms.canonical(self.given)
+
+    @property
+    def name(self) -> str:
+        """The environment's name."""
+        return registry.called(self.environment)
+
+
+def configured(
+    algorithm: str | None,
+    environment: Any,
+    *,
+    env: Mapping[str, Any] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    config: str | Path | Mapping[str, Any] | None = None,
+    preset: str | Path | None = None,
+    trust: bool = False,
+) -> Configured:
+    """What a run trains. No environment is built.
+
+    ``algorithm`` and ``environment`` take precedence over those of ``config``, ``env`` over its options, and ``flags``
+    over its flags, these over the flags of ``preset``, and these over Shoal's own preset.
+
+    Args:
+        algorithm: its name; None for that of ``config``.
+        environment: as for :func:`shoal.environments.registry.make`; None for that of ``config``.
+        env: options of the environment's factory.
+        flags: fields of the settings and of the algorithm's ``Config``.
+        config: see :func:`shoal.config_files.read`.
+        preset: a preset file.
+        trust: import what ``config`` names also if it is the ``run.json`` of somebody else's run.
+
+    Raises:
+        InputError: an argument is invalid, or a file names a module that is not imported without ``trust``. For values
+            of a file the message names the file and the key.
+    """
+    file = ConfigFile("") if config is None else config_files.read(config)
+    name = algorithm or file.algorithm
+    if name is None or (environment is None and file.environment is None):
+        what = "an environment" if name else "an algorithm and an environment"
+        if file.run is not None:
+            raise InputError(f"{file.name} is of a run that was trained in an Environment object; name an environment.")
+        raise InputError(f"{file.name} does not name {what}." if file.name else f"Training needs {what}.")
+    _permit(file, algorithm, environment, trust)
+    with _named(file.name if algorithm is None else ""):
+        algorithms.check_name(name)
+        algorithms.get(name)
+    chosen = file.environment if environment is None else environment
+    options = _options(file, chosen)
+    layers = [Layer(flags or {})]
+    if config is not None:
+        layers.insert(0, Layer(file.flags, file.name, named=True))
+    if preset is not None:
+        layers.insert(0, Layer(preset_files.read(preset, name), str(preset), named=True))
+    values = merged(name, registry.called(chosen), layers)
+    if file.run is not None and not trust and _uses_cluster(file, values):
+        raise InputError(
+            f"{file.run} is not known to be of your own training, and would use a Ray cluster: {TRUST}, or give "
+            f"workers and address yourself."
+        )
+    origins = dict.fromkeys(options, file.name) | dict.fromkeys(env or {}, "flag")
+    return Configured(name, chosen, options | dict(env or {}), values, origins)
+
+
+@contextmanager
+def _named(file: str) -> Iterator[None]:
+    """Begin the message of an InputError with the file, if there is one."""
+    try:
+        yield
+    except InputError as error:
+        if not file:
+            raise
+        raise InputError(f"{file}: {error}") from None
+
+
+def _permit(file: ConfigFile, algorithm: str | None, environment: Any, trust: bool) -> None:
+    """Check that what a file names, rather than the user, may be imported (``docs/security.md``)."""
+    if file.run is None:
+        if environment is None:  # the user's own file, or one that the user trusts
+            with _named(file.name):
+                names.check_name(str(file.environment))
+                permission.check_factory(str(file.environment))
+        return
+    if algorithm is None or algorithms.canonical(algorithm) == file.algorithm:
+        described(file.run, trust or algorithm is not None)  # also checks that no key is missing
+    if environment is None or file.env:
+        from shoal.opening import permit  # imports all that trains, which help does without
+
+        named = None if environment is None else registry.called(environment)
+        permit(file.run, entries_of(file.run), trust, named)
+
+
+def _uses_cluster(file: ConfigFile, values: Merged) -> bool:
+    """Whether a folder that is not of the user's own training chooses a Ray cluster."""
+    assert file.run is not None
+    chosen = {name for name in ("workers", "address") if values.origins[name] == file.name and file.flags[name]}
+    if values.settings.workers != "ray" or not chosen:
+        return False
+    return recorded(file.run, entries_of(file.run)) is None
+
+
+def _options(file: ConfigFile, environment: Any) -> dict[str, Any]:
+    """A file's options of the environment, converted to the types of its factory's parameters.
+
+    Raises:
+        InputError: one is unknown or has the wrong type.
+    """
+    if not file.env or not (isinstance(environment, str) or callable(environment)):
+        return dict(file.env)
+    with _named(file.name):
+        known = registry.options_of(environment)
+        if not any(option.kind is option.VAR_KEYWORD for option in known.values()):
+            for option in file.env:
+                if option not in known:
+                    raise unknown(f"option of {registry.called(environment)} named", option, known)
+        if file.run is not None:  # such a run has trained with them
+            return options_from_json(file.env, known)
+        return {name: _option(name, value, known.get(name)) for name, value in file.env.items()}
+
+
+def _option(name: str, value: Any, parameter: inspect.Parameter | None) -> Any:
+    hint = Anything if parameter is None else hint_of(parameter, parameter.default)
+    plain = value if hint is str else from_toml(value)
+    annotated = parameter is not None and parameter.annotation is not parameter.empty
+    return typed(name, plain, hint) if annotated and takes(hint) is not None else plain
+
+
+def as_toml(found: Configured) -> str:
+    """The whole configuration as a file that :func:`configured` reads, with the origin of each value as a comment.
+
+    The environment is built if its spec decides sizes of the run; nothing is compiled.
+
+    Raises:
+        InputError: a setting is out of range, the environment cannot be built, or a value has no form in TOML.
+    """
+    from shoal.training import checks  # see above
+
+    settings, config = found.values.settings, found.values.config
+    checks.rewards(settings, config)
+    if found.values.sized:
+        spec = registry.make(found.environment, **found.env).spec
+        algorithms.check_alone(found.given, spec)
+        settings = found.values.sized_for(spec)
+    settings.check()
+    check(config)
+    lines = ["# shoal train --config FILE trains with these values. Each comment says where a value comes from."]
+    lines += [f"algorithm = {to_toml(found.algorithm)}", f"environment = {to_toml(found.name)}", "", "[env]"]
+    lines += [_line(name, value, found.env_origins[name]) for name, value in found.env.items()]
+    for name, parameter in registry.options_of(found.environment).items():
+        default = parameter.default
+        if name not in found.env and isinstance(default, str | int | float | None):
+            lines.append(f"# {_line(name, default, DEFAULT)}")
+    lines += ["", "[flags]"]
+    for title, part in (("run", settings), (found.algorithm, config)):
+        groups: dict[str, list[Leaf]] = {title: []}
+        for leaf in leaves(part):
+            groups.setdefault(leaf.group or title, []).append(leaf)
+        for group, inside in groups.items():
+            lines += [f"# {group}"] * bool(inside)
+            lines += [_line(leaf.name, leaf.value, found.values.origins[leaf.name]) for leaf in inside]
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, value: Any, origin: str) -> str:
+    plain = origin if origin.isprintable() else shortened(origin)
+    return f"{key_to_toml(name)} = {to_toml(value)}  # {plain}"
