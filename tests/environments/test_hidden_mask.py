@@ -42,7 +42,7 @@ LEGAL[3, 2] = False
 CHOSEN = rng.integers(0, SPEC.action_dims, (2, END, 3)).astype(np.int32)
 """[episode, t, agent]."""
 BARE = Wrapping(action_mask=False)
-ALL = Wrapping(8, 2, True, True, 3.0, False)
+ALL = Wrapping(8, frame_stack=2, last_action=True, agent_ids=True, reward_scale=3.0, action_mask=False)
 
 
 def look(xp: Any, t: Any, received: Any) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def test_images_beside_numbers() -> None:
         (spaces.Box(0, 255, (2, 8, 9, 3), np.uint8), (8, 9, 6), lambda x: np.concatenate([*x], axis=-1)),
         (spaces.Box(0, 255, (2, 1, 8, 9), np.uint8), (8, 9, 2), lambda x: np.moveaxis(x[:, 0], 0, -1)),
     ],
-    ids=str,
+    ids=["flat", "first", "last", "frames", "grey frames"],
 )
 def test_axes_become_height_width_and_channels(space: Any, part: Any, arrange: Any) -> None:
     env = Solo(space)
