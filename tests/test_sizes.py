@@ -73,7 +73,7 @@ def test_the_command_line_passes_on_what_is_said(shoal: Callable, monkeypatch: p
     monkeypatch.setattr("shoal.api.train", train)
     for words in ([], ["--num-envs", "16"], ["--num-envs", "None", "--rollout-length", "128"]):
         assert shoal("train", "mappo", "test_sizes:make", *words)[0] == 2
-    assert asked == [{}, {"num_envs": 16}, {"rollout_length": 128}]
+    assert asked == [{}, {"num_envs": 16}, {"num_envs": None, "rollout_length": 128}]
     code, out, _ = shoal("train", "mappo", "test_sizes:make", "--help")
     assert code == 0 and "by the length of an episode" in " ".join(out.replace("│", " ").split())
     code, out, _ = shoal("train", "mappo", "mpe/simple_spread", "--help")

@@ -162,10 +162,9 @@ def _resumed(
             keep_resumed(run, permitted=False)  # the environment was not built
         return run, None
     trainer = run.trainer(progress, guard)
-    trainer.restore(continue_stopped)
     if run.settings.init_from and trainer.checkpoints.latest() is None:
         start_from(trainer, Path(run.settings.init_from))
-    trainer.restore()
+    trainer.restore(continue_stopped)
     guard()
     keep_resumed(run, permitted=trust or environment is None)
     return run, trainer

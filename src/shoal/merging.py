@@ -68,7 +68,12 @@ def merged(algorithm: str, environment: str, layers: Sequence[Layer] = ()) -> Me
             if layer.origin != PRESET:
                 check_names(layer.flags, settings, config)
             elif algorithms.own(algorithm) and "+" not in algorithm:  # a side's preset also has settings of whole runs
-                check_names(layer.flags, settings, config, of=f"the preset of {algorithm} for {environment}")
+                check_names(
+                    layer.flags,
+                    settings,
+                    config,
+                    of=f"the preset of {algorithms.canonical(algorithm)} for {environment}",
+                )
             undecided = {name for name in SIZES if name in layer.flags and layer.flags[name] is None}
             given = {name: value for name, value in layer.flags.items() if name not in undecided}
             settings, config = override(settings, given), override(config, given)

@@ -1,5 +1,6 @@
 """A small policy gradient in plain JAX, sound or with one flaw that a check of algorithms is to find."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -55,6 +56,10 @@ def host_noise(x: jax.Array) -> jax.Array:
     return jax.pure_callback(draw, shape, x, vmap_method="expand_dims")
 
 
+MADE = itertools.count(1)
+"""Every algorithm with the flaw ``random make`` differs."""
+
+
 def make_with(flaw: str, spec: EnvSpec, config: Any) -> Algorithm:
     if not isinstance(spec.action, shoal.Discrete):
         if flaw == "raises":
@@ -62,7 +67,7 @@ def make_with(flaw: str, spec: EnvSpec, config: Any) -> Algorithm:
         if flaw == "two lines":
             raise shoal.InputError("no\nreally")
         raise shoal.InputError("Actions are continuous.")
-    offset = np.random.default_rng().normal() if flaw == "random make" else 0.0
+    offset = float(next(MADE)) if flaw == "random make" else 0.0
     if flaw == "branches" and config.rate > 0.5:
         offset = 1.0
 

@@ -23,7 +23,6 @@ from shoal.reporting.recording import chosen_seeds
 from shoal.reporting.replays import replays, size_of
 from shoal.run import Run
 from shoal.training.episodes import SHOWN_KEY, record
-from shoal.training.trainer import Trainer
 
 TINY: dict[str, Any] = {
     "env": {"horizon": 6},
@@ -49,7 +48,8 @@ class Trained(NamedTuple):
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder, made = tmp_path_factory.mktemp("runs"), []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "Trainer", lambda *args: made.append(Trainer(*args)) or made[-1])
+        build = running.Run.trainer
+        patch.setattr(running.Run, "trainer", lambda *args: made.append(build(*args)) or made[-1])
         run = shoal.train("mappo", "mpe/simple_spread", folder=folder / "mappo", seeds=2, **TINY)
     return Trained(run, made[0])
 

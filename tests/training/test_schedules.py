@@ -32,7 +32,7 @@ def scales(monkeypatch: pytest.MonkeyPatch) -> list[Scale]:
     seen, made = [], run.made
 
     def spy(*args: Any) -> Any:
-        seen.append(args[-1])
+        seen.append(next(arg for arg in args if isinstance(arg, Scale)))
         return made(*args)
 
     monkeypatch.setattr(run, "made", spy)
