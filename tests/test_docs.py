@@ -5,9 +5,11 @@ import importlib
 import re
 from pathlib import Path
 
+import jax
 import pytest
 
 import shoal
+from shoal.networks.body import build
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -52,6 +54,24 @@ def test_an_example_runs(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     monkeypatch.chdir(tmp_path)
     importlib.import_module(name).main(600)
+
+
+def test_the_page_of_a_network_has_every_line_of_its_file() -> None:
+    source = (ROOT / "examples" / "own_network.py").read_text(encoding="utf-8").split('"""', 2)[2]
+    page = (ROOT / "docs" / "your-network.md").read_text(encoding="utf-8")
+    one, *blocks = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
+    exec(one, {})
+    assert [line for block in blocks for line in block.splitlines() if line] == list(filter(None, source.splitlines()))
+
+
+@pytest.mark.parametrize("name", ["wide", "residual", "remembering", "convolutional"])
+def test_a_network_of_the_page_is_sound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    image = shoal.InputPart((5, 4, 2), "observation", "view")
+    layout = shoal.Layout((image, shoal.InputPart((3,)), image._replace(agent=1)))
+    body = shoal.Body(network=f"own_network:{name}", recurrent=6 if name == "remembering" else None)
+    net = build(body, layout, 2, log_std=0.0)  # checks shapes and types
+    assert jax.eval_shape(net.init, jax.random.key(0))
 
 
 @pytest.mark.parametrize("name", NAMES[1:])

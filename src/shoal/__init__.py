@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from shoal.game import Game, HostEnvironment, HostTimestep
     from shoal.loggers.mlflow_tracking import MLflowLogger
     from shoal.loggers.weights_and_biases import WandbLogger
+    from shoal.networks.architecture import Body
+    from shoal.networks.layout import InputPart, Layout
+    from shoal.networks.making import feed_forward, from_equinox, from_nnx
+    from shoal.networks.net import Net
     from shoal.reporting import report
     from shoal.spec import Box, Discrete, EnvSpec, Part, Scene
     from shoal.studies.results import results
@@ -25,6 +29,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Agent",
+    "Body",
     "Box",
     "Callback",
     "CallbackError",
@@ -38,7 +43,10 @@ __all__ = [
     "HostEnvironment",
     "HostTimestep",
     "InputError",
+    "InputPart",
+    "Layout",
     "MLflowLogger",
+    "Net",
     "Part",
     "Run",
     "RunComparison",
@@ -50,6 +58,9 @@ __all__ = [
     "compare",
     "crossplay",
     "curves",
+    "feed_forward",
+    "from_equinox",
+    "from_nnx",
     "load",
     "make",
     "open_run",
@@ -71,6 +82,10 @@ _HOMES = {
     "shoal.game": ("Game", "HostEnvironment", "HostTimestep"),
     "shoal.loggers.mlflow_tracking": ("MLflowLogger",),
     "shoal.loggers.weights_and_biases": ("WandbLogger",),
+    "shoal.networks.architecture": ("Body",),
+    "shoal.networks.layout": ("InputPart", "Layout"),
+    "shoal.networks.making": ("feed_forward", "from_equinox", "from_nnx"),
+    "shoal.networks.net": ("Net",),
     "shoal.reporting": ("report",),
     "shoal.spec": ("Box", "Discrete", "EnvSpec", "Part", "Scene"),
     "shoal.studies.results": ("results",),

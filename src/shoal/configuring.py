@@ -1,16 +1,16 @@
 """What a run trains: flags take precedence over a configuration file, and that over preset files and defaults."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal import algorithms, config_files, preset_files
+from shoal import algorithms, config_files, own_modules, preset_files
 from shoal.bounds import check
 from shoal.config_files import ConfigFile, key_to_toml, to_toml
-from shoal.configs import Leaf, leaves, options_from_json
+from shoal.configs import Leaf, flags_of, leaves, options_from_json
 from shoal.environments import names, permission, registry
 from shoal.environments.spelling import hint_of
 from shoal.errors import InputError, shortened, unknown
@@ -92,6 +92,8 @@ def configured(
     if preset is not None:
         layers.insert(0, Layer(preset_files.read(preset, name), str(preset), named=True))
     values = merged(name, registry.called(chosen), layers)
+    if file.run is not None and not trust:
+        _permit_networks(file, [layer.flags for layer in layers if layer.origin != file.name], values)
     if file.run is not None and not trust and _uses_cluster(file, values):
         raise InputError(
             f"{file.run} is not known to be of your own training, and would use a Ray cluster: {TRUST}, or give "
@@ -127,6 +129,25 @@ def _permit(file: ConfigFile, algorithm: str | None, environment: Any, trust: bo
 
         named = None if environment is None else registry.called(environment)
         permit(file.run, entries_of(file.run), trust, named)
+
+
+def _permit_networks(file: ConfigFile, others: Sequence[Mapping[str, Any]], values: Merged) -> None:
+    """Check that networks that a run's folder names, rather than the user, may be imported.
+
+    Raises:
+        InputError: the folder is not of the user's own training.
+    """
+    assert file.run is not None
+    given = {module for flags in others for module in own_modules.networks_in(flags)}
+    theirs = [module for module in own_modules.networks_in(flags_of(values.config)) if module not in given]
+    if not theirs:
+        return
+    if (record := recorded(file.run, entries_of(file.run))) is None:
+        raise InputError(
+            f"{file.run} is not known to be of your own training, and its network would import the module "
+            f"{' and '.join(map(repr, theirs))}: {TRUST}, or name a network yourself."
+        )
+    own_modules.instead(record.directory)
 
 
 def _uses_cluster(file: ConfigFile, values: Merged) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal import algorithms, notices, own_modules
 from shoal.composing.opposition import PAST
-from shoal.configs import options_from_json
+from shoal.configs import flags_of, options_from_json
 from shoal.environments import permission, registry
 from shoal.errors import InputError
 from shoal.making import OPPONENTS
@@ -126,9 +126,13 @@ def remember(run: Run) -> None:
 
 
 def _own_modules(run: Run) -> list[str]:
-    """Modules of the user's own that define a run's environment and algorithm."""
+    """Modules of the user's own that define a run's environment, algorithm and networks."""
     module = permission.own_module(run.environment) if run.by_name else None
-    return [*([module] if module else []), *algorithms.own(run.algorithm)]
+    return [
+        *([module] if module else []),
+        *algorithms.own(run.algorithm),
+        *own_modules.networks_in(flags_of(run.config)),
+    ]
 
 
 def _record(run: Run, directory: str | None) -> None:

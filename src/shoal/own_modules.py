@@ -1,4 +1,4 @@
-"""Search path for modules of the user's own environments and algorithms, and which modules are installed. No JAX.
+"""Search path for modules of the user's own, for example environments, and which modules are installed. No JAX.
 
 The working directory may hold files with the names of libraries, so it is added to ``sys.path`` only when a module of
 the user's own is imported.
@@ -9,7 +9,7 @@ import importlib.util
 import site
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -134,8 +134,18 @@ def folder_of(module: str) -> str | None:
     return str(first.parents[1] if first.name == "__init__.py" else first.parent)
 
 
+def networks_in(options: Mapping[str, Any]) -> list[str]:
+    """The user's modules that an algorithm's options, by their names in ``run.json``, name as networks."""
+    named = [value for option, value in options.items() if option.endswith("network") and isinstance(value, str)]
+    return list(dict.fromkeys(value.partition(":")[0] for value in named if ":" in value))
+
+
 def found(name: str, kind: str) -> Any:
-    """Import what ``module:attribute``, the name of the user's own environment or algorithm (``kind``), refers to.
+    """Import what ``module:attribute``, the name of the user's own environment, algorithm or network, refers to.
+
+    Args:
+        name: the name.
+        kind: ``environment``, ``algorithm`` or ``network``, for messages.
 
     Raises:
         InputError: there is no such module or attribute, or the module belongs to the standard library.

@@ -49,7 +49,8 @@ TRUST = "say --trust (trust=True in Python) if you trust its author"
 def described(folder: Path, trust: bool = False) -> Described:
     """Read and validate the ``run.json`` in ``folder``.
 
-    An algorithm ``module:make`` is imported, because its ``Config`` defines the keys.
+    An algorithm ``module:make`` is imported, because its ``Config`` defines the keys. A network ``module:function`` is
+    imported only later, when the algorithm is made, but permission for it is asked here.
 
     Args:
         folder: a run folder.
@@ -57,15 +58,19 @@ def described(folder: Path, trust: bool = False) -> Described:
 
     Raises:
         InputError: the folder holds no run, or its ``run.json`` is damaged: a key is missing or unknown, or a value is
-            invalid. The message names the key. Or its algorithm is not imported for an untrusted folder.
+            invalid. The message names the key. Or its algorithm or network is not imported for an untrusted
+            folder.
     """
     entries = entries_of(folder)
-    if own := algorithms.own(entries["algorithm"]):
+    algorithm, nets = algorithms.own(entries["algorithm"]), own_modules.networks_in(entries["config"])
+    if algorithm or nets:
         record = recorded(folder, entries)
         if record is None and not trust:
+            what = f"algorithm {entries['algorithm']!r}" if algorithm else "network"
+            modules = " and ".join(map(repr, dict.fromkeys([*algorithm, *nets])))
             raise InputError(
-                f"{folder} is not known to be of your own training, and its algorithm {entries['algorithm']!r} would "
-                f"import the module {' and '.join(map(repr, own))}: {TRUST}."
+                f"{folder} is not known to be of your own training, and its {what} would import the module {modules}: "
+                f"{TRUST}."
             )
         if record is not None and not trust:
             own_modules.instead(record.directory)
@@ -82,7 +87,9 @@ def recorded(folder: Path, entries: Mapping[str, Any]) -> own_runs.Record | None
 def decides(entries: Mapping[str, Any]) -> dict[str, Any]:
     """The entries that determine which modules are imported, what is called, and which machines are connected to."""
     names = {key: entries[key] for key in ("environment", "env", "by_name")}
-    own = {"algorithm": entries["algorithm"]} if algorithms.own(entries["algorithm"]) else {}
+    own: dict[str, Any] = {"algorithm": entries["algorithm"]} if algorithms.own(entries["algorithm"]) else {}
+    if own_modules.networks_in(entries["config"]):
+        own["networks"] = {key: value for key, value in entries["config"].items() if key.endswith("network")}
     return names | own | {key: entries["settings"][key] for key in ("workers", "address")}
 
 

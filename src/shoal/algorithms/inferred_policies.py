@@ -71,7 +71,7 @@ def make_models(spec: EnvSpec, body: Body) -> Models:
     n, space = spec.num_agents, spec.action
     source = actor_input(spec, agent_id=False)
     log_std = -1.0 if isinstance(space, Box) else None
-    one = build(replace(body, recurrent=None), source.width, space.width, output_gain=0.01, log_std=log_std)
+    one = build(replace(body, recurrent=None), source.layout, space.width, output_gain=0.01, log_std=log_std)
     net, to_distribution = per_agent(one, tuple(range(n * n))), make_distribution(spec, False)
 
     def distribution(params: PyTree, step: Step) -> Distribution:

@@ -29,7 +29,7 @@ from shoal.equations.targets import of_a_living_team, on_unequal_rewards, team_m
 from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
 from shoal.learning import sgd
-from shoal.learning.config import QCriticConfig
+from shoal.learning.config import QCriticConfig, no_critic_network
 from shoal.learning.optimiser import ByNet
 from shoal.models import q_critic
 from shoal.models.actor_critic import Carry, Policy, make_actor
@@ -120,6 +120,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """
     c, space = config, spec.action
     q_critic.check(c, scale)
+    no_critic_network(c, "lica's critic mixes the agents' actions, and has the widths mixing_width and hyper_layers")
     if not isinstance(space, Discrete):
         raise InputError(f"lica mixes probabilities of discrete actions; {spec.name} has continuous ones.")
     source = critic_input(spec, c.critic_input, agent_id=False)

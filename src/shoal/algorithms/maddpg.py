@@ -124,7 +124,9 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
     c, n, space, index = config, spec.num_agents, spec.action, policy_of(spec, config.sharing)
     policies, steps = max(index) + 1, scale.num_updates * c.gradient_steps
     nets = spec, c.network, index, c.agent_id
-    critics = make_critics(*nets, kind=c.critic_input, local_roles=c.local_roles, count=variant.critics)
+    critics = make_critics(
+        spec, c.critic_body, index, c.agent_id, kind=c.critic_input, local_roles=c.local_roles, count=variant.critics
+    )
     actors = make_ensemble(*nets, c.ensemble) if c.ensemble > 1 else make_actors(*nets)
 
     still = freezing(c, actors.init, critics.init)

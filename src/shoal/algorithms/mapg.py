@@ -144,11 +144,11 @@ def make_policy_gradient(
     explores = not (off(c.epsilon) and off(c.epsilon_final))
     if explores and isinstance(spec.action, Box):
         raise InputError(f"epsilon mixes discrete actions evenly; {spec.name} has continuous ones: leave it at 0.")
-    index, central, plain = policy_of(spec, c.sharing), c.critic_input != "local", replace(c.network, recurrent=None)
+    index, central, body = policy_of(spec, c.sharing), c.critic_input != "local", replace(c.critic_body, recurrent=None)
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
     owner = (0,) * spec.num_agents if central else index
-    critic = make_action_critic(spec, plain, c.critic_input, owner, c.agent_id)
-    state_value = make_critic(spec, plain, c.critic_input, owner, central or c.agent_id)
+    critic = make_action_critic(spec, body, c.critic_input, owner, c.agent_id)
+    state_value = make_critic(spec, body, c.critic_input, owner, central or c.agent_id)
     nets = make_actor_critic(actor, state_value)
     values = make_value_scale(c.value_norm, critic.group_of, c.value_norm_beta)
     made = lambda q, v: Critics(critic.init(q), state_value.init(v) if with_value else None)  # noqa: E731

@@ -29,7 +29,7 @@ from shoal.equations.targets import on_unequal_rewards
 from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
 from shoal.learning import sgd
-from shoal.learning.config import PpoConfig, check_options
+from shoal.learning.config import PpoConfig, check_options, no_critic_network
 from shoal.learning.freezing import freezing
 from shoal.learning.optimiser import ByNet, one, optimiser
 from shoal.models import on_policy
@@ -119,6 +119,9 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         raise InputError(f"MAT is one network that acts for the whole team: sharing is 'shared', not {c.sharing!r}.")
     if c.network.recurrent:
         raise InputError("MAT reads one timestep at a time and has no recurrent form; mat_dec has recurrent actors.")
+    if c.network.network not in ("auto", "mlp"):
+        raise InputError(f"MAT is a transformer over agents, so it cannot have the network {c.network.network!r}.")
+    no_critic_network(c, "MAT is one network for actors and critic")
     if c.value_norm == "popart":
         raise InputError("MAT's values share their network with its policy: value_norm is running or none, not popart.")
     if c.critic_learning_rate is not None:

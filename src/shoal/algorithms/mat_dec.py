@@ -18,7 +18,7 @@ from jaxtyping import Array, PRNGKeyArray
 from shoal.algorithms import mappo
 from shoal.bounds import Depth, Positive
 from shoal.errors import InputError
-from shoal.learning.config import check_options
+from shoal.learning.config import check_options, no_critic_network
 from shoal.models.actor_critic import Critic, make_actor, make_actor_critic
 from shoal.models.sequence import make_team_encoder
 from shoal.networks.inputs import CriticInput
@@ -75,6 +75,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         raise InputError(f"MAT-Dec's advantage comes from its encoder's values: baseline is value, not {c.baseline!r}.")
     if c.dead_value != "team":
         raise InputError(f"MAT-Dec's encoder leaves dead agents out: dead_value is team, not {c.dead_value!r}.")
+    no_critic_network(c, "MAT-Dec's critic is a transformer")
     index = policy_of(spec, c.sharing)
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
     return mappo.make_ppo(spec, c, scale, make_actor_critic(actor, make_critic(spec, c)))

@@ -39,7 +39,7 @@ def make(
     if c.value_norm == "popart":
         raise InputError(f"baseline {c.baseline!r} learns a Q that popart does not rescale: use value_norm 'running'.")
     index = nets.actor.policy_of if nets.critic.num_nets > 1 else (0,) * spec.num_agents
-    q = make_action_critic(spec, replace(c.network, recurrent=None), c.critic_input, index, c.agent_id)
+    q = make_action_critic(spec, replace(c.critic_body, recurrent=None), c.critic_input, index, c.agent_id)
     values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> PyTree:

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from shoal.equations.reduce import mean_and_std
 from shoal.networks.body import Body, build
 from shoal.networks.net import Net
+from shoal.networks.observations import features
 from shoal.types import Discrete, EnvSpec, PyTree, Trajectory
 
 HELD_OUT = 4
@@ -58,18 +59,19 @@ def _call(net: Net, params: PyTree, x: Array) -> Array:
 def experience(spec: EnvSpec, traj: Trajectory) -> TransitionBatch:
     """The trajectory's transitions, [T, E, N]; weights are 0 from the step in which the agent dies on."""
     step, outcome = traj.step, traj.outcome
+    seen, led_to = features(spec, step.obs), features(spec, outcome.obs)
     weight = step.alive & outcome.alive
     action = jax.nn.one_hot(traj.action, spec.action.n) if isinstance(spec.action, Discrete) else traj.action
 
-    def standardised(*features: Array) -> Array:
-        x = jnp.where(weight[..., None], jnp.concatenate(features, axis=-1), 0.0)
+    def standardised(*columns: Array) -> Array:
+        x = jnp.where(weight[..., None], jnp.concatenate(columns, axis=-1), 0.0)
         mean, std = mean_and_std(x, weight[..., None], (0, 1, 2))
         return jnp.where(weight[..., None], (x - mean) / jnp.where(std > 1e-6, std, 1.0), 0.0)
 
     return TransitionBatch(
         jnp.broadcast_to(jnp.arange(spec.num_agents), weight.shape),
-        standardised(step.obs, action),
-        standardised(outcome.obs - step.obs, outcome.reward[..., None]),
+        standardised(seen, action),
+        standardised(led_to - seen, outcome.reward[..., None]),
         weight.astype(jnp.float32),
     )
 
@@ -130,7 +132,7 @@ def encode(
     n, actions = spec.num_agents, spec.action.width
     # With a small output layer all agents have nearly the same code at first.
     encoder = build(Body((64,), "relu"), n, 2 * c.latent, output_gain=0.01)
-    decoder = build(Body((64, 64), "relu"), c.latent + spec.obs_dim + actions, spec.obs_dim + 1)
+    decoder = build(Body((64, 64), "relu"), c.latent + spec.feature_dim + actions, spec.feature_dim + 1)
     nets, held = Autoencoder(encoder, decoder), max(1, traj.step.first.shape[1] // HELD_OUT)
 
     @jax.jit

@@ -3,13 +3,28 @@
 Values are defaults of the library. An algorithm repeats the fields that its paper names, with that paper's values.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
-from shoal.bounds import Bounds, Count, Decay, Fraction, Gain, Index, Positive, Rate, Size, Tiny, Weight, check, off
+from shoal.bounds import (
+    Bounds,
+    Count,
+    Decay,
+    Fraction,
+    Gain,
+    Index,
+    Positive,
+    Rate,
+    Size,
+    Tiny,
+    Weight,
+    Width,
+    check,
+    off,
+)
 from shoal.equations.value_scale import ValueNorm
 from shoal.errors import InputError
-from shoal.networks.body import Body
+from shoal.networks.architecture import Body, check_body, own_network
 from shoal.networks.inputs import CriticInput
 from shoal.networks.sharing import Sharing
 
@@ -53,11 +68,22 @@ class CriticConfig(AgentConfig):
 
     critic_learning_rate: Rate | None = None
     """Adam's step size for critics; None for the actors'."""
+    critic_network: str | None = None
+    """Network of critics; None for the actors', see network."""
+    critic_hidden: tuple[Width, ...] | None = None
+    """Width of each fully connected layer of critics; None for the actors'."""
 
     @property
     def critic_rate(self) -> float:
         """The critics' step size."""
         return self.learning_rate if self.critic_learning_rate is None else self.critic_learning_rate
+
+    @property
+    def critic_body(self) -> Body:
+        """The critics' layers."""
+        body = self.network
+        network = body.network if self.critic_network is None else self.critic_network
+        return replace(body, network=network, hidden=body.hidden if self.critic_hidden is None else self.critic_hidden)
 
 
 @dataclass(frozen=True)
@@ -173,7 +199,23 @@ def check_options(config: AgentConfig) -> None:
         InputError: naming the option and its bounds.
     """
     check(config)
+    check_body(config.network)
     _check_pairs(config)
+
+
+def no_critic_network(config: CriticConfig, reason: str) -> None:
+    """Refuse the options of a critic's network where an algorithm has a critic of its own kind.
+
+    Args:
+        config: the options.
+        reason: the first half of the sentence.
+
+    Raises:
+        InputError: one of them is given.
+    """
+    for name in ("critic_network", "critic_hidden"):
+        if getattr(config, name) is not None:
+            raise InputError(f"{reason}: leave out {name}.")
 
 
 def _check_pairs(config: AgentConfig) -> None:
@@ -182,9 +224,14 @@ def _check_pairs(config: AgentConfig) -> None:
     Raises:
         InputError: naming both, and what to do.
     """
-
+    if config.network.cell != "gru" and not config.network.recurrent:
+        raise InputError(f"cell {config.network.cell!r} is for recurrent networks: give its width, --recurrent H.")
     if isinstance(config, PpoConfig) and config.kl_target is not None and off(config.kl_coef):
         raise InputError("kl_target doubles and halves kl_coef, which must therefore start above 0.")
+    if isinstance(config, ValueConfig) and config.value_norm == "popart" and own_network(config.critic_body):
+        raise InputError(
+            "popart rescales the last layer of a network of Shoal's: use value_norm running with your own."
+        )
     if isinstance(config, PolicyConfig) and config.target_entropy is not None:
         if config.entropy_final is not None:
             raise InputError("entropy_final and target_entropy both change entropy_coef: set one of them to None.")

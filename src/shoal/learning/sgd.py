@@ -30,6 +30,9 @@ Loss = Callable[[PyTree, Any], tuple[Float[Array, ""], Metrics]]
 LEAST_ROWS = 24
 """Rows of a timestep below which products in a recurrent net's loop run at a fraction of their rate on a CPU."""
 
+IMAGE_BYTES = 2**21
+"""Largest number of bytes of images in a block. What a CNN keeps for its gradient takes about 30 times as many."""
+
 
 def items(tree: PyTree, length: int) -> PyTree:
     """Cut [T, E, ...] into chunks: [T/L · E, L, ...], an item per chunk."""
@@ -149,16 +152,25 @@ def blocks(batch: Batch, block: int) -> Batch:
     """The batch cut along its items: leaves [K, items / K, L, ...].
 
     Blocks of at most ``block`` rows (items × timesteps × agents) keep activations in the processor's cache. Those of
-    sequences are larger where a timestep would have fewer than :data:`LEAST_ROWS` rows.
+    sequences are larger where a timestep would have fewer than :data:`LEAST_ROWS` rows. Images, which take more memory
+    than a row of numbers, make them smaller (:data:`IMAGE_BYTES`).
     """
-    (count, length), rows = batch.weight.shape[:2], batch.weight.size
-    needed = min(count, -(-rows // block))
+    (count, length), rows, images = batch.weight.shape[:2], batch.weight.size, -(-_image_bytes(batch) // IMAGE_BYTES)
+    needed = min(count, max(-(-rows // block), images))
     if length > 1:
         needed = min(needed, max(1, rows // length // LEAST_ROWS))
     pieces = next(k for k in range(needed, count + 1) if count % k == 0)
-    if pieces > 4 * needed:  # a count with few divisors: tiny pieces would cost more than the cache saves
+    if (
+        pieces > 4 * needed and images <= 1
+    ):  # a count with few divisors: tiny pieces would cost more than the cache saves
         pieces = 1
     return jax.tree.map(lambda x: x.reshape(pieces, x.shape[0] // pieces, *x.shape[1:]), batch)
+
+
+def _image_bytes(batch: Any) -> int:
+    """Bytes of the observations, where these are rows of bytes."""
+    obs = getattr(getattr(batch, "step", None), "obs", None)
+    return obs.size if obs is not None and obs.dtype == jnp.uint8 else 0
 
 
 def sums(f: Callable[[Any], Tree], batch: Any, block: int) -> Tree:

@@ -14,6 +14,7 @@ from shoal.equations.draws import noise
 from shoal.errors import InputError
 from shoal.networks.body import Body, build
 from shoal.networks.inputs import CriticInput, Input, actor_input, critic_input, encode
+from shoal.networks.layout import Layout, of_all, vector
 from shoal.networks.sharing import per_agent
 from shoal.types import Box, EnvSpec, PyTree, Step
 
@@ -63,10 +64,11 @@ def make_action_critic(
     if not source.per_agent:
         source = _with_own(source, spec)
     box = space if isinstance(space, Box) else None
-    width = source.width + central * n * space.width + (space.width if box else 0)
+    layout = source.layout + (of_all(vector(space.width, "action"), range(n)) if central else Layout(()))
+    layout += vector(space.width, "action") if box else Layout(())
     body = replace(body, recurrent=None)
     # Initial values are nearly equal for all actions, so that an untrained net has no preference.
-    net = per_agent(build(body, width, 1 if box else space.width, output_gain=0.01), index)
+    net = per_agent(build(body, layout, 1 if box else space.width, output_gain=0.01), index)
 
     def context(step: Step, u: Array) -> Array:
         """The input of Q without the agent's own action, [T, E, N, F]."""
@@ -116,7 +118,7 @@ def _with_own(source: Input, spec: EnvSpec) -> Input:
         x, mine = source.features(step)[..., None, :], own.features(step)
         return jnp.concatenate([jnp.broadcast_to(x, (*mine.shape[:-1], source.width)), mine], -1)
 
-    return Input(source.width + own.width, features, True)
+    return Input(source.layout + own.layout, features, True)
 
 
 def needs_team(kind: CriticInput) -> None:

@@ -93,7 +93,7 @@ def make_actor(
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
     to_distribution = make_distribution(spec, squash)
     gaussian = log_std if isinstance(spec.action, Box) else None
-    one = build(body, source.width, spec.action.width, output_gain=output_gain, log_std=gaussian)
+    one = build(body, source.layout, spec.action.width, output_gain=output_gain, log_std=gaussian)
     net = per_agent(one, index)
 
     def distribution(
@@ -150,11 +150,11 @@ def make_critic(
     """
     source = critic_input(spec, kind, agent_id and max(index) + 1 < spec.num_agents)
     if source.per_agent:
-        net = per_agent(build(body, source.width, 1), index)
+        net = per_agent(build(body, source.layout, 1), index)
         group_of, num_nets = index, max(index) + 1
     else:
         outputs = 1 if spec.shared_reward else spec.num_agents
-        net = for_team(build(body, source.width, outputs))
+        net = for_team(build(body, source.layout, outputs))
         group_of, num_nets = (0,) * spec.num_agents if spec.shared_reward else tuple(range(spec.num_agents)), 1
 
     def values(params: PyTree, carry: PyTree, step: Step) -> tuple[PyTree, Array]:
@@ -231,4 +231,5 @@ def make_nets(spec: EnvSpec, config: ValueConfig, index: tuple[int, ...], death_
     """Actors and critics as a :class:`shoal.learning.config.ValueConfig` describes them."""
     c = config
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
-    return make_actor_critic(actor, make_critic(spec, c.network, c.critic_input, index, c.agent_id, death_mask))
+    critic = make_critic(spec, c.critic_body, c.critic_input, index, c.agent_id, death_mask)
+    return make_actor_critic(actor, critic)

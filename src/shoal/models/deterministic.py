@@ -119,7 +119,7 @@ def make_actors(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: boo
     """
     make_distribution(spec, False)  # refuses boxes without bounds
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
-    net, nets = per_agent(build(body, source.width, spec.action.width, output_gain=0.01), index), jnp.array(index)
+    net, nets = per_agent(build(body, source.layout, spec.action.width, output_gain=0.01), index), jnp.array(index)
 
     def output(params: PyTree, carry: PyTree, step: Step, extras: dict[str, Array]) -> tuple[PyTree, Array]:
         return net.apply(params, carry, source.features(step), step.first)

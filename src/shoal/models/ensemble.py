@@ -27,7 +27,7 @@ def make_ensemble(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: b
     make_distribution(spec, False)  # refuses boxes without bounds
     n, width = spec.num_agents, spec.action.width
     source = actor_input(spec, agent_id and max(index) + 1 < n)
-    net = per_agent(build(body, source.width, width, output_gain=0.01), copies(index, members))
+    net = per_agent(build(body, source.layout, width, output_gain=0.01), copies(index, members))
     first_net = jnp.array(index) * members
 
     def output(params: PyTree, carry: PyTree, step: Step, extras: dict[str, Array]) -> tuple[PyTree, Array]:

@@ -15,6 +15,7 @@ from shoal.models.deterministic import Actors, Carry
 from shoal.networks.body import Body, build
 from shoal.networks.input_statistics import normalised
 from shoal.networks.inputs import critic_input, encode
+from shoal.networks.layout import Layout, of_all, vector
 from shoal.networks.sharing import copies, per_agent
 from shoal.types import EnvSpec, Learner, PyTree, Step
 
@@ -66,8 +67,10 @@ def make_critics(
     visible = jnp.array([[i == j or not alone[i] for j in range(n)] for i in range(n)], jnp.float32)  # [critic, agent]
     ids = agent_id and max(index) + 1 < n
     own = source.per_agent  # a local input is one observation, read with one action
-    inputs = source.width + (1 if own else n) * width + ids * n
-    net = per_agent(build(replace(body, recurrent=None), inputs, 1), copies(index, count))
+    acts = vector(width, "action")
+    layout = source.layout + (acts if own else of_all(acts, range(n)))
+    layout += vector(n, "id") if ids else Layout(())
+    net = per_agent(build(replace(body, recurrent=None), layout, 1), copies(index, count))
 
     def values(params: PyTree, step: Step, joint: Array) -> Array:
         lead = joint.shape[:-3]
@@ -76,7 +79,7 @@ def make_critics(
         else:
             x = jnp.broadcast_to(source.features(step)[..., None, :], (*lead, n, source.width))
             if kind == "concat" and any(alone):
-                x = (x.reshape(*lead, n, n, spec.obs_dim) * visible[..., None]).reshape(x.shape)
+                x = (x.reshape(*lead, n, n, spec.feature_dim) * visible[..., None]).reshape(x.shape)
             u = (joint * visible[..., None]).reshape(*lead, n, n * width)
         parts = [x, u] + ([jnp.broadcast_to(jnp.eye(n), (*lead, n, n))] if ids else [])
         x = jnp.repeat(jnp.concatenate(parts, -1), count, axis=-2)

@@ -57,7 +57,7 @@ def following(
 def make_utilities(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: bool) -> tuple[Net, Utilities]:
     """Every agent's utilities, from its own observations."""
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
-    net = per_agent(build(body, source.width, spec.action.width, output_gain=0.01), index)
+    net = per_agent(build(body, source.layout, spec.action.width, output_gain=0.01), index)
     return net, lambda params, carry, step: net.apply(params, carry, source.features(step), step.first)
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from shoal.networks.body import ACTIVATIONS, Body
+from shoal.networks.architecture import ACTIVATIONS, Body
 from shoal.networks.dense import product
 from shoal.networks.orthogonal import scaled
 from shoal.types import PyTree

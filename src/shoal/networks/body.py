@@ -1,48 +1,35 @@
-"""The networks of actors and critics: an MLP, or an MLP followed by a GRU, with a linear head."""
+"""The networks of actors and critics: fully connected layers, a recurrent layer where wanted, and a linear head.
+
+What stands before them is chosen by ``Body.network`` and what there is to read: see :func:`build`.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array
+from jaxtyping import Array, PRNGKeyArray
 
-from shoal.bounds import Gain, Width, check
-from shoal.errors import unknown
+from shoal.errors import InputError
+from shoal.networks.architecture import ACTIVATIONS, Body, check_body, own_network
 from shoal.networks.dense import Dense
+from shoal.networks.encoders import Encoder, alike, observes, shapes_in_words
+from shoal.networks.entities import make_entities
 from shoal.networks.gru import Gru
+from shoal.networks.images import make_images
+from shoal.networks.layout import Layout, vector
+from shoal.networks.lstm import Lstm
 from shoal.networks.net import Net, from_module
 from shoal.networks.orthogonal import scaled
+from shoal.networks.own import make_own
+from shoal.types import PyTree
 
-Activation = Literal["tanh", "relu", "gelu", "silu"]
-ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu": jax.nn.silu}
-
-
-@dataclass(frozen=True)
-class Body:
-    """The architecture of a network, without its input and output widths."""
-
-    hidden: tuple[Width, ...] = (64, 64)
-    """Width of each fully connected layer."""
-    activation: Activation = "tanh"
-    """Nonlinearity after each fully connected layer. Paper (MAPPO): tanh in spread, relu elsewhere."""
-    recurrent: Width | None = None
-    """Width H of a GRU between the last layer and the head; None for a feed-forward net."""
-    layer_norm: bool = False
-    """Normalise after every activation, and after the GRU (Andrychowicz et al. 2021; Yu et al. 2022)."""
-    input_layer_norm: bool = False
-    """Normalise the raw input features of each sample, as the MAPPO authors' code does."""
-    orthogonal: bool = True
-    """Orthogonal kernels (Saxe et al. 2014), those of the GRU with gain 1; otherwise LeCun normal."""
-    gain: Gain = 2**0.5
-    """Gain of the orthogonal kernels of the hidden layers."""
+__all__ = ["ACTIVATIONS", "Body", "build"]
 
 
 class BodyModule(nnx.Module):
-    """Layers, an optional GRU and a head; ``log_std`` is appended to a Gaussian policy's mean."""
+    """Layers, an optional recurrent layer and a head; ``log_std`` is appended to a Gaussian policy's mean."""
 
     def __init__(
         self, body: Body, inputs: int, outputs: int, output_gain: float, log_std: float | None, rngs: nnx.Rngs
@@ -61,7 +48,10 @@ class BodyModule(nnx.Module):
         self.norms = nnx.List(norms(body.hidden if body.layer_norm else ()))
         top = widths[-1]
         if body.recurrent:
-            self.gru = Gru(top, body.recurrent, kernel(1.0), rngs)
+            if body.cell == "lstm":
+                self.lstm = Lstm(top, body.recurrent, kernel(1.0), rngs)
+            else:
+                self.gru = Gru(top, body.recurrent, kernel(1.0), rngs)
             top = body.recurrent
         self.gru_norm = nnx.List(norms((top,) if body.recurrent and body.layer_norm else ()))
         self.head = Dense(top, outputs, kernel_init=kernel(output_gain), rngs=rngs)
@@ -81,8 +71,8 @@ class BodyModule(nnx.Module):
                 x = self.norms[i](x)
         if self.body.recurrent:
             assert isinstance(carry, Array), "a recurrent net needs its state"
-            carry = self.gru(carry, x, lead, first)
-            x = carry.reshape(-1, self.body.recurrent)
+            carry = (self.lstm if self.body.cell == "lstm" else self.gru)(carry, x, lead, first)
+            x = carry[..., : self.body.recurrent].reshape(-1, self.body.recurrent)
         for norm in self.gru_norm:
             x = norm(x)
         x = self.head(x).reshape(*lead, -1)
@@ -91,17 +81,62 @@ class BodyModule(nnx.Module):
         return carry, x
 
 
-def build(body: Body, inputs: int, outputs: int, *, output_gain: float = 1.0, log_std: float | None = None) -> Net:
-    """A net from ``inputs`` features to ``outputs`` numbers (twice as many when ``log_std`` is given).
+def build(
+    body: Body, inputs: int | Layout, outputs: int, *, output_gain: float = 1.0, log_std: float | None = None
+) -> Net:
+    """A net from features to ``outputs`` numbers (twice as many when ``log_std`` is given).
+
+    Args:
+        body: the architecture.
+        inputs: number of features, or where images, entities and vectors are among them.
+        outputs: number of outputs.
+        output_gain: gain of the head's kernel.
+        log_std: initial value of a parameter for each output, appended to them.
 
     Raises:
-        InputError: there is no such activation, or a number is out of its bounds.
+        InputError: there is no such activation, cell or network, a number is out of its bounds, the network reads what
+            the input does not have, or the user's own network cannot be built.
     """
-    if body.activation not in ACTIVATIONS:
-        raise unknown("activation", body.activation, ACTIVATIONS)
-    check(body)
+    check_body(body)
+    layout = vector(inputs) if isinstance(inputs, int) else inputs
+    if own_network(body):
+        return make_own(body, layout, outputs, output_gain, log_std)
+    encoder = _encoder(body, layout)
+    width = layout.width if encoder is None else encoder.width
+    size = (body.recurrent or 0) * (2 if body.cell == "lstm" else 1)
 
     def initial_carry(batch: tuple[int, ...]) -> Array | tuple[()]:
-        return jnp.zeros((*batch, body.recurrent)) if body.recurrent else ()
+        return jnp.zeros((*batch, size)) if size else ()
 
-    return from_module(lambda rngs: BodyModule(body, inputs, outputs, output_gain, log_std, rngs), initial_carry)
+    net = from_module(lambda rngs: BodyModule(body, width, outputs, output_gain, log_std, rngs), initial_carry)
+    return net if encoder is None else _after(encoder, net)
+
+
+def _encoder(body: Body, layout: Layout) -> Encoder | None:
+    """What stands before the layers. Inputs without observations, such as the global state, are vectors."""
+    rank = {"auto": 3, "cnn": 3, "impala": 3, "entities": 2}.get(body.network)
+    if rank is None:
+        return None
+    if alike(layout, rank):
+        return make_entities(body, layout) if rank == 2 else make_images(body, layout, body.network == "impala")
+    if body.network != "auto" and observes(layout):
+        what = "sets of entities, of shape (K, F)" if rank == 2 else "images, of shape (height, width, channels)"
+        raise InputError(
+            f"network {body.network!r} reads {what}, and the observations here have the shapes "
+            f"{shapes_in_words(layout)}: use mlp, or declare the shapes in EnvSpec.parts."
+        )
+    return None
+
+
+def _after(encoder: Encoder, net: Net) -> Net:
+    """``net`` after an encoder, whose parameters are called ``encoder``."""
+
+    def init(key: PRNGKeyArray) -> PyTree:
+        key_encoder, key_net = jax.random.split(key)
+        return {**net.init(key_net), "encoder": encoder.init(key_encoder)}
+
+    def apply(params: PyTree, carry: PyTree, x: Array, first: Array) -> tuple[PyTree, Array]:
+        seen = encoder.apply(params["encoder"], x.reshape(-1, x.shape[-1])).reshape(*x.shape[:-1], encoder.width)
+        return net.apply({name: p for name, p in params.items() if name != "encoder"}, carry, seen, first)
+
+    return Net(init, apply, net.initial_carry)

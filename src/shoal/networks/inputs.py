@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from shoal.errors import InputError, unknown
 from shoal.networks import observations
+from shoal.networks.layout import Layout, observed, of_all, vector
 from shoal.types import Box, Discrete, EnvSpec, Step
 
 CriticInput = Literal["local", "concat", "state", "agent", "pruned"]
@@ -17,12 +18,17 @@ DeadValue = Literal["team", "masked", "unmasked"]
 
 
 class Input(NamedTuple):
-    """A function from a Step to features, with their width."""
+    """A function from a Step to features, with their layout."""
 
-    width: int
+    layout: Layout
     features: Callable[[Step], Array]
     per_agent: bool
     """Whether the features are [*b, N, F] or, the same for the whole team, [*b, F]."""
+
+    @property
+    def width(self) -> int:
+        """F."""
+        return self.layout.width
 
 
 def _seen(spec: EnvSpec, step: Step) -> Array:
@@ -46,9 +52,11 @@ def _with_state(step: Step, x: Array | None) -> Array:
 
 def actor_input(spec: EnvSpec, agent_id: bool) -> Input:
     """The agent's own observation, and with ``agent_id`` a one-hot id."""
+    own = observed(spec)
     if agent_id:
-        return Input(spec.feature_dim + spec.num_agents, lambda step: _with_id(_alive(step, _seen(spec, step))), True)
-    return Input(spec.feature_dim, lambda step: _alive(step, _seen(spec, step)), True)
+        layout = own + vector(spec.num_agents, "id")
+        return Input(layout, lambda step: _with_id(_alive(step, _seen(spec, step))), True)
+    return Input(own, lambda step: _alive(step, _seen(spec, step)), True)
 
 
 def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
@@ -64,26 +72,33 @@ def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
     """
     if kind not in get_args(CriticInput):
         raise unknown("critic input", kind, get_args(CriticInput))
-    n, o, s = spec.num_agents, spec.feature_dim, spec.state_dim
-    if kind in ("state", "agent", "pruned") and s == 0:
+    n, own = spec.num_agents, observed(spec)
+    state, number = vector(spec.state_dim, "state"), vector(n, "id")
+    if kind in ("state", "agent", "pruned") and spec.state_dim == 0:
         raise InputError(f"{spec.name} has no global state: critic_input {kind!r} needs one; use 'concat' or 'local'.")
     if kind == "local":
         return actor_input(spec, agent_id)
     if kind == "concat":
-        return Input(n * o, lambda step: _alive(step, _seen(spec, step)).reshape(*step.obs.shape[:-2], n * o), False)
+        layout = of_all(own, range(n))
+
+        def all_observations(step: Step) -> Array:
+            return _alive(step, _seen(spec, step)).reshape(*step.obs.shape[:-2], layout.width)
+
+        return Input(layout, all_observations, False)
     if kind == "state":
-        return Input(s, lambda step: step.state, False)
+        return Input(state, lambda step: step.state, False)
     if kind == "agent":
-        return Input(s + o + n, lambda step: _with_state(step, _seen(spec, step)), True)
+        return Input(state + own + number, lambda step: _with_state(step, _seen(spec, step)), True)
     if spec.novel is None:
         raise InputError(
             f"{spec.name} does not declare which observation features its state lacks (EnvSpec.novel), so critic_input "
             f"'pruned' cannot leave out the others: use 'agent', which reads the state and the whole observation."
         )
     if not spec.novel:
-        return Input(s + n, lambda step: _with_state(step, None), True)
+        return Input(state + number, lambda step: _with_state(step, None), True)
     novel = np.array(spec.novel)
-    return Input(s + len(novel) + n, lambda step: _with_state(step, _seen(spec, step)[..., novel]), True)
+    layout = state + vector(len(novel)) + number
+    return Input(layout, lambda step: _with_state(step, _seen(spec, step)[..., novel]), True)
 
 
 def encode(space: Discrete | Box, u: Array, step: Step) -> Float[Array, "*b N A"]:

@@ -4,7 +4,7 @@ Only NNX's functional subset (``split`` and ``merge``) is used, so no Flax objec
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from flax import nnx
@@ -27,20 +27,27 @@ class Net(NamedTuple):
     """Batch shape ``b`` -> the recurrent state at the start of an episode."""
 
 
-def from_module(
-    make: Callable[[nnx.Rngs], nnx.Module], initial_carry: Callable[[tuple[int, ...]], PyTree] = lambda batch: ()
-) -> Net:
-    """Convert a Flax module whose ``__call__(carry, x, first)`` returns ``(carry, y)`` to a :class:`Net`."""
+def functional(
+    make: Callable[[nnx.Rngs], nnx.Module],
+) -> tuple[Callable[[PRNGKeyArray], PyTree], Callable[..., Any]]:
+    """A Flax module as two pure functions: key -> parameters, and (parameters, arguments) -> what its call returns."""
     graph, abstract = nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))))
 
     def init(key: PRNGKeyArray) -> PyTree:
         return nnx.to_pure_dict(nnx.split(make(nnx.Rngs(key)))[1])
 
-    def apply(params: PyTree, carry: PyTree, x: Array, first: Array) -> tuple[PyTree, Array]:
+    def call(params: PyTree, *given: Any) -> Any:
         state = jax.tree.unflatten(jax.tree.structure(abstract), jax.tree.leaves(params))
-        return nnx.merge(graph, state)(carry, x, first)
+        return nnx.merge(graph, state)(*given)
 
-    return Net(init, apply, initial_carry)
+    return init, call
+
+
+def from_module(
+    make: Callable[[nnx.Rngs], nnx.Module], initial_carry: Callable[[tuple[int, ...]], PyTree] = lambda batch: ()
+) -> Net:
+    """Convert a Flax module whose ``__call__(carry, x, first)`` returns ``(carry, y)`` to a :class:`Net`."""
+    return Net(*functional(make), initial_carry)
 
 
 def last_carry(carry: PyTree) -> PyTree:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.bounds import check
 from shoal.errors import InputError, unknown
+from shoal.networks.architecture import ACTIVATIONS, Body
 from shoal.networks.attention import (
     attend,
     init_attention,
@@ -27,7 +28,6 @@ from shoal.networks.attention import (
     linear,
     weights,
 )
-from shoal.networks.body import ACTIVATIONS, Body
 from shoal.types import PyTree
 
 RESIDUAL_GAIN = 0.01

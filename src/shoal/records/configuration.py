@@ -54,7 +54,16 @@ A key belongs here if and only if the value describes exactly what such a run di
 
 ADDED_OPTIONS: dict[int, dict[str, tuple[str, Any]]] = {
     5: {"dead_value": ("recompute_advantages", "team")},
-    6: {"freeze": ("lr_final", [])},
+    6: {
+        "freeze": ("lr_final", []),
+        "network": ("hidden", "mlp"),
+        "cell": ("hidden", "gru"),
+        "channels": ("hidden", [16, 32, 32]),
+        "entity_blocks": ("hidden", 1),
+        "entity_heads": ("hidden", 4),
+        "critic_network": ("critic_learning_rate", None),
+        "critic_hidden": ("critic_learning_rate", None),
+    },
 }
 """The same for options of algorithms: (another option of the same ``Config`` that earlier formats have, the value)."""
 

@@ -1,0 +1,86 @@
+"""Networks of a user, in each of the forms that there are; some are wrong."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+import shoal
+
+
+class Layers(nnx.Module):
+    def __init__(self, inputs: int, outputs: int, rngs: nnx.Rngs):
+        self.hidden = nnx.Linear(inputs, 5, rngs=rngs)
+        self.top = nnx.Linear(5, outputs, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        return self.top(nnx.silu(self.hidden(x)))
+
+
+class Memory(nnx.Module):
+    """A leaky sum of what was read."""
+
+    def __init__(self, inputs: int, width: int, outputs: int, rngs: nnx.Rngs):
+        self.read = nnx.Linear(inputs, width, rngs=rngs)
+        self.top = nnx.Linear(width, outputs, rngs=rngs)
+
+    def __call__(self, carry: Any, x: Any, first: Any) -> Any:
+        def turn(h: Any, timestep: Any) -> Any:
+            x_t, first_t = timestep
+            h = jnp.where(first_t[:, None], 0.0, h) / 2 + x_t
+            return h, h
+
+        after = jax.lax.scan(turn, carry, (jnp.tanh(self.read(x)), first))[1]
+        return after, self.top(after)
+
+
+def flax(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    if body.recurrent:
+        width = body.recurrent
+        make = lambda rngs: Memory(inputs.width, width, outputs, rngs)  # noqa: E731
+        return shoal.from_nnx(make, lambda batch: jnp.zeros((*batch, width)))
+    return shoal.from_nnx(lambda rngs: Layers(inputs.width, outputs, rngs))
+
+
+def linear(inputs: shoal.Layout, outputs: int, body: shoal.Body, output_gain: float = 1.0) -> shoal.Net:
+    def init(key: Any) -> Any:
+        return [output_gain * jax.random.normal(key, (inputs.width, outputs)), jnp.zeros(outputs)]
+
+    return shoal.feed_forward(init, lambda params, x: x @ params[0] + params[1])
+
+
+def equinox(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    import equinox as eqx
+
+    return shoal.from_equinox(lambda key: eqx.nn.MLP(inputs.width, outputs, 5, 1, key=key))
+
+
+def narrow(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    return shoal.feed_forward(lambda key: {"w": jnp.ones((inputs.width, 7))}, lambda p, x: x @ p["w"])
+
+
+def counting(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    return shoal.feed_forward(lambda key: {"count": jnp.int32(0)}, lambda p, x: x[:, :outputs])
+
+
+def failing(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    raise RuntimeError("no\nsuch thing")
+
+
+def module(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> Any:
+    return Layers(inputs.width, outputs, nnx.Rngs(0))
+
+
+def forgetful(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    """Gives the state after the last timestep only."""
+    net = shoal.feed_forward(lambda key: {}, lambda params, x: x[:, :outputs])
+    return shoal.Net(
+        net.init, lambda p, h, x, first: (h, x[..., :outputs]), lambda batch: jnp.zeros((*batch, body.recurrent or 1))
+    )
+
+
+def short(inputs: shoal.Layout) -> None: ...
+
+
+NUMBER = 3
