@@ -93,7 +93,7 @@ def configured(
         layers.insert(0, Layer(preset_files.read(preset, name), str(preset), named=True))
     values = merged(name, registry.called(chosen), layers)
     if file.run is not None and not trust:
-        _permit_networks(file, [layer.flags for layer in layers if layer.origin != file.name], values)
+        _permit_options(file, [layer.flags for layer in layers if layer.origin != file.name], values)
     if file.run is not None and not trust and _uses_cluster(file, values):
         raise InputError(
             f"{file.run} is not known to be of your own training, and would use a Ray cluster: {TRUST}, or give "
@@ -131,21 +131,22 @@ def _permit(file: ConfigFile, algorithm: str | None, environment: Any, trust: bo
         permit(file.run, entries_of(file.run), trust, named)
 
 
-def _permit_networks(file: ConfigFile, others: Sequence[Mapping[str, Any]], values: Merged) -> None:
-    """Check that networks that a run's folder names, rather than the user, may be imported.
+def _permit_options(file: ConfigFile, others: Sequence[Mapping[str, Any]], values: Merged) -> None:
+    """Check that networks and opponents that a run's folder names, rather than the user, may be imported.
 
     Raises:
         InputError: the folder is not of the user's own training.
     """
     assert file.run is not None
-    given = {module for flags in others for module in own_modules.networks_in(flags)}
-    theirs = [module for module in own_modules.networks_in(flags_of(values.config)) if module not in given]
+    given = own_modules.named_in(*others)
+    options = flags_of(values.config), flags_of(values.settings)
+    theirs = [module for module in own_modules.named_in(*options) if module not in given]
     if not theirs:
         return
     if (record := recorded(file.run, entries_of(file.run))) is None:
         raise InputError(
-            f"{file.run} is not known to be of your own training, and its network would import the module "
-            f"{' and '.join(map(repr, theirs))}: {TRUST}, or name a network yourself."
+            f"{file.run} is not known to be of your own training, and its options would import the module "
+            f"{' and '.join(map(repr, theirs))}: {TRUST}, or name networks and opponents yourself."
         )
     own_modules.instead(record.directory)
 

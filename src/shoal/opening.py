@@ -126,12 +126,12 @@ def remember(run: Run) -> None:
 
 
 def _own_modules(run: Run) -> list[str]:
-    """Modules of the user's own that define a run's environment, algorithm and networks."""
+    """Modules of the user's own that define a run's environment, algorithm, networks and opponents."""
     module = permission.own_module(run.environment) if run.by_name else None
     return [
         *([module] if module else []),
         *algorithms.own(run.algorithm),
-        *own_modules.networks_in(flags_of(run.config)),
+        *own_modules.named_in(flags_of(run.config), flags_of(run.settings)),
     ]
 
 

@@ -134,9 +134,14 @@ def folder_of(module: str) -> str | None:
     return str(first.parents[1] if first.name == "__init__.py" else first.parent)
 
 
-def networks_in(options: Mapping[str, Any]) -> list[str]:
-    """The user's modules that an algorithm's options, by their names in ``run.json``, name as networks."""
-    named = [value for option, value in options.items() if option.endswith("network") and isinstance(value, str)]
+def naming(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a run's options, by their names in ``run.json``, that may name a module: networks and opponents."""
+    return {option: value for option, value in options.items() if option.endswith("network") or option == "opponents"}
+
+
+def named_in(*options: Mapping[str, Any]) -> list[str]:
+    """The user's modules that a run's options, by their names in ``run.json``, name as networks or opponents."""
+    named = [value for part in options for value in naming(part).values() if isinstance(value, str)]
     return list(dict.fromkeys(value.partition(":")[0] for value in named if ":" in value))
 
 

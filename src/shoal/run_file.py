@@ -62,12 +62,13 @@ def described(folder: Path, trust: bool = False) -> Described:
             folder.
     """
     entries = entries_of(folder)
-    algorithm, nets = algorithms.own(entries["algorithm"]), own_modules.networks_in(entries["config"])
-    if algorithm or nets:
+    algorithm, options = algorithms.own(entries["algorithm"]), (entries["config"], entries["settings"])
+    if algorithm or own_modules.named_in(*options):
         record = recorded(folder, entries)
         if record is None and not trust:
-            what = f"algorithm {entries['algorithm']!r}" if algorithm else "network"
-            modules = " and ".join(map(repr, dict.fromkeys([*algorithm, *nets])))
+            kind = "network" if own_modules.named_in(entries["config"]) else "opponents"
+            what = f"algorithm {entries['algorithm']!r}" if algorithm else kind
+            modules = " and ".join(map(repr, dict.fromkeys([*algorithm, *own_modules.named_in(*options)])))
             raise InputError(
                 f"{folder} is not known to be of your own training, and its {what} would import the module {modules}: "
                 f"{TRUST}."
@@ -88,8 +89,10 @@ def decides(entries: Mapping[str, Any]) -> dict[str, Any]:
     """The entries that determine which modules are imported, what is called, and which machines are connected to."""
     names = {key: entries[key] for key in ("environment", "env", "by_name")}
     own: dict[str, Any] = {"algorithm": entries["algorithm"]} if algorithms.own(entries["algorithm"]) else {}
-    if own_modules.networks_in(entries["config"]):
-        own["networks"] = {key: value for key, value in entries["config"].items() if key.endswith("network")}
+    if own_modules.named_in(entries["config"]):
+        own["networks"] = own_modules.naming(entries["config"])
+    if own_modules.named_in(entries["settings"]):
+        own["opponents"] = entries["settings"]["opponents"]
     return names | own | {key: entries["settings"][key] for key in ("workers", "address")}
 
 

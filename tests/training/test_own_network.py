@@ -72,19 +72,20 @@ def test_a_team_trains_resumes_and_acts(case: str, tmp_path: Path) -> None:
 TRAP = "from pathlib import Path\nPath(__file__).with_name('pwned').touch()\ndef net(*given): ...\n"
 
 
-@pytest.mark.parametrize("option", ["network", "critic_network"])
+@pytest.mark.parametrize("option", ["network", "critic_network", "opponents"])
 def test_a_strangers_network_is_not_imported(option: str, tmp_path: Path, shoal: Callable, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil.py").write_text(TRAP, encoding="utf-8")
     run = stored(tmp_path / "run", **{option: "evil:net"})
     for call in (library.open_run, library.resume, library.load):
-        with pytest.raises(InputError, match=r"its network would import the module 'evil': .*trust=True"):
+        with pytest.raises(InputError, match=r"its (network|opponents) would import the module 'evil': .*trust=True"):
             call(run)
     for command in ("evaluate RUN", "train --resume RUN", "curves RUN"):
         code, out, err = shoal(*command.replace("RUN", str(run)).split())
         assert (code, out) == (2, "") and "--trust" in err and err.count("\n") == 1
     assert not (tmp_path / "pwned").exists() and "evil" not in sys.modules
-    with own_modules.found_in(str(tmp_path)), pytest.raises(InputError, match=r"'evil:net' returned None|holds no"):
+    said = r"'evil:net' returned None|holds no|after its module"
+    with own_modules.found_in(str(tmp_path)), pytest.raises(InputError, match=said):
         library.load(run, trust=True)
     sys.modules.pop("evil", None)
 
@@ -92,7 +93,7 @@ def test_a_strangers_network_is_not_imported(option: str, tmp_path: Path, shoal:
 @pytest.mark.parametrize(
     "typed", [(), ("mappo", "mpe/simple_spread"), ("ippo", "mpe/simple_spread"), ("mappo+ippo", "mpe/simple_tag")]
 )
-@pytest.mark.parametrize("option", ["network", "critic_network"])
+@pytest.mark.parametrize("option", ["network", "critic_network", "opponents"])
 def test_a_strangers_network_in_a_configuration_is_not_imported(
     option: str, typed: tuple[str, ...], tmp_path: Path, shoal: Callable, monkeypatch: Any
 ) -> None:
@@ -123,7 +124,7 @@ def stored(folder: Path, **options: Any) -> Path:
     from shoal.training.settings import Settings
 
     config, spec = algorithms.get("mappo").Config(), registry.make("mpe/simple_spread").spec
-    settings = Settings(steps=1.0)
+    settings = override(Settings(steps=1.0), options)
     described = Described("mappo", "mpe/simple_spread", {}, True, settings, override(config, options), spec)
     folder.mkdir()
     manifest.write(folder, described.as_json())
