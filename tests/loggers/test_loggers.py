@@ -4,6 +4,7 @@ import contextlib
 import json
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -138,6 +139,16 @@ def records(path: Path) -> Iterator[Any]:
             yield record
 
 
+def written(path: Path) -> list[Any]:
+    """The records of a file that W&B's own process writes: all of them, once the last one is there."""
+    for _ in range(100):
+        found = list(records(path))
+        if any(record.WhichOneof("record_type") == "exit" for record in found):
+            return found
+        time.sleep(0.3)
+    raise AssertionError(f"{path} is not finished")
+
+
 def items(entries: Any) -> dict[str, Any]:
     return {one.key or "/".join(one.nested_key): json.loads(one.value_json) for one in entries}
 
@@ -148,7 +159,7 @@ def test_wandb_has_the_rows_of_the_log_under_one_id(tmp_path: Path, monkeypatch:
     folder = tmp_path / "run"
     run = trained_and_resumed(folder, lambda: shoal.WandbLogger("team/project"))
     stored = json.loads((folder / "wandb.json").read_text())
-    parts = [list(records(path)) for path in sorted(tmp_path.glob("wandb/offline-run-*/*.wandb"))]
+    parts = [written(path) for path in sorted(tmp_path.glob("wandb/offline-run-*/*.wandb"))]
     assert len(parts) == 2 and (stored["project"], stored["entity"]) == ("project", "team")
     assert not (folder / "wandb").exists()
     for part in parts:
