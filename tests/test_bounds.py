@@ -15,7 +15,7 @@ import toys
 from shoal import algorithms
 from shoal.bounds import Bounds, bounds_of, check, check_value, text
 from shoal.cli_commands import COMMAND_OPTIONS
-from shoal.configs import override
+from shoal.configs import flags_of, override
 from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import InputError
 from shoal.networks.body import Body
@@ -107,7 +107,8 @@ def test_make_refuses_before_it_builds(name: str, monkeypatch: pytest.MonkeyPatc
     spec = toys.busy().spec
     for _, field, number in fields(module.Config):
         bad = 1e30 if number is float else 2**40
-        value = (bad,) if isinstance(getattr(module.Config(), field, None), tuple) or field == "hidden" else bad
+        several = isinstance(flags_of(module.Config()).get(field), tuple) or field == "critic_hidden"
+        value = (bad,) if several else bad
         if field == "sharing":
             value = (bad,) * spec.num_agents
         with pytest.raises(InputError, match=rf"\b{field} must be .* not (1e30|1.09951e12)\."):
