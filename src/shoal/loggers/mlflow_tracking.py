@@ -64,7 +64,7 @@ class MLflowLogger(Logger):
             InputError: MLflow is not installed, or refuses; or the folder cannot be created.
         """
         try:
-            from mlflow import MlflowClient
+            from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
         except ModuleNotFoundError:
             raise InputError(f"Logging to MLflow needs its package: {install('mlflow')}.") from None
         uri, artifacts = self._store()
@@ -92,7 +92,7 @@ class MLflowLogger(Logger):
             return None
         if not isinstance(id, str) or not re.fullmatch(r"[0-9a-f]{32}", id):
             return None
-        from mlflow.exceptions import MlflowException
+        from mlflow.exceptions import MlflowException  # pyright: ignore[reportMissingImports]
 
         try:
             self._client.update_run(id, status="RUNNING")
@@ -103,7 +103,7 @@ class MLflowLogger(Logger):
         return id
 
     def _new(self, context: Context, artifacts: str | None) -> str:
-        from mlflow.entities import Param, RunTag
+        from mlflow.entities import Param, RunTag  # pyright: ignore[reportMissingImports]
 
         found = self._client.get_experiment_by_name(self.experiment)
         id = found.experiment_id if found else self._client.create_experiment(self.experiment, artifacts)
@@ -118,7 +118,7 @@ class MLflowLogger(Logger):
 
     def send(self, values: Mapping[str, float], step: int) -> None:
         """Add metrics to the next batch, and send it if it is time."""
-        from mlflow.entities import Metric
+        from mlflow.entities import Metric  # pyright: ignore[reportMissingImports]
 
         now = int(time.time() * 1000)
         self._waiting += [Metric(_key(name), value, now, step) for name, value in values.items()]

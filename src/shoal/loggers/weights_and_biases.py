@@ -60,7 +60,7 @@ class WandbLogger(Logger):
             InputError: W&B is not installed, or refuses.
         """
         try:
-            import wandb
+            import wandb  # pyright: ignore[reportMissingImports]
         except ModuleNotFoundError:
             raise InputError(f"Logging to W&B needs its package: {install('wandb')}.") from None
         where = {"project": self.project, "entity": self.entity}
@@ -96,7 +96,7 @@ class WandbLogger(Logger):
         try:
             self._run.summary.update(dict(summary))
             if self.upload and (context.folder / "policy").is_dir():
-                import wandb
+                import wandb  # pyright: ignore[reportMissingImports]
 
                 name = re.sub(r"[^\w.-]", "-", context.folder.resolve().name)
                 artifact = wandb.Artifact(f"{name}-policy", type="policy")
