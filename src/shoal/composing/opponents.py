@@ -15,6 +15,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from shoal.composing import guests as frozen
 from shoal.composing.guests import Guests
+from shoal.composing.reward_normalisation import each_buffer
 from shoal.composing.sides import Side, narrowed
 from shoal.composing.told import of_all_sides
 from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Step, Trajectory
@@ -74,13 +75,12 @@ def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], guests: G
     def stored(one: Replay) -> Replay:
         return one._replace(keep=lambda traj: one.keep(mine(traj)))
 
-    replay = jax.tree.map(stored, algorithm.replay, is_leaf=lambda node: isinstance(node, Replay))
     widest: Any = max((algorithm.acts_on, guests.algorithm.acts_on), key=("own", "team", "state").index)
     return algorithm._replace(
         initial_carry=initial_carry,
         act=act,
         update=update,
         acts_on=widest,
-        replay=replay,
+        replay=each_buffer(stored, algorithm.replay),
         inspect=tell if algorithm.inspect else None,
     )
