@@ -83,8 +83,24 @@ def made(
         every = opposition.every(scale)
         return against_past(algorithm, spec, side, window, every, opposition.past_share, training)
     opponents = opponents or opponents_in(opposition.opponents, spec)
+    if training:
+        _check_learned(opposition.opponents, opponents.settings, spec, side)
     algorithm = _normalised(name, narrowed(spec, side), config, settings, scale)
     return against(algorithm, spec, side, opponents.guests(spec))
+
+
+def _check_learned(name: str, theirs: Settings, spec: EnvSpec, side: tuple[int, ...]) -> None:
+    """Refuse opponents that would play agents which their own run did not train."""
+    if theirs.opposition.opponents in (None, PAST):
+        return
+    learned = first_side(spec, theirs.opposition.side)
+    foreign = [spec.agents[i] for i in range(spec.num_agents) if i not in (*side, *learned)]
+    if foreign:
+        trained = ", ".join(spec.agents[i] for i in learned)
+        raise InputError(
+            f"{name} trained only {trained}, so it cannot play {', '.join(foreign)}: choose the agents that "
+            "learn with side, or take a run that trained the others."
+        )
 
 
 def _normalised(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Algorithm:
@@ -137,16 +153,28 @@ def saved_policy(folder: Path, algorithm: Any, seeds: int, run: Mapping[str, Any
     return Checkpoints(where, run=run).restore(template)[0]
 
 
-def opponents_of(folder: Path, settings: Settings, spec: EnvSpec, trust: bool = False) -> SavedOpponents | None:
+def opponents_of(
+    folder: Path, settings: Settings, spec: EnvSpec, trust: bool = False, trained: bool = False
+) -> SavedOpponents | None:
     """The frozen opponents of a run: the copy in its folder, or those that its settings name before there is one.
+
+    Args:
+        folder: the run's.
+        settings: the run's.
+        spec: its wrapped environment's.
+        trust: see :func:`opponents_in`.
+        trained: the run has begun, so that it must have a copy of a run folder.
 
     Raises:
         InputError: see :func:`opponents_in`.
+        CheckpointError: ``trained``, and the copy is missing.
     """
     name = settings.opposition.opponents
     if name is None or name == PAST:
         return None
     copy = folder / OPPONENTS
+    if trained and not copy.is_dir() and Path(name).is_dir():  # a run that names itself would be opened without end
+        raise CheckpointError(f"{folder} lacks {OPPONENTS}/, the copy of the policies that it was trained against.")
     return opponents_in(str(copy) if copy.is_dir() else name, spec, trust)
 
 
@@ -178,7 +206,7 @@ def opponents_in(name: str, spec: EnvSpec, trust: bool = False) -> SavedOpponent
             f"The policies of {name} cannot be opponents in {spec.name}: their {key} is {shortened(there[key])}, and "
             f"it is {shortened(here[key])} here."
         )
-    theirs = opponents_of(folder, run.settings, run.spec, trust)
+    theirs = opponents_of(folder, run.settings, run.spec, trust, trained=True)
     algorithm = acting(run.algorithm, run.spec, run.config, run.settings, theirs)
     policies = saved_policy(folder, algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE))
     return SavedOpponents(run.algorithm, run.config, run.settings, jax.device_get(policies), theirs)

@@ -16,7 +16,7 @@ from shoal.composing import guests
 from shoal.composing.guests import Guests
 from shoal.composing.opponents import against
 from shoal.composing.past_selves import PRESENT, PastStatistics, against_past, put
-from shoal.errors import InputError
+from shoal.errors import CheckpointError, InputError
 from shoal.loading import past_selves
 from shoal.types import Algorithm, Learner, Step, Trajectory
 
@@ -193,3 +193,23 @@ def test_what_cannot_be(flags: dict[str, Any], reason: str, tmp_path: Path) -> N
 def test_opponents_of_another_environment(early: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be opponents in toys/busy: their horizon is 7, and it is 9 here"):
         library.train("ippo", "toys:busy", env={"horizon": 9}, opponents=str(early), folder=tmp_path / "run", **TINY)
+
+
+def test_a_run_that_learned_one_side_plays_no_other(early: Path, tmp_path: Path) -> None:
+    one = library.train(
+        "ippo", "toys:busy", steps=64, folder=tmp_path / "one", opponents=str(early), side=("0",), **TINY
+    )
+    with pytest.raises(InputError, match=r"one trained only agent_0, so it cannot play agent_2: choose the agents"):
+        library.train(
+            "ippo", "toys:busy", steps=64, opponents=str(one.folder), side=("1",), folder=tmp_path / "x", **TINY
+        )
+
+    shutil.rmtree(one.folder / "opponents")
+    description = one.folder / "run.json"
+    text = json.loads(description.read_text(encoding="utf-8"))
+    text["config"]["settings"]["opponents"] = str(one.folder)  # its own
+    description.write_text(json.dumps(text), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="lacks opponents/, the copy of the policies"):
+        library.train(
+            "ippo", "toys:busy", steps=64, opponents=str(one.folder), side=("1", "2"), folder=tmp_path / "z", **TINY
+        )
