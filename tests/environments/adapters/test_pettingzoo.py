@@ -237,6 +237,7 @@ def test_bounds_that_differ_are_reached_from_one_box():
         (Mixed, {}, "mixes agents with discrete and with continuous"),
         (Huge, {}, "4913 joint actions"),
         ("pettingzoo:nowhere_v0", {}, "no module"),
+        ("pettingzoo:classic.tictactoe_v2", {}, "did you mean 'tictactoe_v3'"),
         ("pettingzoo:mpe2.simple_spread_v3", {"unknown": 1}, "unknown"),
         ("pettingzoo:mpe2.simple_spread_v3", {"time_limit": 0}, "time_limit"),
     ],

@@ -5,6 +5,8 @@ import importlib
 import inspect
 import math
 import os
+import pkgutil
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -16,7 +18,7 @@ from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import Team, end
 from shoal.environments.adapters.turns import TurnGame
 from shoal.environments.adapters.values import by_agent, flag, number
-from shoal.errors import InputError
+from shoal.errors import InputError, unknown
 from shoal.extras import install
 from shoal.game import Game, HostEnvironment, HostTimestep
 from shoal.spec import EnvSpec
@@ -126,7 +128,19 @@ def _module(task: str, name: str) -> Any:
             missing = missing or absent
         except ImportError as error:
             raise InputError(f"{name} needs more than is installed: {error}") from error
+    family, _, module = f"pettingzoo.{task.removeprefix('pettingzoo.')}".rpartition(".")
+    if versions := _versions(family):
+        raise unknown(f"module of {family} called", module, versions)
     raise InputError(f"There is no module {missing!r}, which {name} needs.")
+
+
+def _versions(family: str) -> list[str]:
+    """The modules of a package of PettingZoo that are environments with a version; empty if there is no package."""
+    try:
+        places = importlib.import_module(family).__path__
+    except (ImportError, AttributeError):
+        return []
+    return [module.name for module in pkgutil.iter_modules(places) if re.search(r"_v\d+$", module.name)]
 
 
 def wrap(made: Any, name: str, *, time_limit: int | None = None, metrics: Sequence[str] = ()) -> Game:
