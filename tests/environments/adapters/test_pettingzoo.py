@@ -251,3 +251,12 @@ def test_a_missing_package_says_what_installs_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pettingzoo", None)
     with pytest.raises(InputError, match=r"pip install 'pettingzoo[^']*>="):
         registry.make("pettingzoo:mpe2.simple_spread_v3")
+
+
+def test_a_missing_dependency_names_the_extra_of_its_family(monkeypatch):
+    modules = __import__("sys").modules
+    for name in [name for name in modules if name.startswith(("pymunk", "pettingzoo.butterfly.pistonball"))]:
+        monkeypatch.delitem(modules, name)
+    monkeypatch.setitem(modules, "pymunk", None)
+    with pytest.raises(InputError, match=r"'\w+', which is not installed: pip install 'pettingzoo\[butterfly\]'"):
+        registry.make("pettingzoo:butterfly.pistonball_v6")

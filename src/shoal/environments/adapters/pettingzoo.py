@@ -30,6 +30,8 @@ _MULTIWALKER = "pettingzoo.sisl.multiwalker.multiwalker"
 _SHARING = ("pettingzoo.sisl.multiwalker", "pettingzoo.sisl.pursuit")
 # Environments that draw the images that agents observe only with a render mode.
 _DRAWN = ("pettingzoo.butterfly.cooperative_pong",)
+# Families of environments whose dependencies PettingZoo has as extras of the same name.
+_EXTRAS = ("atari", "butterfly", "classic", "sisl")
 _CONCATENATED = frozenset({"mpe2._mpe_utils.simple_env", _MULTIWALKER})
 
 
@@ -117,18 +119,19 @@ def _module(task: str, name: str) -> Any:
         raise InputError(f"{name} names a module and a class, which is named without the prefix: {task}.")
     if own_modules.top(task) not in ("pettingzoo", "mpe2"):
         own_modules.reachable()
-    missing = ""
+    family, _, module = f"pettingzoo.{task.removeprefix('pettingzoo.')}".rpartition(".")
+    short, missing = family.rpartition(".")[2], ""
+    extra = f": pip install 'pettingzoo[{short}]'" if short in _EXTRAS else ""
     for path in (task, f"pettingzoo.{task}"):
         try:
             return importlib.import_module(path)
         except ModuleNotFoundError as error:
             absent = error.name or ""
             if absent != path and not path.startswith(f"{absent}."):
-                raise InputError(f"{name} needs the module {absent!r}, which is not installed.") from error
+                raise InputError(f"{name} needs the module {absent!r}, which is not installed{extra}.") from error
             missing = missing or absent
         except ImportError as error:
             raise InputError(f"{name} needs more than is installed: {error}") from error
-    family, _, module = f"pettingzoo.{task.removeprefix('pettingzoo.')}".rpartition(".")
     if versions := _versions(family):
         raise unknown(f"module of {family} called", module, versions)
     raise InputError(f"There is no module {missing!r}, which {name} needs.")
