@@ -450,8 +450,11 @@ def test_an_algorithm_of_ones_own_training_comes_from_where_it_was_trained(
     sys.path.remove(str(own_algorithm))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (elsewhere / "pupil.py").write_text(TRAP, encoding="utf-8")
     os.chdir(elsewhere)
+    assert library.open_run(run.folder).algorithm == "pupil:make"
+    sys.modules.pop("pupil")
+    sys.path.remove(str(own_algorithm))  # where the library found it
+    (elsewhere / "pupil.py").write_text(TRAP, encoding="utf-8")
     assert shoal("curves", run.folder)[0] == 0
     assert Path(sys.modules["pupil"].__file__ or "").parent == own_algorithm and not (elsewhere / "pwned").exists()
     text = (run.folder / "run.json").read_text(encoding="utf-8")

@@ -58,10 +58,15 @@ def reachable() -> None:
 
 
 def instead(folder: str | None) -> None:
-    """On the command line: search only ``folder``, where the module was when the run was trained."""
+    """Search ``folder``, where the module was when the run was trained.
+
+    On the command line nothing else is searched. In a library ``sys.path`` is the user's, so it is searched last.
+    """
     global _folders
     if _folders is not None:
         _folders = [folder] if folder else []
+    elif folder and folder not in sys.path:
+        sys.path.append(folder)
 
 
 def top(module: str) -> str:
