@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import shoal as library
 import toys
 from shoal import algorithms
-from shoal.configs import flags_of, spec_to_json
+from shoal.configs import flags_of, games_to_json, spec_to_json
 from shoal.environments import registry
 from shoal.environments.spec_rules import LARGEST
 from shoal.environments.wrappers import Wrapping, wrap
@@ -517,9 +517,18 @@ def test_arrays_that_earlier_versions_did_not_describe_are_no_difference(tmp_pat
     was = json.loads(json.dumps(now))
     now["spec"] = spec_to_json(shaped)
     here = configuration.identity(now, ())
-    configuration.check_same({"format": 5, "config": was}, here, 7)
+    for version in (5, 6):
+        configuration.check_same({"format": version, "config": was}, here, 7)
+    there = configuration.identity(was, ())
     with pytest.raises(CheckpointError, match=r"spec\.parts"):
-        configuration.check_same({"format": 6, "config": was}, here, 7)
+        configuration.check_same({"format": 6, "config": now}, there, 7)
+
+    one, other = games_to_json(shaped, plain)
+    assert one == other and "parts" not in one and games_to_json(shaped, shaped)[0]["parts"]
+    assert "parts" in games_to_json(pictured, plain)[1]
+    halves = tuple((Part((width - 2,), source=(1,)), Part((2,), source=(1,))) for width in plain.obs_dims)
+    with pytest.raises(InputError, match="its parts is"):  # the order of stacked frames has changed
+        check_same_spec(replace(plain, parts=halves), plain, False, "x was trained")
 
 
 def test_the_largest_description_fits(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """An algorithm as a run has it: with its reward normalisation and its opponents, for training or for acting."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from shoal.composing.opposition import PAST
 from shoal.composing.past_selves import against_past
 from shoal.composing.reward_normalisation import normalise_rewards
 from shoal.composing.sides import narrowed
-from shoal.configs import flags_of, override, spec_to_json
+from shoal.configs import flags_of, games_to_json, override
 from shoal.errors import CheckpointError, InputError, shortened
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.configuration import identity
@@ -199,7 +198,7 @@ def opponents_in(name: str, spec: EnvSpec, trust: bool = False) -> SavedOpponent
             name, config, settings, jax.device_get(jax.tree.map(lambda x: x[None], learner.policy)), None
         )
     run = described(folder, trust)
-    here, there = (spec_to_json(replace(x, novel=None, metrics=(), interface="")) for x in (spec, run.spec))
+    here, there = games_to_json(spec, run.spec)
     if here != there:
         key = next(key for key in here if here[key] != there[key])
         raise InputError(

@@ -206,8 +206,10 @@ def check_same_spec(here: EnvSpec, there: EnvSpec, pruned: bool, what: str) -> N
     """
     # Metrics are only reported, and the interface is only for deployed policies: both may have changed.
     there = replace(there, metrics=here.metrics, interface=here.interface)
-    if there.parts is None and not here.packed:
-        there = replace(there, parts=here.parts)  # earlier versions did not describe the arrays
+    # Earlier versions did not describe the arrays, and stacked the frames of whole rows instead of each array's.
+    stacked_apart = any(sum(part.source is not None for part in own) > 1 for own in here.parts or ())
+    if there.parts is None and not here.packed and not stacked_apart:
+        there = replace(there, parts=here.parts)
     if not pruned:
         there = replace(there, novel=here.novel)  # not used, and possibly unknown to older versions
     if here == there:

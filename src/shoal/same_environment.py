@@ -1,8 +1,6 @@
 """Whether two runs were trained in the same environment."""
 
-from dataclasses import replace
-
-from shoal.configs import options_from_json, spec_to_json
+from shoal.configs import games_to_json, options_from_json
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.run import Run
@@ -11,18 +9,14 @@ from shoal.run import Run
 def check_same_environment(one: Run, other: Run) -> None:
     """Check that two runs have the same environment, without building it.
 
-    ``EnvSpec.novel`` (read by a run's own critic), metrics (only reported) and the interface (for deployed policies)
-    may differ.
+    What :func:`shoal.configs.games_to_json` leaves out may differ.
 
     Raises:
         InputError: they have not; the message names the first difference.
     """
     named = one.by_name and other.by_name
-    descriptions = [
-        ({"environment": run.environment} if named else {})
-        | spec_to_json(replace(run.spec, novel=None, metrics=(), interface=""))
-        for run in (one, other)
-    ]
+    games = zip((one, other), games_to_json(one.spec, other.spec), strict=True)
+    descriptions = [({"environment": run.environment} if named else {}) | game for run, game in games]
     if named and one.environment == other.environment:
         known = registry.options_of(one.environment)
         defaults = {name: option.default for name, option in known.items() if option.default is not option.empty}

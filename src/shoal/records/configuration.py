@@ -123,7 +123,7 @@ def check_same(recorded: Any, here: Mapping[str, Any], step: int) -> None:
     if not isinstance(config, dict) or type(recorded.get("format")) is not int:
         raise CheckpointError(f"The checkpoint of step {step} does not say which configuration it belongs to.")
     before, now = _flat(migrated(config, recorded["format"])), _flat(here["config"])
-    undescribed = {"spec.parts"} if recorded["format"] < 6 else set()  # widths are compared
+    undescribed = set() if before.get("spec.parts") else {"spec.parts"}  # widths are compared
     for key in before | now:
         if key in here["free"] or key in undescribed:
             continue

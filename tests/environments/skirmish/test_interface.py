@@ -187,12 +187,35 @@ def compared(battle: Battle, rules: list[Rules], rng: np.random.Generator, kinds
         for side in sides:
             np.testing.assert_array_equal(legal[side][..., e], each.legal(now, side))
             np.testing.assert_allclose(obs[side][..., e], each.obs(now, side), atol=1e-5)
+            rows_are_units(battle, side, obs[side][..., e], now)
             assert bool(won[side][e]) == each.won(then, side)
             np.testing.assert_allclose(paid[side][e], each.reward(now, then, side), rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(state[..., e], each.state(now), atol=1e-5)
         assert bool(over[e]) == each.over(then)
         ends.add((bool(over[e]), each.won(then, 0)))
     assert ends == {(False, False), (True, False), (True, True)}
+
+
+def rows_are_units(battle: Battle, side: int, obs: np.ndarray, now: Table) -> None:
+    """``EnvSpec.parts`` cuts observations so that each row is a unit: zero, or with the offset of that unit."""
+    parts = observe.parts(battle, side)
+    cut = np.split(obs, np.cumsum([part.size for part in parts])[:-1], axis=1)
+    arrays = {part.name: x.reshape(-1, *part.shape) for part, x in zip(parts, cut, strict=True)}
+    armies = [slice(0, battle.num_allies), slice(battle.num_allies, None)]
+    mine, theirs = armies[side], armies[1 - side]
+    offsets = {"enemies": theirs, "allies": mine}
+    for name in offsets.keys() & arrays.keys():
+        dx, dy = (at[offsets[name]] - at[mine][:, None] for at in (now.x, now.y))
+        rows, apart = arrays[name], np.hypot(dx, dy)
+        if name == "allies":
+            others = ~np.eye(len(apart), dtype=bool)
+            dx, dy, apart = (values[others].reshape(rows.shape[:2]) for values in (dx, dy, apart))
+        assert rows.shape[:2] == apart.shape
+        seen = (rows != 0).any(-1)
+        for offset, feature in ((dx, 2), (dy, 3)):
+            sizes = np.abs(rows[..., feature]) * apart, rows[..., 1] * np.abs(offset)  # both over the sight
+            np.testing.assert_allclose(sizes[0][seen], sizes[1][seen], atol=1e-3)
+    assert arrays["moves"].shape[1] == 4 and ((arrays["own"][:, 0] > 0) == (now.health[mine] > 0)).all()
 
 
 @pytest.mark.parametrize("option", ["last_actions", "timestep", "both"])

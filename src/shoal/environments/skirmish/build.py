@@ -41,7 +41,7 @@ def environment(
     """
     spec = _spec(name, battle)
     counts = [battle.counts(side)[0] for side in battle.agent_sides]
-    widths = [observe.obs_width(battle, side) for side in battle.agent_sides]
+    widths = [sum(part.size for part in observe.parts(battle, side)) for side in battle.agent_sides]
 
     def make_step(s: State, earned: Array, over: Bool[Array, " E"], won: Array, first: bool) -> Step:
         stats = battle.stats(s.kind)
@@ -118,12 +118,11 @@ def _spec(name: str, battle: Battle) -> EnvSpec:
         kinds += [(side, None if battle.units is None else battle.of_side(side)[i]) for i in range(count)]
     roles = list(dict.fromkeys(kinds))
     actions = tuple(battle.num_actions(side) for side, count in zip(sides, counts, strict=True) for _ in range(count))
+    parts = tuple(observe.parts(battle, side) for side, count in zip(sides, counts, strict=True) for _ in range(count))
     return EnvSpec(
         name=name,
         agents=names(battle, sides),
-        obs_dims=tuple(
-            observe.obs_width(battle, side) for side, count in zip(sides, counts, strict=True) for _ in range(count)
-        ),
+        obs_dims=tuple(sum(part.size for part in own) for own in parts),
         state_dim=observe.state_width(battle),
         action=Discrete(max(actions)),
         action_dims=actions,
@@ -133,6 +132,7 @@ def _spec(name: str, battle: Battle) -> EnvSpec:
         shared_reward=not battle.commanded,
         score="mean",
         metrics=("won", *(["lost"] if battle.commanded else []), "dead_allies", "dead_enemies"),
+        parts=parts,
         novel=tuple(sorted({index for side in sides for index in observe.novel(battle, side)})),
     )
 

@@ -15,6 +15,7 @@ from shoal.environments.skirmish.battle import MOVES, Battle, half
 from shoal.environments.skirmish.engine import MOVE
 from shoal.environments.skirmish.targets import distances
 from shoal.environments.skirmish.units import MAX_ENERGY
+from shoal.spec import Part
 
 SIGHT = 9.0
 """Distance below which units are observed."""
@@ -27,13 +28,16 @@ OBSERVER_FEATURES = 4
 """Features at the start of another unit's that depend on the observer: attackable or visible, distance, two offsets."""
 
 
-def obs_width(battle: Battle, side: int) -> int:
-    """O of one side's agents."""
+def parts(battle: Battle, side: int) -> tuple[Part, ...]:
+    """The arrays of which the observation of one side's agents consists, in their order."""
     own, others = battle.counts(side)
-    mine, theirs = battle.has_shields(side), battle.has_shields(1 - side)
-    ally = 5 + mine + battle.type_bits + (battle.num_actions(side) if battle.last_actions else 0)
-    width = 4 + others * (5 + theirs + battle.type_bits) + (own - 1) * ally + 1 + mine + battle.type_bits
-    return width + 2 * battle.own_position + battle.timestep
+    mine, theirs = (1 + battle.has_shields(k) + battle.type_bits for k in (side, 1 - side))
+    acted = battle.num_actions(side) if battle.last_actions else 0
+    found = [Part((4,), name="moves"), Part((others, OBSERVER_FEATURES + theirs), name="enemies")]
+    if own > 1:
+        found.append(Part((own - 1, OBSERVER_FEATURES + mine + acted), name="allies"))
+    found.append(Part((mine + 2 * battle.own_position,), name="own"))
+    return (*found, Part((1,), name="time")) if battle.timestep else tuple(found)
 
 
 def state_width(battle: Battle) -> int:
@@ -47,14 +51,14 @@ def state_width(battle: Battle) -> int:
 
 def novel(battle: Battle, side: int) -> tuple[int, ...]:
     """Indices of the observation features that the global state does not contain."""
-    own, others = battle.counts(side)
-    found, at = list(range(4)), 4
-    sizes = [5 + battle.has_shields(1 - side) + battle.type_bits] * others
-    acted = battle.num_actions(side) if battle.last_actions else 0
-    sizes += [5 + battle.has_shields(side) + battle.type_bits + acted] * (own - 1)
-    for size in sizes:
-        found += range(at, at + OBSERVER_FEATURES)
-        at += size
+    found, at = [], 0
+    for part in parts(battle, side):
+        if part.name == "moves":
+            found += range(at, at + part.size)
+        elif part.name in ("enemies", "allies"):
+            rows = range(at, at + part.size, part.shape[1])
+            found += [row + feature for row in rows for feature in range(OBSERVER_FEATURES)]
+        at += part.size
     return tuple(found)
 
 
