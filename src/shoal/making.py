@@ -1,6 +1,7 @@
 """An algorithm as a run has it: with its reward normalisation and its opponents, for training or for acting."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from shoal.composing.past_selves import against_past
 from shoal.composing.reward_normalisation import normalise_rewards
 from shoal.composing.sides import narrowed
 from shoal.configs import flags_of, games_to_json, override
+from shoal.environments.changes import scored
+from shoal.environments.wrappers import changed, wrap
 from shoal.errors import CheckpointError, InputError, shortened
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.configuration import identity
@@ -22,7 +25,7 @@ from shoal.training import feed
 from shoal.training.crossplay import first_side
 from shoal.training.selection import FOLDER
 from shoal.training.settings import CHANGEABLE, Settings
-from shoal.types import Algorithm, EnvSpec, PyTree, Scale
+from shoal.types import Algorithm, AnyEnvironment, EnvSpec, PyTree, Scale
 
 OPPONENTS = "opponents"
 """The folder in a run folder that holds a copy of the run that its opponents come from."""
@@ -42,6 +45,18 @@ class SavedOpponents(NamedTuple):
     def guests(self, spec: EnvSpec) -> Guests:
         """The policies with the algorithm that acts by them."""
         return Guests(acting(self.algorithm, spec, self.config, self.settings, self.opponents), self.policies)
+
+
+def environment(built: AnyEnvironment, settings: Settings) -> AnyEnvironment:
+    """A built environment with the wrappers of training. Where frozen policies play a side, the other makes the score.
+
+    Raises:
+        InputError: a wrapper or the side does not fit the environment.
+    """
+    env, opposition = wrap(built, settings.wrapping), settings.opposition
+    if opposition.opponents in (None, PAST):
+        return env
+    return changed(env, partial(scored, agents=first_side(env.spec, opposition.side)))
 
 
 def made(

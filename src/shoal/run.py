@@ -13,10 +13,9 @@ from shoal.composing.preparation import Decision
 from shoal.configs import flags_of
 from shoal.deploy import Policies
 from shoal.environments import registry
-from shoal.environments.wrappers import wrap
 from shoal.errors import CheckpointError, InputError
 from shoal.loading import devices_before, load, seed_index
-from shoal.making import SavedOpponents, acting, made, opponents_of, saved_policy, scale_of_learning
+from shoal.making import SavedOpponents, acting, environment, made, opponents_of, saved_policy, scale_of_learning
 from shoal.records import curves, links, report, video
 from shoal.records.configuration import identity
 from shoal.records.files import written_to
@@ -86,7 +85,7 @@ class Run:
         Raises:
             InputError: it cannot be built, or differs from the environment that the run was trained in.
         """
-        env = wrap(given if isinstance(given := self._given, AnyEnvironment) else given(), self.settings.wrapping)
+        env = environment(given if isinstance(given := self._given, AnyEnvironment) else given(), self.settings)
         if self._spec is not None:
             what = f"{self.environment} is not the environment it was when {self.folder} was trained"
             check_same_spec(env.spec, self._spec, "pruned" in flags_of(self.config).values(), what)

@@ -96,9 +96,13 @@ class EnvSpec:
     sides: tuple[int, ...] | None = None
     """The side of each agent, numbered from 0, where several teams play against each other; agents of one side always
     receive the same reward. None: each role is a side. Read where sides are trained or played separately."""
+    scored: tuple[int, ...] | None = None
+    """The agents whose returns make the score, where frozen policies play all others; None: all."""
 
     def scores(self, returns: Any) -> Any:
         """Scores [*b] from agents' returns [*b, N]."""
+        if self.scored is not None:
+            returns = returns[..., np.array(self.scored)]
         return returns.sum(-1) if self.score == "sum" else returns.mean(-1)
 
     def role_returns(self, returns: Any) -> dict[str, Any]:

@@ -143,6 +143,8 @@ def test_a_run_keeps_its_opponents(early: Path, tmp_path: Path) -> None:
     flags["steps"] = 64
     run = library.train("iql", "toys:busy", folder=tmp_path / "a", **flags)
     assert run.evaluation is not None
+    # agent_2 alone learns, and makes the score
+    np.testing.assert_allclose(run.evaluation.scores, run.evaluation.returns[..., 2])
     half = library.train("iql", "toys:busy", folder=tmp_path / "b", **(flags | {"steps": 32}))
     shutil.rmtree(opponents)
     again = library.resume(half.folder, steps=64, progress=False)

@@ -130,7 +130,9 @@ def test_the_return_runs_per_episode_and_by_the_score(tmp_path: Path, monkeypatc
         ("episode 2 of 2   step 1 of 1", 2.0),
     ]
     seen.clear()
-    animate(frames, paid[1:], tmp_path / "b.gif", score="mean")  # one row fewer: the first frame earned nothing
+    animate(
+        frames, paid[1:], tmp_path / "b.gif", scores=lambda paid: paid.mean(-1)
+    )  # one row fewer: the first frame earned nothing
     assert seen == [("step 0 of 3", 0.0), ("step 1 of 3", 1.5), ("step 2 of 3", 1.5), ("step 3 of 3", 2.5)]
     seen.clear()
     animate(None, paid, tmp_path / "c.gif", actions=np.zeros((4, 2), int))

@@ -5,6 +5,7 @@ Playwright runs an event loop in the thread that starts it, where orbax could th
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -57,6 +58,17 @@ class Browser:
             return found
         finally:
             context.close()
+
+
+def until(page: Any, condition: str, given: Any = None) -> None:
+    """Wait until a function of ``given`` in JavaScript is true.
+
+    Playwright's ``wait_for_function`` evaluates text within the page when it asks again, which the pages' policy forbids.
+    """
+    end = time.monotonic() + 30.0
+    while not page.evaluate(condition, given):
+        assert time.monotonic() < end, f"not true after 30 s: {condition}"
+        page.wait_for_timeout(20)
 
 
 def _outside(url: str, here: str) -> bool:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser
+from browser import Browser, until
 from parsed import EVIL, SCRIPTS
 from test_run_report import hostile
 from test_study_report import study
@@ -53,7 +53,7 @@ def has(place: Any, colour: list[int]) -> bool:
 
 def loses(place: Any, colour: list[int]) -> None:
     """Wait until the chart has no such colour: it is painted after the event."""
-    place.page.wait_for_function(f"(given) => !({HAS})(given)", arg=[place.element_handle(), colour])
+    until(place.page, f"(given) => !({HAS})(given)", [place.element_handle(), colour])
 
 
 def test_charts_are_drawn_and_answer(browser: Browser, pages: dict[str, Path]) -> None:
@@ -116,10 +116,10 @@ def test_a_phone_shows_it_without_sideways_scrolling(browser: Browser, pages: di
         ready(page)
         for summary in page.locator("summary").all():
             summary.click()
-        page.wait_for_function("ShoalCharts.charts.every((each) => each.place.dataset.ready)")
+        until(page, "() => ShoalCharts.charts.every((each) => each.place.dataset.ready)")
         assert page.evaluate(WIDE)
         page.set_viewport_size({"width": 800, "height": 600})
-        page.wait_for_function("ShoalCharts.charts[0].plot().width > 360")
+        until(page, "() => ShoalCharts.charts[0].plot().width > 360")
         assert page.evaluate(WIDE)
 
     browser.open(pages[name], do, width=360, height=740)

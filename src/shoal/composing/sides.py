@@ -105,6 +105,7 @@ def narrowed(spec: EnvSpec, who: tuple[int, ...]) -> EnvSpec:
         shared_reward=spec.shared_reward or len({(spec.sides or spec.agents)[i] for i in who}) == 1,
         novel=spec.novel and tuple(i for i in spec.novel if i < max(obs_dims)),
         sides=None,
+        scored=None,
     )
 
 

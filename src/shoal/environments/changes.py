@@ -143,6 +143,11 @@ def score(spec: EnvSpec, kind: Literal["sum", "mean"]) -> Change:
     return _described(replace(spec, score=kind))
 
 
+def scored(spec: EnvSpec, agents: tuple[int, ...]) -> Change:
+    """Let only some agents' returns make the score."""
+    return _described(replace(spec, scored=agents))
+
+
 def _described(spec: EnvSpec) -> Change:
     """A change of the spec only."""
     return Change(spec, lambda step: ((), step), lambda memory, step, action: (memory, step))

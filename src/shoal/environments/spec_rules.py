@@ -58,6 +58,8 @@ def check_spec(spec: EnvSpec) -> None:
             f"{spec.name}: spec.sides must be None or give each of the {spec.num_agents} agents a side, numbered 0, 1, "
             f"2 … without a gap, not {spec.sides}."
         )
+    if spec.scored is not None and (not spec.scored or not set(spec.scored) <= set(range(spec.num_agents))):
+        raise InputError(f"{spec.name}: spec.scored must be None or name some of the agents, not {spec.scored}.")
     if not isinstance(spec.metrics, tuple):
         raise InputError(f"{spec.name}: spec.metrics must be a tuple of names, not {spec.metrics!r}.")
     for name in spec.metrics:

@@ -1,9 +1,9 @@
 """Animated pictures of episodes, with trails, a step counter and the running team return."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
@@ -36,7 +36,7 @@ def animate(
     actions: Shaped[np.ndarray, "steps N *A"] | None = None,
     first: Bool[np.ndarray, " frames"] | Sequence[bool] | None = None,
     results: Sequence[str] | None = None,
-    score: Literal["sum", "mean"] = "sum",
+    scores: Callable[[Any], Any] | None = None,
     names: tuple[str, ...] | None = None,
     size: int | None = None,
 ) -> Path:
@@ -55,7 +55,7 @@ def animate(
         actions: drawn only if there are no frames.
         first: True where an episode starts; by default all frames are one episode.
         results: each episode's result, for example "won", printed after the title; may be empty.
-        score: how the rewards of N agents are combined, as in ``EnvSpec.score``.
+        scores: combines the rewards [T, N] of the agents, for example ``EnvSpec.scores``; None: their sum.
         names: the agents' names, for the timeline.
         size: width of the picture in pixels; by default :data:`SIZE`, or the own width of RGB arrays if it lies
             between that and :data:`LARGEST`.
@@ -86,7 +86,7 @@ def animate(
     results = [""] * len(episodes) if results is None else results
     if len(results) != len(episodes):
         raise InputError(f"There are {len(episodes)} episodes and {len(results)} results.")
-    team = None if rewards is None else rewards.sum(1) if score == "sum" else rewards.mean(1)
+    team = None if rewards is None else rewards.sum(1) if scores is None else scores(rewards)
     images, seconds = Packed(), []
     for number, (start, stop) in enumerate(episodes):
         returns = None if team is None else np.cumsum(team[start:stop])

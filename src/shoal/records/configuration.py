@@ -46,6 +46,7 @@ ADDED: dict[int, dict[str, Any]] = {
         "settings.past_every": None,
         "settings.past_share": 0.5,
     },
+    7: {"spec.scored": None},
 }
 """Default values of keys that files of earlier formats lack, by the format that introduced them.
 
@@ -102,7 +103,14 @@ def identity(config: Mapping[str, Any], but: Collection[str]) -> dict[str, Any]:
         but: names of settings that may change when the run is resumed.
     """
     # A newer version of an environment may have other metrics, or a more complete description.
-    free = ["by_name", "spec.metrics", "spec.novel", "spec.interface", *sorted(f"settings.{name}" for name in but)]
+    free = [
+        "by_name",
+        "spec.metrics",
+        "spec.novel",
+        "spec.interface",
+        "spec.scored",
+        *sorted(f"settings.{name}" for name in but),
+    ]
     return {"format": FORMAT, "config": to_json(config, "run"), "free": free}
 
 

@@ -9,8 +9,8 @@ The document has
   tables {``names``: strings, ``rows`` [N][]: indices into them}.
 * ``runs``: for each its ``label``, ``algorithm``, ``environment``, ``agents``, ``dims`` and ``obs_dims`` of each agent
   (0 where images are observed, which are left out), ``space`` {``kind``: ``discrete`` or ``box``, ``n`` or ``low`` and
-  ``high``}, ``score`` (``sum`` or ``mean`` of the agents' returns), and ``seeds``: for each its ``seed``, ``about``
-  (why it was chosen) and ``episodes``.
+  ``high``}, ``score`` (``sum`` or ``mean`` of the returns of the agents ``scored``), and ``seeds``: for each its
+  ``seed``, ``about`` (why it was chosen) and ``episodes``.
 
 An episode of T steps, of which S are shown, has ``kind`` (``units``, ``bodies``, ``pictures``, ``none``), ``fixed`` (an
 index or null), ``length`` T, ``steps`` [S + 1] (the timesteps shown, null for all), ``score``, ``result``, ``metrics``,
@@ -133,6 +133,7 @@ def _run(played: Played, detail: Detail, fixed: list[dict[str, Any]]) -> dict[st
         if isinstance(space, Discrete)
         else {"kind": "box", "low": space.low, "high": space.high},
         "score": spec.score,
+        "scored": list(range(spec.num_agents)) if spec.scored is None else list(spec.scored),
         "seeds": seeds[: detail.seeds],
     }
 

@@ -143,7 +143,8 @@ def _conditions(made: Sequence[Record]) -> dict[str, list[str]]:
         evaluations.append(
             f"{count_text(seeds, 'seed')}, {found['episodes']} {kind} episodes of the last policy of each"
         )
-        scores.append(f"{record.run['spec'].get('score')} of the agents' undiscounted returns")
+        of = "agents'" if record.run["spec"].get("scored") is None else "learning agents'"
+        scores.append(f"{record.run['spec'].get('score')} of the {of} undiscounted returns")
     versions = [
         ", ".join(f"{name} {version}" for name, version in sorted(record.versions.items()) if version)
         for record in made

@@ -227,6 +227,6 @@ def draw(played: Sequence[RecordedEpisode], spec: EnvSpec, path: Path, title: st
         actions=np.concatenate([e.actions for e in played]),
         first=np.concatenate([np.arange(len(r)) == 0 for r in rewards]),
         results=[report.result_text(e.metrics) for e in played],
-        score=spec.score,
+        scores=spec.scores,
         names=spec.agents,
     )

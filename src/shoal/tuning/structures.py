@@ -9,9 +9,8 @@ from shoal import algorithms
 from shoal.bounds import check
 from shoal.configs import flags_of, override
 from shoal.environments import registry
-from shoal.environments.wrappers import wrap
 from shoal.errors import InputError
-from shoal.making import made
+from shoal.making import environment, made
 from shoal.studies.entries import key, label
 from shoal.studies.halving import Rung
 from shoal.studies.plan import Cell
@@ -71,7 +70,7 @@ class Setting:
             sharding.one_device_per_core()
         built = registry.make(cell.environment, **cell.env)
         self.settings = found.sized_for(built.spec)
-        env = wrap(built, self.settings.wrapping)
+        env = environment(built, self.settings)
         if not isinstance(env, Environment):
             raise InputError(
                 f"{cell.environment} is stepped by worker processes, and trials are trained in one compiled program; "

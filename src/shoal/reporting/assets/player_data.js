@@ -86,10 +86,10 @@
       let sum = 0;
       for (let i = 0; i < n; i += 1) {
         const earned = rewards.data[j * n + i];
-        sum += earned;
+        sum += run.scored.includes(i) ? earned : 0;
         own[i][j + 1] = own[i][j] + earned;
       }
-      team[j + 1] = team[j] + (run.score === "mean" ? sum / n : sum);
+      team[j + 1] = team[j] + (run.score === "mean" ? sum / run.scored.length : sum);
     }
     const fixed = raw.fixed === null || raw.fixed === undefined ? {} : doc.fixed[raw.fixed];
     const named = (table, agent) => {
