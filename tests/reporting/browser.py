@@ -63,7 +63,7 @@ class Browser:
 def until(page: Any, condition: str, given: Any = None) -> None:
     """Wait until a function of ``given`` in JavaScript is true.
 
-    Playwright's ``wait_for_function`` evaluates text within the page when it asks again, which the pages' policy forbids.
+    Playwright's ``wait_for_function`` evaluates text in the page when it asks again, which the pages' policy forbids.
     """
     end = time.monotonic() + 30.0
     while not page.evaluate(condition, given):
