@@ -36,11 +36,13 @@ SMALL: dict[str, Any] = {
     "progress": False,
     "devices": 1,
 }
-"""Of runs with evaluations during training; an update has 24 steps."""
+"""Of runs with evaluations during training; an update has 24 steps. Nothing follows a schedule, but runs of up to as
+many steps are the same program: whichever file trains first compiles it for the others."""
 
 RECURRENT: dict[str, Any] = {
     "seeds": 3,
     "seed": 5,
+    "schedule_steps": 24 * 24,
     "num_envs": 4,
     "rollout_length": 12,
     "steps": UPDATES * 48,
