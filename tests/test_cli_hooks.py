@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import shoal as library
+import trained
 from shoal import cli_hooks, own_modules
 
 Shoal = Callable[..., tuple[int, str, str]]
@@ -34,6 +35,12 @@ class Needy(shoal.Callback):
 def told(context, metrics):
     print("told", metrics["step"])
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_program() -> Iterator[None]:
+    with trained.one_program():
+        yield
 
 
 @pytest.fixture

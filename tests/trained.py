@@ -1,23 +1,29 @@
 """What tests that train share."""
 
+import contextlib
 import functools
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import toys
 from shoal import opening
 from shoal.algorithms import mappo
 from shoal.run import Run
+from shoal.training import program
+from shoal.training.evaluation import Evaluator
 from shoal.training.program import Program
 from shoal.training.settings import Settings
+from shoal.training.sharding import Layout
 from shoal.training.trainer import Trainer
 from shoal.training.updates import TrainState
-from shoal.types import EpisodeStats, Learner
+from shoal.types import Algorithm, Environment, EpisodeStats, Learner
 
 UPDATES = 400
 """Of the run that is interrupted in many ways."""
@@ -35,8 +41,10 @@ SMALL: dict[str, Any] = {
     "tensorboard": False,
     "progress": False,
     "devices": 1,
+    "schedule_steps": 24 * 24,
 }
-"""Of runs with evaluations during training; an update has 24 steps."""
+"""Of runs with evaluations during training; an update has 24 steps. Nothing follows a schedule, but runs of up to as
+many steps are the same program: whichever file trains first compiles it for the others."""
 
 RECURRENT: dict[str, Any] = {
     "seeds": 3,
@@ -130,6 +138,69 @@ class Idle(Trainer):
 def idle_program() -> Program:
     """Its program, for a test that trains in ``toys:busy`` with one seed, and puts it in the place of the true one."""
     return _made().program
+
+
+@contextlib.contextmanager
+def untrained() -> Iterator[None]:
+    """Runs that start in this context end at their last step with noise for what they would have learned, for tests of
+    what a run's folder holds: no update is compiled."""
+
+    def run(self: Trainer) -> bool:
+        state, rng = self.program.init(self.layout.keys(self.settings.seed)), np.random.default_rng(0)
+        is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)  # noqa: E731
+        noisy = lambda x: x + rng.random(x.shape).astype(x.dtype) if is_float(x) else x  # noqa: E731
+        self.state = state._replace(learner=jax.tree.map(noisy, state.learner))
+        self.at = self.at._replace(update=self.settings.num_updates)
+        self.save()
+        return self.ended
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "run", run)
+        yield
+
+
+@contextlib.contextmanager
+def one_program() -> Iterator[None]:
+    """Runs in this context, all of one algorithm with one configuration in one environment on the device, share what is
+    compiled. To trace it again takes most of the time of a tiny run."""
+    programs: dict[Any, Program] = {}
+    evaluations: dict[Any, Any] = {}
+    compile_program, prepare = program.compile_program, Evaluator.prepare
+
+    def shared(env: Environment, algorithm: Algorithm, layout: Layout, *sizes: int) -> Program:
+        key = (env.spec.name, layout.mesh, layout.seeds, layout.num_envs, *sizes)
+        if key not in programs:
+            programs[key] = _compiled_once(compile_program(env, algorithm, layout, *sizes))
+        return programs[key]
+
+    def prepared(self: Evaluator, learner: Learner) -> None:
+        shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(learner)]
+        key = (self.env.spec.name, self.episodes, self.greedy, jax.tree.structure(learner), *shapes)
+        self._compiled = self._compiled or evaluations.get(key)
+        prepare(self, learner)
+        evaluations[key] = self._compiled
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shoal.training.trainer.compile_program", shared)
+        patch.setattr(Evaluator, "prepare", prepared)
+        yield
+
+
+def _compiled_once(made: Program) -> Program:
+    """The program, whose function is compiled the first time that it is asked for."""
+    compiled: list[Any] = []
+
+    def started(compile_now: Callable[[], Any]) -> Any:
+        if not compiled:
+            compiled.append(compile_now())
+        return compiled[0]
+
+    def ahead() -> Callable[[], Any]:
+        assert made.ahead is not None
+        wait = (lambda: compiled[0]) if compiled else made.ahead()
+        return lambda: started(wait)
+
+    return made._replace(start=lambda state: started(lambda: made.start(state)), ahead=ahead)
 
 
 def copied(folder: Path, to: Path) -> Path:

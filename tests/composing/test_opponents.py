@@ -12,6 +12,7 @@ import pytest
 
 import shoal as library
 import toys
+import trained
 from shoal.composing import guests
 from shoal.composing.guests import Guests
 from shoal.composing.opponents import against
@@ -132,7 +133,8 @@ def test_the_other_side_is_played_by_frozen_policies() -> None:
 @pytest.fixture(scope="module")
 def early(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("opponents") / "early"
-    library.train("ippo", "toys:busy", steps=64, seeds=2, folder=folder, opponents="past", past_window=1, **TINY)
+    flags = TINY | {"seeds": 2, "opponents": "past", "past_window": 1, "eval_episodes": 0}
+    library.train("ippo", "toys:busy", steps=64, folder=folder, **flags)
     return folder
 
 
@@ -198,9 +200,9 @@ def test_opponents_of_another_environment(early: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_that_learned_one_side_plays_no_other(early: Path, tmp_path: Path) -> None:
-    one = library.train(
-        "ippo", "toys:busy", steps=64, folder=tmp_path / "one", opponents=str(early), side=("0",), **TINY
-    )
+    with trained.untrained():
+        flags = TINY | {"opponents": str(early), "side": ("0",), "eval_episodes": 0}
+        one = library.train("ippo", "toys:busy", steps=64, folder=tmp_path / "one", **flags)
     with pytest.raises(InputError, match=r"one trained only agent_0, so it cannot play agent_2: choose the agents"):
         library.train(
             "ippo", "toys:busy", steps=64, opponents=str(one.folder), side=("1",), folder=tmp_path / "x", **TINY

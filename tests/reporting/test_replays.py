@@ -23,6 +23,7 @@ from shoal.reporting.recording import chosen_seeds
 from shoal.reporting.replays import replays, size_of
 from shoal.run import Run
 from shoal.training.episodes import SHOWN_KEY, record
+from trained import untrained
 
 TINY: dict[str, Any] = {
     "env": {"horizon": 6},
@@ -47,7 +48,7 @@ class Trained(NamedTuple):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder, made = tmp_path_factory.mktemp("runs"), []
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, untrained():
         build = running.Run.trainer
         patch.setattr(running.Run, "trainer", lambda *args: made.append(build(*args)) or made[-1])
         run = shoal.train("mappo", "mpe/simple_spread", folder=folder / "mappo", seeds=2, **TINY)

@@ -1,5 +1,6 @@
 """The report of a study: the same numbers as its Markdown page, from its file and records alone."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,43 +17,34 @@ from shoal.studies.page import page
 from shoal.studies.record import Record, rounded, write
 from shoal.studies.state import record_path
 from shoal.studies.study_file import read
-from small_studies import GRID, SCORES, TABLES, cells_of, made, records_of, written
+from small_studies import GRID, SCORES, TABLES, cells_of, made, records_of, toml, written
 
-FIGURES = """
-[[figures]]
-kind = "curves"
-title = "Curves"
-lines = "algorithm"
-panels = "environment"
-where = { gamma = 0.9 }
+OVER = ["environment", "gamma"]
 
-[[figures]]
-kind = "profiles"
-title = "Profiles"
-lines = "algorithm"
-over = ["environment", "gamma"]
 
-[[figures]]
-kind = "estimates"
-title = "Estimates"
-lines = "algorithm"
-over = ["environment", "gamma"]
-statistic = ["mean", "iqm"]
+def figure(**keys: Any) -> str:
+    """A figure of a study file, with a line for each algorithm."""
+    return "\n[[figures]]\n" + toml({key: json.dumps(value) for key, value in {"lines": "algorithm", **keys}.items()})
 
-[[figures]]
-kind = "improvement"
-title = "Improvement"
-lines = "algorithm"
-over = ["environment", "gamma"]
 
+SCALE = """
 [[scales]]
 environment = ["matrix/climbing", "matrix/two_step"]
 worst = 0
 best = 8
 source = "known"
 """
-FILE = GRID.replace("seeds = 2", "seeds = 5") + TABLES + FIGURES
-
+FILE = "".join(
+    (
+        GRID.replace("seeds = 2", "seeds = 5"),
+        TABLES,
+        figure(kind="curves", title="Curves", panels="environment", **{"where.gamma": 0.9}),
+        figure(kind="profiles", title="Profiles", over=OVER),
+        figure(kind="estimates", title="Estimates", over=OVER, statistic=["mean", "iqm"]),
+        figure(kind="improvement", title="Improvement", over=OVER),
+        SCALE,
+    )
+)
 
 WON = """
 [[tables]]
@@ -61,25 +53,6 @@ metric = "won"
 baseline = { algorithm = "qmix" }
 where = { gamma = 0.9 }
 
-[[figures]]
-metric = "won"
-lines = "algorithm"
-panels = ["environment", "gamma"]
-
-[[figures]]
-kind = "estimates"
-metric = "won"
-scale = "raw"
-lines = "algorithm"
-over = ["environment", "gamma"]
-
-[[figures]]
-kind = "profiles"
-metric = "won"
-scale = "raw"
-lines = "algorithm"
-over = ["environment", "gamma"]
-
 [[references]]
 metric = "won"
 algorithm = "qmix"
@@ -87,6 +60,8 @@ gamma = 0.9
 value = 0.906
 source = "S"
 """
+WON += figure(metric="won", panels=OVER)
+WON += "".join(figure(kind=kind, metric="won", scale="raw", over=OVER) for kind in ("estimates", "profiles"))
 
 
 def study(folder: Path, text: str = FILE, leave_out: int = 0, **changes: Any) -> tuple[Path, dict[str, Record]]:

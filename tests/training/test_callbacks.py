@@ -1,7 +1,7 @@
 """Callbacks: what they are given, how they stop a run, and that their faults lose nothing."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -69,6 +69,12 @@ class Noting(shoal.Callback):
 
 def train(folder: Path, *callbacks: Any, **flags: Any) -> shoal.Run:
     return shoal.train("mappo", "toys:busy", folder=folder, callbacks=callbacks, **{**FLAGS, **flags})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_program() -> Iterator[None]:
+    with trained.one_program():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,8 @@ def nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("done") / "run"
-    assert shoal.train("mappo", "toys:busy", folder=folder, **FLAGS).finished
+    flags = trained.SMALL | {"steps": 5 * 24, "eval_episodes": 0, "checkpoint_seconds": 0.0}
+    assert shoal.train("mappo", "toys:busy", folder=folder, **flags).finished
     return folder
 
 

@@ -32,6 +32,7 @@ FLAGS: dict[str, Any] = {
     "pretrain_updates": 3000,
     "lr_final": 1.0,
     "steps": 800,
+    "schedule_steps": 800,  # with which runs of fewer steps are the same program
     "seeds": 2,
     "eval_episodes": 0,
     "tensorboard": False,

@@ -79,6 +79,7 @@ def test_every_learner_leaf_is_the_same_on_all_shards(whole: Whole) -> None:
 def test_seeds_trained_together_equal_each_alone(whole: Whole, tmp_path: Path) -> None:
     """To 1e-5 after four updates: products over several seeds are rounded otherwise than over one."""
     flags = trained.RECURRENT | {"seeds": 1, "seed": trained.RECURRENT["seed"] + 1}
+    flags |= {"steps": 4 * 48, "schedule_steps": trained.RECURRENT["steps"]}
     shoal.train("mappo", "toys:busy", folder=tmp_path, progress=False, checkpoint_seconds=0.0, keep=100, **flags)
     states = []
     for folder in (whole.folder, tmp_path):

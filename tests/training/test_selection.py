@@ -22,7 +22,7 @@ from shoal.training.settings import Settings
 
 PER_UPDATE = 4 * 6
 UPDATES, EVERY = 16, 4
-FLAGS: dict[str, Any] = trained.SMALL | {"steps": UPDATES * PER_UPDATE, "eval_episodes": 5}
+FLAGS: dict[str, Any] = trained.SMALL | {"steps": UPDATES * PER_UPDATE, "eval_episodes": 3}
 EVALUATED: dict[str, Any] = FLAGS | {"eval_every": EVERY * PER_UPDATE}
 
 
@@ -64,10 +64,10 @@ def test_the_best_policy_of_each_seed_is_kept_and_judged_on_other_episodes(evalu
     assert meta["score"] == scores.max(0).tolist()
     assert meta["step"] == [list(rows)[i] * PER_UPDATE for i in scores.argmax(0)]
     told = json.loads((evaluated.folder / "evaluation.json").read_text(encoding="utf-8"))
-    again = evaluated.evaluate(5, seed=1, best=True)
+    again = evaluated.evaluate(3, seed=1, best=True)
     assert told["best"]["per_seed"] == again.per_seed.tolist()
     assert (told["best"]["selected_with"], told["best"]["step"]) == (meta["score"], meta["step"])
-    lines = [*str(evaluated.evaluate(5)).splitlines(), *(f"best policies {line}" for line in str(again).splitlines())]
+    lines = [*str(evaluated.evaluate(3)).splitlines(), *(f"best policies {line}" for line in str(again).splitlines())]
     assert evaluated.judged == told["text"] == "\n".join(lines)
     for name, best in (("policy", False), (selection.FOLDER, True)):
         loaded = shoal.load(evaluated.folder, seed=1, best=best)._learner.policy
@@ -99,7 +99,7 @@ def test_a_damaged_best_policy_does_not_lose_the_score_of_the_last(
     for step in Checkpoints(copy / selection.FOLDER).steps():
         trained.damage(copy / selection.FOLDER / str(step))
     run = shoal.open_run(copy)
-    run._keep(run.evaluate(5), 5, lambda: None)
+    run._keep(run.evaluate(3), 3, lambda: None)
     assert run.judged == str(run.evaluation) and "damaged" in capsys.readouterr().err
 
 

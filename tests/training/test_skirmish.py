@@ -61,6 +61,7 @@ RECURRENT: dict[str, Any] = SMALL | {
     "epochs": 1,
     "minibatches": 1,
     "lr_final": 1.0,
+    "schedule_steps": 4 * 24,  # with which runs of fewer steps are the same program
     "devices": 2,
     "checkpoint_seconds": 0.0,
     "keep": 100,
