@@ -7,8 +7,8 @@
 The newest rollout of many environments is used for a few epochs, then discarded. Layer normalisation keeps θ from
 diverging, instead of target networks.
 
-Deviations from the authors' code: targets are computed once for all epochs, while the recurrent code computes them
-again for every minibatch; a time limit bootstraps; the last target bootstraps on the last outcome; Adam for RAdam; layer
+Deviations from the authors' code: targets are computed once for all epochs, while the recurrent code computes them for
+every minibatch; a time limit bootstraps; the last target bootstraps on the last outcome; Adam for RAdam; layer
 normalisation after each activation, not before it. Train in the folder of this file: shoal train pqn mpe/simple_spread
 """
 
