@@ -283,7 +283,7 @@ def test_what_is_wrong_is_named(case: str, shoal: Callable, tmp_path: Path, monk
         ("train --config .", "so it is not the folder of a run"),
         ("train --config", "shoal train needs an algorithm and an environment first"),
         ("train mappo mpe/simple_spread --config", "--config needs a value: PATH|None."),
-        ("train mappo mpe/simple_spread --config=", "--config needs a name, and is given an empty one."),
+        ("train mappo mpe/simple_spread --config=", "--config needs a name; its value is empty."),
         ("train mappo mpe/simple_spread --preset FULL", "is a whole configuration rather than a preset"),
         ("train mappo mpe/simple_spread --preset EMPTY", "needs a table [flags]"),
         ("train qmix mpe/simple_spread --preset TUNED", "is a preset of 'mappo', not of qmix."),
@@ -326,7 +326,7 @@ def test_a_resumed_run_takes_no_file(shoal: Callable, tmp_path: Path) -> None:
     folder = of_run(tmp_path / "run")
     for words in (["--config", folder], ["--print-config"], ["--preset", folder]):
         code, _, err = shoal("train", "--resume", folder, *words)
-        assert code == 2 and f"so {words[0]} and --resume exclude each other" in err
+        assert code == 2 and f"so {words[0]} cannot be combined with --resume" in err
 
 
 def test_training_needs_names() -> None:

@@ -52,20 +52,21 @@ class Config(PpoConfig):
     network: Body = field(
         default_factory=lambda: Body(hidden=(64,), activation="gelu", layer_norm=True, input_layer_norm=True)
     )
-    """``hidden`` layers embed each agent's input, the last one's width is the transformer's. Paper: 64, GELU, norms."""
+    """``hidden`` layers embed each agent's input; the width of the last one is the transformer's. Paper: 64, GELU,
+    norms."""
     blocks: Depth = 1
     """Blocks of the encoder and of the decoder. Paper: 1."""
     heads: Depth = 1
-    """Heads of every attention. Paper: 1."""
+    """Heads of each attention layer. Paper: 1."""
     critic_input: CriticInput = "local"
-    """What the encoder reads of each agent: ``local`` own observation, ``agent`` the global state too, ``pruned`` the
-    state and what it lacks. With the state, acting needs it as well. Paper: local."""
+    """What the encoder reads of each agent: ``local`` own observation, ``agent`` also the global state, ``pruned`` the
+    state and the observation features that it lacks. With the state, acting needs it as well. Paper: local."""
     ratio: Literal["agent", "joint"] = "agent"
-    """Clip each agent's ratio r^{i_m}, or their product, that of the joint action. Paper: agent."""
+    """Clip each agent's ratio r^{i_m}, or their product, the ratio of the joint action. Paper: agent."""
     advantage: Literal["joint", "agent"] = "joint"
     """Â from the mean of the agents' values, or each agent's from its own. Paper: joint; code: agent."""
     order: Literal["fixed", "shuffled"] = "fixed"
-    """Agents decode in the environment's order, or in one drawn at each timestep (greedy: fixed). Paper: fixed."""
+    """Agents decode in the environment's order, or in an order drawn at each timestep (greedy: fixed). Paper: fixed."""
 
     clip: Positive = 0.05
     """ε of the clipped losses. Paper: 0.05."""

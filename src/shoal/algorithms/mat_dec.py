@@ -34,10 +34,10 @@ class Config(mappo.Config):
     blocks: Depth = 1
     """Blocks of the encoder. Paper: 1."""
     heads: Depth = 1
-    """Heads of its attention. Paper: 1."""
+    """Heads of each attention layer. Paper: 1."""
     critic_input: CriticInput = "local"
-    """What the encoder reads of each agent: ``local`` own observation, ``agent`` the global state too, ``pruned`` the
-    state and what it lacks. Paper: local."""
+    """What the encoder reads of each agent: ``local`` own observation, ``agent`` also the global state, ``pruned`` the
+    state and the observation features that it lacks. Paper: local."""
     clip: Positive = 0.05
     """ε of the clipped losses. Paper: 0.05."""
     value_clip: Positive | None = 0.05

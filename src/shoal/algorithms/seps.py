@@ -41,23 +41,24 @@ class Config(ia2c.Config):
     sharing: Sharing | Literal["learned"] | tuple[Index, ...] = "learned"  # pyright: ignore[reportIncompatibleVariableOverride]
     """Which agents share parameters: ``learned`` from experience, or as in other algorithms."""
     agent_id: bool = False
-    """Append a one-hot id to the inputs of agents with shared parameters. Paper: only its baseline FuPS+id does."""
+    """Append a one-hot id to the inputs of agents with shared parameters. Paper: only in its baseline FuPS+id."""
     clusters: Width | None = None
-    """K, the number of policies that ``learned`` sharing has; None to select it. Paper: either."""
+    """K, the number of policies for ``learned`` sharing; None to select it. Paper: either."""
     criterion: Literal["held_out", "davies_bouldin"] = "held_out"
-    """Choice of K: by the decoder on ``held_out`` experience, or by the index over 2 … N − 1. Paper: the index."""
+    """How K is selected: by the decoder's error on ``held_out`` experience, or by the Davies-Bouldin index over 2 … N −
+    1. Paper: the index."""
     latent: Width = 10
-    """Width of z. Code: 10."""
+    """Width of the code z. Code: 10."""
     kl_weight: Weight = 1e-4
-    """β. Code: 1e-4."""
+    """Weight β of the KL in the ELBO. Code: 1e-4."""
     pretrain_steps: Size = 20_000
-    """Environment steps of experience. Code: 200,000."""
+    """Environment steps of experience before training. Code: 200,000."""
     pretrain_updates: Size = 20_000
     """Gradient steps of encoder and decoder. Code: 10 epochs, which are 234,000 with 15 agents."""
     pretrain_batch: Width = 128
     """Transitions of single agents in each gradient step. Code: 128."""
     pretrain_rate: Rate = 3e-3
-    """Adam's step size for encoder and decoder at the start; it goes linearly to 0. Code: 3e-4, constant."""
+    """Initial step size of Adam for encoder and decoder; it decreases linearly to 0. Code: 3e-4, constant."""
     learning_rate: Rate = 3e-4
     """Adam's step size for actors. Code: 3e-4."""
     max_grad_norm: Positive | None = 0.5

@@ -30,7 +30,7 @@ class SidesConfig:
 
     sides: tuple[Annotated[int, Bounds(least=1, most=MOST)], ...] | None = None
     """The side of each agent, numbered from 1, for example 1 1 1 2. None: the environment's own sides, or side 1 is
-    role 0, side 2 is role 1, and so on; the last side has all that are left."""
+    role 0, side 2 is role 1, and so on; the last side has all remaining agents."""
 
 
 @cache
