@@ -284,7 +284,7 @@ def test_what_is_wrong_is_named(case: str, shoal: Callable, tmp_path: Path, monk
         ("train --config", "shoal train needs an algorithm and an environment first"),
         ("train mappo mpe/simple_spread --config", "--config needs a value: PATH|None."),
         ("train mappo mpe/simple_spread --config=", "--config needs a name; its value is empty."),
-        ("train mappo mpe/simple_spread --preset FULL", "is a whole configuration rather than a preset"),
+        ("train mappo mpe/simple_spread --preset FULL", "is a configuration file, not a preset"),
         ("train mappo mpe/simple_spread --preset EMPTY", "needs a table [flags]"),
         ("train qmix mpe/simple_spread --preset TUNED", "is a preset of 'mappo', not of qmix."),
         ("train --config TUNED", "shoal train needs an environment first"),

@@ -81,8 +81,8 @@ MISTAKES = {
     "an unknown algorithm": (
         '"mappo"',
         '"mapo"',
-        "[grid] algorithm: There is no algorithm 'mapo'; did you mean 'mappo'? One of your own is named after its "
-        "module: a file in the working directory, as my_idea for my_idea.py, or any module that Python can import.",
+        "[grid] algorithm: There is no algorithm 'mapo'; did you mean 'mappo'? Your own algorithm has the name of its "
+        "module: my_idea for my_idea.py in the working directory, or any module that Python can import.",
     ),
     "an algorithm that is a number": ('"mappo"', "3", "[grid] algorithm cannot be 3; it is a text."),
     "an algorithm of a missing module": (

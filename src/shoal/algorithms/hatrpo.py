@@ -99,7 +99,9 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     actor = nets.actor
     steps = [scale.num_updates * c.epochs * c.minibatches] * nets.critic.num_nets
     if part := next((part for part in c.freeze if part.startswith("actor")), None):
-        raise InputError(f"HATRPO steps each actor as a whole, so {part} cannot be frozen: freeze is for its critic.")
+        raise InputError(
+            f"HATRPO takes one step for each whole actor, so {part} cannot be frozen: freeze only parts of the critic."
+        )
     still = freezing(c, None, nets.critic.init)
     critic_adam = optimiser(c.critic_rate, c.lr_final, steps, c.max_grad_norm, c.adam_eps, still.critic)
     values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)

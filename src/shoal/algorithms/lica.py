@@ -126,7 +126,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     source = critic_input(spec, c.critic_input, agent_id=False)
     if source.per_agent:
         raise InputError(
-            f"lica has one critic for the team: critic_input is 'concat' or 'state', not {c.critic_input!r}."
+            f"lica has one critic for the team: critic_input must be 'concat' or 'state', not {c.critic_input!r}."
         )
     actor = make_actor(spec, c.network, policy_of(spec, c.sharing), c.agent_id, c.output_gain, c.log_std, c.squash)
     critic = mixing_critic(c.mixing, source.width, spec.num_agents, space.n, c.mixing_width, c.hyper_layers)

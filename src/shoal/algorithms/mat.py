@@ -117,18 +117,20 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     c = config
     check_options(c)
     if any(policy_of(spec, c.sharing)):
-        raise InputError(f"MAT is one network that acts for the whole team: sharing is 'shared', not {c.sharing!r}.")
+        raise InputError(
+            f"MAT is one network that acts for the whole team: sharing must be 'shared', not {c.sharing!r}."
+        )
     if c.network.recurrent:
-        raise InputError("MAT reads one timestep at a time and has no recurrent form; mat_dec has recurrent actors.")
+        raise InputError("MAT cannot be recurrent; mat_dec can have recurrent actors.")
     if c.network.network not in ("auto", "mlp"):
         raise InputError(f"MAT is a transformer over agents, so it cannot have the network {c.network.network!r}.")
     no_critic_network(c, "MAT is one network for actors and critic")
     if c.value_norm == "popart":
-        raise InputError("MAT's values share their network with its policy: value_norm is running or none, not popart.")
-    if c.critic_learning_rate is not None:
         raise InputError(
-            "MAT has one network and one optimiser: there is no critic_learning_rate beside learning_rate."
+            "MAT's values share their network with its policy: value_norm must be running or none, not popart."
         )
+    if c.critic_learning_rate is not None:
+        raise InputError("MAT has one network and one optimiser: leave out critic_learning_rate.")
     sgd.check_items(scale, c.minibatches, c.chunk)
     team = make_team(spec, c)
     steps, still = [scale.num_updates * c.epochs * c.minibatches], freezing(c, team.init)

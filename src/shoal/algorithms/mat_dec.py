@@ -72,9 +72,11 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     c = config
     check_options(c)
     if c.baseline != "value":
-        raise InputError(f"MAT-Dec's advantage comes from its encoder's values: baseline is value, not {c.baseline!r}.")
+        raise InputError(
+            f"MAT-Dec's advantage comes from its encoder's values: baseline must be value, not {c.baseline!r}."
+        )
     if c.dead_value != "team":
-        raise InputError(f"MAT-Dec's encoder leaves dead agents out: dead_value is team, not {c.dead_value!r}.")
+        raise InputError(f"MAT-Dec's encoder excludes dead agents: dead_value must be team, not {c.dead_value!r}.")
     no_critic_network(c, "MAT-Dec's critic is a transformer")
     index = policy_of(spec, c.sharing)
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)

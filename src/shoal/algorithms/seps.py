@@ -95,7 +95,7 @@ def clearest(codes: Float[np.ndarray, "N Z"], seed: int) -> Found:
     """The K from 2 to N − 1 with the smallest Davies–Bouldin index (the authors' choice)."""
     found = {k: labels for k in range(2, len(codes)) if (labels := kmeans(codes, k, seed))}
     if not found:
-        raise InputError("The agents' codes coincide, so no index can compare clusters of them; give clusters.")
+        raise InputError("The agents' codes are equal, so the index cannot compare clusters; set clusters.")
     index = {k: davies_bouldin(codes, labels) for k, labels in found.items()}
     tried = [{"clusters": k, "davies_bouldin": value} for k, value in index.items()]
     return found[min(index, key=index.__getitem__)], {"tried": tried}
@@ -119,7 +119,7 @@ def prepare(spec: EnvSpec, config: Config, scale: Scale) -> Preparation | None:
     if config.sharing != "learned":
         # A decision keeps clusters, which is the number of its policies.
         if config.clusters is not None and config.clusters != len(set(policy_of(spec, config.sharing))):
-            raise InputError("clusters is for sharing that is learned, and sharing is given; leave out one of them.")
+            raise InputError("clusters needs sharing 'learned'; leave out clusters or sharing.")
         return None
     c, n = config, spec.num_agents
     if c.clusters is not None and c.clusters > n:

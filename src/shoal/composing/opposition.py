@@ -39,10 +39,10 @@ class Opposition:
         plain = Opposition()
         if self.opponents is None and self != plain:
             name = next(name for name, x in vars(self).items() if x != getattr(plain, name))
-            raise InputError(f"{name} is for training with opponents: give opponents as well.")
+            raise InputError(f"{name} needs opponents: set opponents as well.")
         for name in ("past_window", "past_every", "past_share"):
             if self.opponents != PAST and getattr(self, name) != getattr(plain, name):
-                raise InputError(f"{name} is for opponents 'past', not {self.opponents!r}.")
+                raise InputError(f"{name} needs opponents 'past', not {self.opponents!r}.")
 
     def every(self, scale: Scale) -> int:
         """Updates between two policies of the pool."""

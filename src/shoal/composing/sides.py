@@ -51,7 +51,7 @@ def join(names: tuple[str, ...], modules: tuple[ModuleType, ...]) -> ModuleType:
         raise InputError(f"{'+'.join(names)} names {len(names)} sides; there are at most {MOST}.")
     for name, module in zip(names, modules, strict=True):
         if hasattr(module, "prepare"):
-            raise InputError(f"{name} decides something by experience before training, so it cannot train one side.")
+            raise InputError(f"{name} collects experience before training, so it cannot train one side.")
     listed = ", ".join(f"side {i} by {name}" for i, name in enumerate(names, 1))
     found = ModuleType("+".join(names), f"Sides trained separately, {listed}; each has the others in its environment.")
     configs = [

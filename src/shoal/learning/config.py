@@ -226,13 +226,11 @@ def _check_pairs(config: AgentConfig) -> None:
         InputError: naming both, and what to do.
     """
     if config.network.cell != "gru" and not config.network.recurrent:
-        raise InputError(f"cell {config.network.cell!r} is for recurrent networks: give its width, --recurrent H.")
+        raise InputError(f"cell {config.network.cell!r} needs a recurrent network: set its width with --recurrent H.")
     if isinstance(config, PpoConfig) and config.kl_target is not None and off(config.kl_coef):
         raise InputError("kl_target doubles and halves kl_coef, which must therefore start above 0.")
     if isinstance(config, ValueConfig) and config.value_norm == "popart" and own_network(config.critic_body):
-        raise InputError(
-            "popart rescales the last layer of a network of Shoal's: use value_norm running with your own."
-        )
+        raise InputError("popart supports only Shoal's networks: use value_norm running with your own.")
     if isinstance(config, PolicyConfig) and config.target_entropy is not None:
         if config.entropy_final is not None:
             raise InputError("entropy_final and target_entropy both change entropy_coef: set one of them to None.")

@@ -88,7 +88,7 @@ def check_replay(config: ReplayConfig) -> None:
     if config.burn_in >= config.sequence_length:
         raise InputError(f"burn_in {config.burn_in} leaves nothing of sequences of {config.sequence_length} steps.")
     if config.burn_in > 0 and not config.network.recurrent:
-        raise InputError("burn_in warms up a recurrent state, and the network has none: leave it at 0.")
+        raise InputError("burn_in needs a recurrent network: leave it at 0.")
 
 
 def check_q(spec: EnvSpec, config: QConfig) -> None:
@@ -101,7 +101,7 @@ def check_q(spec: EnvSpec, config: QConfig) -> None:
         raise InputError(f"Q-learning compares all of an agent's actions; {spec.name} has continuous ones: use maddpg.")
     check_replay(config)
     if config.n_step > 1 and not off(config.lam):
-        raise InputError("lam and n_step are two kinds of target: give one of them.")
+        raise InputError("lam and n_step are two kinds of target: set only one of them.")
 
 
 class TargetStatistics(NamedTuple):

@@ -65,7 +65,7 @@ def check_body(body: Body) -> None:
         raise unknown("cell", body.cell, ("gru", "lstm"))
     if not own_network(body) and body.network not in NETWORKS:
         raise InputError(
-            f"{unknown('network', body.network, NETWORKS)} A network of your own is named module:function."
+            f"{unknown('network', body.network, NETWORKS)} The name of your own network is module:function."
         )
     check(body)
     if not body.channels and body.network in ("auto", "cnn", "impala"):

@@ -65,7 +65,7 @@ def make(
         InputError: the map is unknown or invalid, or an option is invalid.
     """
     if reward == "difference" and not both:
-        raise InputError("reward difference is between two armies of agents: set both, or choose positive or smac.")
+        raise InputError("reward 'difference' needs both armies as agents: set both, or use reward positive or smac.")
     battle = drawn.battle_named(task) if isinstance(task, str) else None
     chosen = None
     if battle is None:
