@@ -241,7 +241,7 @@ WRONG = {
     "no TOML": ("flags\n", "line 1 is not valid TOML"),
     "an unknown key": ('algoritm = "mappo"', "There is no key 'algoritm'; did you mean 'algorithm'?"),
     "no environment": ('algorithm = "mappo"', "shoal train needs an environment first"),
-    "a name that is none": ("algorithm = 3", "algorithm cannot be 3; it is a text."),
+    "a name that is none": ("algorithm = 3", "algorithm cannot be 3; it is a string."),
     "an unknown algorithm": (f'algorithm = "mapo"\nenvironment = "{SPREAD}"', "did you mean 'mappo'?"),
     "an unknown environment": ('algorithm = "mappo"\nenvironment = "mpe/simple_spred"', f"did you mean '{SPREAD}'?"),
     "no table": (HEAD + "flags = 3", "flags cannot be 3; it is a table of names and values."),

@@ -40,7 +40,7 @@ ALONE = {"a2c": "ia2c", "ddpg": "iddpg", "dqn": "iql", "ppo": "ippo", "td3": "ma
 
 
 SCRIPTED = {"scripted": "shoal.environments.skirmish.scripts"}
-"""Teams that do not learn, as yardsticks, and the modules that have them; they are algorithms for all commands."""
+"""Scripted teams that do not learn, and their modules; all commands accept them as algorithms."""
 
 
 def canonical(name: str) -> str:
