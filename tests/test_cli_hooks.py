@@ -79,7 +79,7 @@ def test_a_broken_callback_is_shown_with_the_command_that_continues(here: Path, 
         (["--callback", "watching_mine:Needy"], "cannot be created without arguments"),
         (["--wandb", ""], "W&B needs the name of a project"),
         (["--wandb", "a/b/c"], "is not of the form project or entity/project"),
-        (["--continue-stopped"], "--continue-stopped is for --resume"),
+        (["--continue-stopped"], "--continue-stopped is only for --resume"),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_folder_is_made(

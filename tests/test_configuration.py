@@ -177,7 +177,7 @@ def test_a_run_in_an_object_needs_the_environment(tmp_path: Path) -> None:
     found = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     found["config"]["by_name"] = False
     written(folder / "run.json", json.dumps(found))
-    assert "was trained in an Environment object; name an environment" in refusal(config=folder)
+    assert "describes a run in an Environment object; give the name of an environment" in refusal(config=folder)
     assert configured(None, toys.coordination(), config=folder).name == toys.coordination().spec.name
 
 
@@ -207,7 +207,7 @@ def test_a_strangers_run_imports_nothing(shoal: Callable, tmp_path: Path, monkey
         configured(None, None, config=tmp_path / "run1", trust=True)
     assert configured("mappo", "test_commands:typed", config={"flags": {"num_envs": 2}}).name == "test_commands:typed"
     code, _, err = shoal("train", "mappo", SPREAD, "--trust", "--print-config")
-    assert code == 2 and "--trust is for --resume and --config" in err
+    assert code == 2 and "--trust is only for --resume and --config" in err
 
 
 def test_a_strangers_run_connects_to_nothing(tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def test_names_that_are_typed_work_from_the_working_directory(helpers: Path, sho
     assert code == 0 and "--env.path" in out, err
     assert shoal("check", "helpers:coordination", "--episodes", "1")[0] in (0, 1)
     assert "of Python itself" in shoal("check", "os:system", "--env.command", "touch pwned")[2]
-    assert "--trust is for --resume" in shoal("train", "mappo", "mpe/simple_spread", "--trust")[2]
+    assert "--trust is only for --resume" in shoal("train", "mappo", "mpe/simple_spread", "--trust")[2]
 
 
 def test_the_working_directory_is_on_the_path_for_own_modules_only(helpers: Path, shoal: Callable) -> None:
@@ -465,7 +465,7 @@ def test_an_algorithm_of_ones_own_training_comes_from_where_it_was_trained(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("pupil:learn", "is named 'pupil', after its module, not 'pupil:learn'"),
+        ("pupil:learn", "has the name of its module: 'pupil', not 'pupil:learn'"),
         ("pupils", "There is no algorithm 'pupils'"),
         ("pupil.py", "has the name of its module: 'pupil', not 'pupil.py'"),
         ("pupil.py+mappo", "has the name of its module: 'pupil', not 'pupil.py'"),
