@@ -1,6 +1,6 @@
-"""Act with trained policies, each agent alone with what it sees: python examples/deploy.py runs/x
+"""Act with trained policies, each agent from its own observation: python examples/deploy.py runs/x
 
-The environment stands for the world: anything that gives each agent its observation would do.
+The environment can be replaced by anything that gives each agent its observation.
 """
 
 import sys
@@ -23,7 +23,7 @@ def main(folder: str) -> None:
         actions = jnp.array([agent.act(now.obs[i]) for i, agent in enumerate(agents)])
         state, now = step(jax.random.key(1), state, actions)
         total += float(now.reward.sum())
-    print(f"{len(agents)} agents acted alone; their rewards sum to {total:.2f}")
+    print(f"{len(agents)} agents acted separately; their rewards sum to {total:.2f}")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def play_turns(team, env, seed: int = 0) -> float:
             env.step(None)
             continue
         here = [name for name in env.agents if not (env.terminations[name] or env.truncations[name])]
-        observations = {name: env.observe(name) for name in here}  # a policy with a memory sees every move
+        observations = {name: env.observe(name) for name in here}  # a recurrent policy needs every move
         env.step(team.act(observations, infos=env.infos, turn=agent)[agent])
     return total
 

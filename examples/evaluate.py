@@ -1,4 +1,4 @@
-"""Judge a run by its most probable actions and by sampling: python examples/evaluate.py runs/x"""
+"""Evaluate a run with its most probable actions and with sampled ones: python examples/evaluate.py runs/x"""
 
 import sys
 

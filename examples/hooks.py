@@ -1,4 +1,4 @@
-"""Three callbacks: one ends a run at a score, one logs a metric of its own, one tells of the end (docs/hooks.md)."""
+"""Three callbacks: one ends a run at a score, one logs a new metric, one sends a message at the end (docs/hooks.md)."""
 
 import json
 import urllib.request

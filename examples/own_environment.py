@@ -1,4 +1,4 @@
-"""Your own environment: walkers on a line who must meet. Train in it where this file lies:
+"""Your own environment: walkers on a line who must meet. To train in it, run in the folder of this file:
 
 shoal train mappo own_environment:meeting --steps 2e5 --env.num-agents 4
 """

@@ -1,4 +1,4 @@
-"""A host environment that speaks Shoal's own interface: bidders with little money. Train in it where this file lies:
+"""A host environment with Shoal's own interface: bidders with little money. To train in it, run in this folder:
 
 shoal train mappo own_game:Auction --steps 2e5 --env.bidders 4
 """

@@ -1,4 +1,4 @@
-"""Your own Gymnasium environment, and its id in Gymnasium's registry. Train in either where this file lies:
+"""Your own Gymnasium environment, and its id in Gymnasium's registry. To train, run in this folder:
 
 shoal train mappo own_gymnasium:Cart --steps 2e5
 shoal train mappo gymnasium:own_gymnasium:Cart-v0 --steps 2e5

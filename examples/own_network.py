@@ -44,7 +44,7 @@ def residual(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
 
 
 class Remembering(nnx.Module):
-    """Flax's own GRU cell, which begins anew where an episode does."""
+    """Flax's GRU cell, with a state that is reset at the start of each episode."""
 
     def __init__(self, inputs: int, outputs: int, width: int, rngs: nnx.Rngs):
         self.cell = nnx.GRUCell(inputs, width, rngs=rngs)
@@ -70,7 +70,7 @@ def remembering(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.N
 
 
 class Convolutional(nnx.Module):
-    """Two convolutions over each image; what comes out stands beside all other features."""
+    """Two convolutions over each image; their output is concatenated with all other features."""
 
     def __init__(self, inputs: shoal.Layout, outputs: int, rngs: nnx.Rngs):
         self.inputs = inputs

@@ -1,4 +1,4 @@
-"""Your own PettingZoo environment: scouts and a carrier who must meet. Train in it where this file lies:
+"""Your own PettingZoo environment: scouts and a carrier who must meet. To train, run in this folder:
 
 shoal train mappo own_parallel:Meeting --steps 2e5
 """

@@ -4,11 +4,11 @@
     G_t = r_t + γ d_t [ (1 − λ) max_u' Q_tot(s_{t+1}, u'; θ) + λ G_{t+1} ]         (Gallici et al. 2024, algorithm 1)
     min_θ  E[ (G_t − Q_tot(s_t, u_t; θ))² ]
 
-The newest rollout of many environments is learned from in a few epochs, then dropped. Layer normalisation keeps θ from
-diverging, which is what target networks are for elsewhere.
+The newest rollout of many environments is used for a few epochs, then discarded. Layer normalisation keeps θ from
+diverging, instead of target networks.
 
-Deviations from the authors' code: targets are computed once for all epochs, while the recurrent code computes them
-anew for every minibatch; a time limit bootstraps; the last target bootstraps on the last outcome; Adam for RAdam; layer
+Deviations from the authors' code: targets are computed once for all epochs, while the recurrent code computes them for
+every minibatch; a time limit bootstraps; the last target bootstraps on the last outcome; Adam for RAdam; layer
 normalisation after each activation, not before it. Train in the folder of this file: shoal train pqn mpe/simple_spread
 """
 
@@ -47,7 +47,7 @@ class Config(AgentConfig):
     learning_rate: Rate = 5e-4
     """Adam's step size. Code: 2.5e-4; MPE: 5e-4."""
     lr_final: Fraction = 0.0
-    """The rate goes linearly to this fraction of itself over the run. Code: 0; MPE: 1."""
+    """The rate changes linearly to this fraction of itself over the run. Code: 0; MPE: 1."""
     max_grad_norm: Positive | None = 1.0
     """Largest gradient norm of one policy; None for no clip. Code and MPE: 1."""
     epochs: Count = 4
@@ -57,9 +57,9 @@ class Config(AgentConfig):
     epsilon: Fraction = 1.0
     """ε of ε-greedy exploration at the start. Code and MPE: 1."""
     epsilon_final: Fraction = 0.05
-    """ε in the end. Code: 0.01; MPE: 0.1."""
+    """ε at the end. Code: 0.01; MPE: 0.1."""
     epsilon_fraction: Fraction = 0.1
-    """Fraction of the updates in which ε falls linearly. Code and MPE: 0.1."""
+    """Fraction of the updates over which ε decreases linearly. Code and MPE: 0.1."""
 
 
 class Batch(NamedTuple):

@@ -1,4 +1,4 @@
-"""Train a team with several seeds, and see how it went: python examples/train.py"""
+"""Train a team with several seeds and print the results: python examples/train.py"""
 
 import shoal
 

@@ -179,5 +179,5 @@ def test_what_is_refused(tmp_path: Path, trained: Agent) -> None:
         with pytest.raises(InputError, match=message):
             library.agent(**given)
     for steps in (0, -5, float("nan")):
-        with pytest.raises(InputError, match="at least one step"):
+        with pytest.raises(InputError, match="steps must be at least 1"):
             trained.train(steps)

@@ -183,7 +183,7 @@ def test_a_policy_that_is_damaged_or_not_there(own: Own, tmp_path: Path) -> None
     with pytest.raises(CheckpointError, match="not damaged"):
         shoal.load(copy)
     shutil.rmtree(copy / "policy")
-    with pytest.raises(CheckpointError, match="holds no trained policy yet"):
+    with pytest.raises(CheckpointError, match="has no trained policy yet"):
         shoal.load(copy)
     with pytest.raises(InputError, match=r"There is no run.json in .*nowhere"):
         shoal.load(tmp_path / "nowhere")
@@ -223,7 +223,7 @@ def test_an_environment_that_is_an_object(tmp_path: Path) -> None:
     run = shoal.train("mappo", env, folder=tmp_path, **trained.QUICK)
     assert run.finished and run.environment == "toys/coordination"
     for call in (lambda *given, **named: shoal.open_run(*given, **named).evaluate(2), shoal.resume):
-        with pytest.raises(InputError, match="trained in an Environment object"):
+        with pytest.raises(InputError, match="in an Environment object"):
             call(tmp_path, **({"steps": 1e6} if call is shoal.resume else {}))
         with pytest.raises(InputError, match=r"is not the environment it was .*: its name is 'toys/memory' and was"):
             call(tmp_path, environment=toys.memory())

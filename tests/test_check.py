@@ -275,7 +275,7 @@ def test_the_command_says_what_it_found(shoal: Callable) -> None:
 def test_the_command_refuses(shoal: Callable) -> None:
     for words, said in (
         (["check"], "needs an environment or an algorithm first"),
-        (["check", "a", "b"], "one word too many"),
+        (["check", "a", "b"], "an extra word"),
         (["check", "mpe/simple_spred"], "did you mean 'mpe/simple_spread'?"),
         (["check", "faulty:make", "--episodes", "0"], "episodes must be at least 1"),
         (["check", "faulty:make", "--env.falt", "1"], "did you mean --env.fault?"),

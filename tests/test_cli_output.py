@@ -17,7 +17,7 @@ STREAMS = [
     ("list algorithms >&-", 0, ""),
     ("list algorithms <&- >&- 2>&-", 0, ""),
     ("list nothing 2>&-", 2, ""),
-    ("list algorithms > /dev/full", 1, "shoal: The operating system refuses to go on: No space left on device.\n"),
+    ("list algorithms > /dev/full", 1, "shoal: The operating system reports an error: No space left on device.\n"),
     ("list nothing 2> /dev/full", 2, ""),
 ]
 
@@ -68,9 +68,9 @@ def test_commands_go_on_without_a_terminal(monkeypatch: pytest.MonkeyPatch, caps
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
-        (MemoryError(), 1, "There is not enough memory; lower seeds, num_envs"),
+        (MemoryError(), 1, "There is not enough memory; reduce seeds, num_envs"),
         (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes."), 1, "not enough memory"),
-        (OSError(28, "No space left on device"), 1, "The operating system refuses to go on: No space left on device."),
+        (OSError(28, "No space left on device"), 1, "The operating system reports an error: No space left on device."),
         (PermissionError(13, "Permission denied", "/root/x"), 2, "/root/x cannot be used: Permission denied."),
     ],
 )

@@ -88,10 +88,10 @@ def test_words_are_read(words: str, found: dict[str, Any]) -> None:
         ("--pair 1", "--pair cannot be '1'; it takes NUMBER NUMBER|None."),
         ("--progress=maybe", "--progress cannot be 'Maybe'; it takes True|False."),
         ("--progress none", "--progress cannot be 'None'; it takes True|False."),
-        ("--no-progress=True", "--no-progress takes no value; say --progress=True."),
-        ("--folder=", "--folder needs a name, and is given an empty one."),
+        ("--no-progress=True", "--no-progress takes no value; use --progress=True."),
+        ("--folder=", "--folder needs a name; its value is empty."),
         ("--stepps 1", "shoal x has no flag --stepps; did you mean --steps?"),
-        ("-x", "shoal x has no flag -x; shoal x --help lists them all."),
+        ("-x", "shoal x has no flag -x; shoal x --help lists all flags."),
         ("--", ""),
     ],
 )
@@ -109,9 +109,9 @@ def test_arguments_that_are_missing_or_too_many() -> None:
     flags.append(Flag("size", int, REQUIRED, prefix="env."))
     assert read("shoal x", flags, ["a", "--env.size", "3"]) == {"RUN": Path("a"), "--env.size": 3}
     for words, said in (
-        ([], "shoal x needs RUN; shoal x --help says more."),
+        ([], "shoal x needs RUN; see shoal x --help."),
         (["a"], "--env.size needs a value: INT"),
-        (["a", "b", "c", "--env.size=1"], "shoal x cannot place 'c'; shoal x --help says what it takes."),
+        (["a", "b", "c", "--env.size=1"], "shoal x has no argument for 'c'; see shoal x --help."),
     ):
         with pytest.raises(InputError) as caught:
             read("shoal x", flags, words)

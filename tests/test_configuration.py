@@ -177,7 +177,7 @@ def test_a_run_in_an_object_needs_the_environment(tmp_path: Path) -> None:
     found = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     found["config"]["by_name"] = False
     written(folder / "run.json", json.dumps(found))
-    assert "was trained in an Environment object; name an environment" in refusal(config=folder)
+    assert "describes a run in an Environment object; give the name of an environment" in refusal(config=folder)
     assert configured(None, toys.coordination(), config=folder).name == toys.coordination().spec.name
 
 
@@ -207,7 +207,7 @@ def test_a_strangers_run_imports_nothing(shoal: Callable, tmp_path: Path, monkey
         configured(None, None, config=tmp_path / "run1", trust=True)
     assert configured("mappo", "test_commands:typed", config={"flags": {"num_envs": 2}}).name == "test_commands:typed"
     code, _, err = shoal("train", "mappo", SPREAD, "--trust", "--print-config")
-    assert code == 2 and "--trust is for --resume and --config" in err
+    assert code == 2 and "--trust is only for --resume and --config" in err
 
 
 def test_a_strangers_run_connects_to_nothing(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ WRONG = {
     "no TOML": ("flags\n", "line 1 is not valid TOML"),
     "an unknown key": ('algoritm = "mappo"', "There is no key 'algoritm'; did you mean 'algorithm'?"),
     "no environment": ('algorithm = "mappo"', "shoal train needs an environment first"),
-    "a name that is none": ("algorithm = 3", "algorithm cannot be 3; it is a text."),
+    "a name that is none": ("algorithm = 3", "algorithm cannot be 3; it is a string."),
     "an unknown algorithm": (f'algorithm = "mapo"\nenvironment = "{SPREAD}"', "did you mean 'mappo'?"),
     "an unknown environment": ('algorithm = "mappo"\nenvironment = "mpe/simple_spred"', f"did you mean '{SPREAD}'?"),
     "no table": (HEAD + "flags = 3", "flags cannot be 3; it is a table of names and values."),
@@ -283,8 +283,8 @@ def test_what_is_wrong_is_named(case: str, shoal: Callable, tmp_path: Path, monk
         ("train --config .", "so it is not the folder of a run"),
         ("train --config", "shoal train needs an algorithm and an environment first"),
         ("train mappo mpe/simple_spread --config", "--config needs a value: PATH|None."),
-        ("train mappo mpe/simple_spread --config=", "--config needs a name, and is given an empty one."),
-        ("train mappo mpe/simple_spread --preset FULL", "is a whole configuration rather than a preset"),
+        ("train mappo mpe/simple_spread --config=", "--config needs a name; its value is empty."),
+        ("train mappo mpe/simple_spread --preset FULL", "is a configuration file, not a preset"),
         ("train mappo mpe/simple_spread --preset EMPTY", "needs a table [flags]"),
         ("train qmix mpe/simple_spread --preset TUNED", "is a preset of 'mappo', not of qmix."),
         ("train --config TUNED", "shoal train needs an environment first"),
@@ -326,7 +326,7 @@ def test_a_resumed_run_takes_no_file(shoal: Callable, tmp_path: Path) -> None:
     folder = of_run(tmp_path / "run")
     for words in (["--config", folder], ["--print-config"], ["--preset", folder]):
         code, _, err = shoal("train", "--resume", folder, *words)
-        assert code == 2 and f"so {words[0]} and --resume exclude each other" in err
+        assert code == 2 and f"so {words[0]} cannot be combined with --resume" in err
 
 
 def test_training_needs_names() -> None:

@@ -273,7 +273,7 @@ def test_a_team_takes_turns_as_in_training(recurrent: int | None) -> None:
         game.step(np.asarray(action[0]), out)
         plain.step(chosen[agent])
     assert len(moves) >= 5
-    with pytest.raises(InputError, match="say whose move it is"):
+    with pytest.raises(InputError, match="pass turn, for example"):
         team.act(seen)
 
 

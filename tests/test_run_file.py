@@ -168,7 +168,7 @@ DAMAGES: list[tuple[str, Any, str]] = [
     ("config.config.learning_rat", 7e-4, "no key in 'config' named 'learning_rat'; did you mean 'learning_rate'"),
     ("config.config.hidden", 64, "hidden cannot be 64; it is a tuple"),
     ("config.config.hidden", ["x" * 10**5], "hidden cannot be ['xxx"),
-    ("config.config.network", {"hidden": [64]}, "network cannot be {'hidden': [64]}; it is a text"),
+    ("config.config.network", {"hidden": [64]}, "network cannot be {'hidden': [64]}; it is a string"),
     ("config.spec", GONE, "'config' lacks 'spec'"),
     ("config.spec", [], "'spec' must be an object, not []"),
     ("config.spec.horizon", GONE, "'spec' lacks 'horizon'"),
@@ -197,7 +197,7 @@ DAMAGES: list[tuple[str, Any, str]] = [
     ("config.spec.roles", [0, 2, 1 << 62], "roles must be numbered 0, 1, 2"),
     ("config.spec.novel", [10**6], "novel must hold distinct indices below"),
     ("config.spec.interface", GONE, "'spec' lacks 'interface'"),
-    ("config.spec.interface", None, "interface cannot be None; it is a text"),
+    ("config.spec.interface", None, "interface cannot be None; it is a string"),
     ("config.spec.interface", {"kind": "one"}, "interface cannot be {'kind': 'one'}"),
     ("config.spec.interface", "{}", "spec.interface is not the description of an environment's interface"),
     ("config.spec.interface", '{"kind":"one","agents":[]}', "spec.interface describes other actions than"),
@@ -486,9 +486,7 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> Non
     ]
     for changed, said in changes:
         checkpoints = Checkpoints(tmp_path / "checkpoints", 3, run(**changed))
-        with pytest.raises(
-            CheckpointError, match=r"run\.json is not what it was when the checkpoint of step 7"
-        ) as caught:
+        with pytest.raises(CheckpointError, match=r"run\.json has changed since the checkpoint of step 7") as caught:
             checkpoints.restore(state)
         assert said in str(caught.value) and "\n" not in str(caught.value)
 

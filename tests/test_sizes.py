@@ -75,9 +75,9 @@ def test_the_command_line_passes_on_what_is_said(shoal: Callable, monkeypatch: p
         assert shoal("train", "mappo", "test_sizes:make", *words)[0] == 2
     assert asked == [{}, {"num_envs": 16}, {"num_envs": None, "rollout_length": 128}]
     code, out, _ = shoal("train", "mappo", "test_sizes:make", "--help")
-    assert code == 0 and "by the length of an episode" in " ".join(out.replace("│", " ").split())
+    assert code == 0 and "derived from the length of an episode" in " ".join(out.replace("│", " ").split())
     code, out, _ = shoal("train", "mappo", "mpe/simple_spread", "--help")
-    assert code == 0 and "by the length of an episode" not in " ".join(out.replace("│", " ").split())
+    assert code == 0 and "derived from the length of an episode" not in " ".join(out.replace("│", " ").split())
 
 
 def test_a_check_suggests_steps_by_speed_and_sizes_by_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:

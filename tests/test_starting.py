@@ -123,7 +123,7 @@ def test_policies_without_a_checkpoint(source: tuple[Path, dict[str, np.ndarray]
     assert (found["policy/inputs/obs/mean"] == source[1]["policy/inputs/obs/mean"][:1]).all()
     assert "arrays are taken (actor, inputs)" in trainer.warnings[-1]
     shutil.rmtree(copy / "policy")
-    with pytest.raises(CheckpointError, match="holds nothing that was learned yet"):
+    with pytest.raises(CheckpointError, match="has no checkpoint or policy yet"):
         begun(run_of(tmp_path / "newer", "ippo"), copy)
 
 

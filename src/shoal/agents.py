@@ -61,7 +61,7 @@ def agent(
         if folder is None:
             raise InputError("An agent needs an algorithm and an environment, or the folder of an earlier run.")
         if flags or env or preset is not None:
-            raise InputError("An earlier run keeps its values: an agent that goes on with it takes no flags.")
+            raise InputError("An earlier run keeps its values, so an agent that continues it takes no flags.")
         return _opened(path_of(folder), environment, trust, progress)
     if environment is None:
         raise InputError(f"{algorithm} needs an environment, for example 'mpe/simple_spread'.")

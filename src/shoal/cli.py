@@ -70,7 +70,7 @@ def _guarded(args: list[str]) -> int:
         if error.errno is None:
             raise
         abandon_output()
-        return _say(f"The operating system refuses to go on: {error.strerror}.", BROKEN)
+        return _say(f"The operating system reports an error: {error.strerror}.", BROKEN)
     except MemoryError:
         return _say(FULL, BROKEN)
     except RuntimeError as error:  # jax.errors.JaxRuntimeError is one

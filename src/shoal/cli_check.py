@@ -1,4 +1,4 @@
-"""Play random actions in an environment, or an algorithm on noise, and say what is wrong with it."""
+"""Test an environment with random actions, or an algorithm on random data, and report errors."""
 
 import itertools
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from shoal.errors import InputError
 
 _FLAGS = [
     Flag("episodes", int, 5, "Number of episodes, each with its own seed."),
-    Flag("steps", int, 5000, "Largest total number of steps."),
+    Flag("steps", int, 5000, "Maximum total number of steps."),
     Flag("seed", int, 0, "Seed of the first episode and of the actions."),
-    Flag("timeout", float, 60.0, "Seconds after which a reset or a step counts as a hang."),
+    Flag("timeout", float, 60.0, "Seconds after which a reset or a step counts as hanging."),
     Flag("isolate", bool, True, "Play in a separate process, so that a crash or a hang is detected and reported."),
 ]
 
@@ -27,7 +27,7 @@ def check(args: Sequence[str]) -> tuple[Command, list[str]]:
     words = list(itertools.takewhile(lambda word: not word.startswith("-"), args))
     rest = list(args[len(words) :])
     if len(words) > 1:
-        raise InputError(f"shoal check takes one environment or algorithm; {words[1]!r} is one word too many.")
+        raise InputError(f"shoal check takes one environment or algorithm; {words[1]!r} is an extra word.")
     if not words and not {"-h", "--help"} & set(rest):
         raise InputError(
             "shoal check needs an environment or an algorithm first, for example: shoal check mpe/simple_spread."
@@ -38,7 +38,7 @@ def check(args: Sequence[str]) -> tuple[Command, list[str]]:
         try:
             check_name(words[0])
         except InputError as error:
-            raise InputError(f"{error} Nor is there an algorithm or a module of this name.") from None
+            raise InputError(f"{error} There is no algorithm or module of this name either.") from None
     groups = {"check": _FLAGS}
     if words:
         groups["env"] = of_environment(words[0], {}, rest)
@@ -50,11 +50,10 @@ def check(args: Sequence[str]) -> tuple[Command, list[str]]:
         return 0 if report.ok else 1
 
     about = (
-        "Play random legal actions in an environment and report its speed and what is wrong with it: values that are "
-        "not finite, masks without a legal action, agents that vanish, time limits reported as terminations, "
-        "randomness that does not depend on the seed. The exit code is 1 if there is an error. Name an algorithm "
-        "instead, for example my_idea for your file my_idea.py, to check what every algorithm must do "
-        "(docs/your-algorithm.md)."
+        "Play random legal actions in an environment and report its speed and its errors: values that are "
+        "not finite, masks without a legal action, agents that disappear, time limits reported as terminations, "
+        "randomness that does not depend on the seed. The exit code is 1 if there is an error. To test an algorithm "
+        "instead, give its name, for example my_idea for your file my_idea.py (docs/your-algorithm.md)."
     )
     return Command(" ".join(["shoal check", *words]), about, groups, do), rest
 
@@ -66,8 +65,8 @@ def _check_algorithm(name: str) -> Command:
         return 0 if report.ok else 1
 
     about = (
-        "Let an algorithm act and update on noise and report where it does not do what every algorithm must: masks, "
-        "dead agents, padding, seeds side by side, exact resumption, finite numbers, acting without the critic. It "
+        "Let an algorithm act and update on random data and report violations of the rules for algorithms: masks, "
+        "dead agents, padding, seeds in parallel, exact resumption, finite numbers, acting without the critic. It "
         "takes about a minute on two cores. The exit code is 1 if there is an error."
     )
     return Command(f"shoal check {name}", about, {}, do)

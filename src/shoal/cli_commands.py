@@ -34,10 +34,10 @@ class Evaluate:
     draw: Seed = 0
     """Seed of the episodes."""
     best: bool = False
-    """Play each seed's best policy instead of its last; the run was trained with --eval-every."""
+    """Play each seed's best policy instead of its last (needs training with --eval-every)."""
     trust: bool = False
-    """Import the environment and algorithm that the folder names even if they are neither Shoal's nor an extra's and
-    the folder is not of your own training (docs/security.md)."""
+    """Import the environment and algorithm that the folder names, even if they are neither Shoal's nor an extra's and
+    you did not train this run (docs/security.md)."""
 
     def __call__(self) -> int:
         """Print the score."""
@@ -51,21 +51,21 @@ class Evaluate:
 
 @dataclasses.dataclass
 class Video:
-    """Write an animated picture of a trained team's episodes."""
+    """Write an animation of a trained team's episodes."""
 
     run: Path
     """The run's folder."""
     output: Path | None = None
-    """Where to write: a .gif, .mp4 (needs ffmpeg) or .png; None for replay.gif in the run's folder."""
+    """File to write: a .gif, .mp4 (needs ffmpeg) or .png; None for replay.gif in the run's folder."""
     episodes: Episodes = 2
-    """How many episodes to show."""
+    """Number of episodes to show."""
     seed: Seed | None = None
     """The run's seed to show; None for the best."""
     sampled: bool = False
     """Sample actions instead of taking the most probable."""
     trust: bool = False
-    """Import the environment and algorithm that the folder names even if they are neither Shoal's nor an extra's and
-    the folder is not of your own training (docs/security.md)."""
+    """Import the environment and algorithm that the folder names, even if they are neither Shoal's nor an extra's and
+    you did not train this run (docs/security.md)."""
 
     def __call__(self) -> int:
         """Write the picture and print its path."""
@@ -81,11 +81,11 @@ class Curves:
     runs: tuple[Path, ...]
     """The runs' folders."""
     output: Path | None = None
-    """Where to write: a .png, .pdf or .svg; None for curves.png in the run's folder, or compare.png for several."""
+    """File to write: a .png, .pdf or .svg; None for curves.png in the run's folder, or compare.png for several."""
     metrics: tuple[str, ...] = ("return",)
-    """Columns of metrics.jsonl, a panel each."""
+    """Columns of metrics.jsonl, one panel for each."""
     trust: bool = False
-    """Import the algorithm that the folder names even if it is not Shoal's and the folder is not of your own training
+    """Import the algorithm that the folder names, even if it is not Shoal's and you did not train this run
     (docs/security.md)."""
 
     def __call__(self) -> int:
@@ -128,7 +128,7 @@ def _families() -> dict[str, str]:
     """The prefix of each family of environments, with the first line of its adapter's docstring."""
     modules = {prefix: path.partition(":")[0] for prefix, path in FAMILIES.items()}
     lines = {f"{prefix}…": _own_words(prefix, _first_line_of(module)) for prefix, module in modules.items()}
-    return lines | {"package.module:factory": "Your own: what a function or class of an importable module gives."}
+    return lines | {"package.module:factory": "Your own: a function or class of an importable module."}
 
 
 def _first_line_of(module: str) -> str:
@@ -194,7 +194,7 @@ def help_text() -> str:
             *lines,
             "",
             "For example: shoal train mappo mpe/simple_spread --steps 3e6 --seeds 4",
-            "Each command explains itself, for example: shoal train mappo mpe/simple_spread --help",
+            "Every command has --help, for example: shoal train mappo mpe/simple_spread --help",
         ]
     )
 

@@ -13,11 +13,11 @@ Level = Annotated[float, Bounds(least=-1e15, most=1e15)]
 
 @dataclasses.dataclass
 class Compare:
-    """Compare methods by the final scores of their runs: means, medians and IQMs with intervals, and each pair."""
+    """Compare methods by the final scores of their runs: means, medians and IQMs with intervals, and pairs."""
 
     runs: tuple[Path, ...]
     """The runs' folders, records *.json of studies, or files *.json in marl-eval's format. Runs of one algorithm with
-    the same settings and hyper-parameters are one method, and so are those of one algorithm in a file."""
+    the same settings and hyper-parameters are one method, as are all runs of one algorithm in a file."""
     metric: str = "return"
     """The score, or a metric of the environment, for example won."""
     statistic: Literal["iqm", "mean", "median"] = "iqm"
@@ -27,10 +27,10 @@ class Compare:
     output: Path | None = None
     """Also draw curves, performance profiles and probabilities of improvement: a .png, .pdf or .svg."""
     file_metric: str | None = None
-    """What files in marl-eval's format call the metric; by default the same, and for return also mean_episode_return or
-    episode_return."""
+    """Name of the metric in files of marl-eval's format; by default the same, and for return also mean_episode_return
+    or episode_return."""
     tasks: tuple[str, ...] = ()
-    """Which environment a task of such a file is, where their names differ, for example smax/3m=jaxmarl/smax/3m."""
+    """Environments of the tasks in such files, if the names differ, for example smax/3m=jaxmarl/smax/3m."""
 
     def __call__(self) -> int:
         """Print the tables, and the figure's path."""

@@ -15,13 +15,13 @@ Seed = Annotated[int, Bounds(least=0, most=LARGEST_INT)]
 
 @dataclasses.dataclass
 class Crossplay:
-    """Play the policies of several runs against each other and print who wins: rows play side 1, columns side 2."""
+    """Play the policies of several runs against each other and print returns: rows play side 1, columns side 2."""
 
     runs: tuple[Path, ...]
     """The runs' folders, all trained in the same environment."""
     side: tuple[str, ...] = ()
     """The agents of side 1, by name or index; all others are side 2. By default role 0 (in mpe/simple_tag the
-    predators), or the first half of the agents if there is a single role."""
+    predators), or the first half of the agents if all have one role."""
     episodes: Episodes = 128
     """Episodes for each pair of a seed of one run and a seed of another."""
     sampled: bool = False
@@ -29,14 +29,15 @@ class Crossplay:
     draw: Seed = 0
     """Seed of the episodes, the same for every entry."""
     past: bool = False
-    """Before each run its past selves play too, the oldest first (--opponents past)."""
+    """Also play the past policies of runs with --opponents past; they are listed before their run, the oldest first."""
     ratings: bool = False
-    """Also print who wins how often, and Elo ratings. The side with the higher return wins an episode."""
+    """Also print the share of episodes that each row wins, and Elo ratings. The side with the higher return wins an
+    episode."""
     output: Path | None = None
     """Also write the numbers to this .json file."""
     trust: bool = False
-    """Import the environment and algorithm that the folder names even if they are neither Shoal's nor an extra's and
-    the folder is not of your own training (docs/security.md)."""
+    """Import the environment and algorithm that the folder names, even if they are neither Shoal's nor an extra's and
+    you did not train this run (docs/security.md)."""
 
     def __call__(self) -> int:
         """Print a table for each side."""

@@ -12,12 +12,12 @@ CALLBACK = Flag(
     "callback",
     tuple[str, ...],
     (),
-    "Call module:MyCallback during training, a class (made without arguments) or a function (context, metrics) in a "
-    "module of your own (docs/hooks.md). It is not stored with the run.",
+    "Callback module:MyCallback to call during training: a class (created without arguments) or a function "
+    "(context, metrics) in your own module (docs/hooks.md). It is not stored with the run.",
 )
 WANDB = Flag("wandb", str | None, None, "Also log to this Weights & Biases project, or entity/project.")
 MLFLOW = Flag("mlflow", str | None, None, "Also log to MLflow: a tracking URI, or a folder for its database.")
-CONTINUE = Flag("continue_stopped", bool, False, "With --resume: go on where a callback stopped the run.")
+CONTINUE = Flag("continue_stopped", bool, False, "With --resume: continue a run that a callback stopped.")
 FLAGS = (CALLBACK, WANDB, MLFLOW, CONTINUE)
 
 
@@ -47,9 +47,7 @@ def words(values: Mapping[str, Any]) -> str:
 
 def _own(name: str) -> Any:
     if name.count(":") != 1:
-        raise InputError(
-            f"--callback takes module:MyCallback, a class or function in a module of your own, not {name!r}."
-        )
+        raise InputError(f"--callback takes module:MyCallback, a class or function in your own module, not {name!r}.")
     with own_modules.typed():
         found = own_modules.found(name, "callback")
     if not isinstance(found, type):
@@ -57,4 +55,4 @@ def _own(name: str) -> Any:
     try:
         return found()
     except TypeError as error:
-        raise InputError(f"The callback {name!r} cannot be made without arguments: {error}.") from error
+        raise InputError(f"The callback {name!r} cannot be created without arguments: {error}.") from error

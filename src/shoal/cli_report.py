@@ -17,20 +17,21 @@ class Report:
     what: str
     """A run's folder, a study file *.toml, or the name of a study in studies/."""
     out: Path | None = None
-    """Where to write: a .html; None for report.html in the run's folder, or in the folder of the study's runs."""
+    """File to write: a .html; None for report.html in the run's folder, or in the folder of the study's runs."""
     against: Path | None = None
-    """Another run in the same environment, shown beside the run: scores, curves, and episodes from the same start."""
+    """Another run in the same environment, shown next to the run: scores, curves, and episodes from the same initial
+    states."""
     episodes: Episodes = 2
     """Played episodes of each policy."""
     replays: bool = True
     """Play episodes."""
     runs: Path = Path("runs/studies")
-    """Folder in which a study has a folder with its runs, of which at most four are played."""
+    """For a study: folder that contains the study's folder of runs, of which at most four are played."""
     records: Path | None = None
-    """Folder in which a study has a folder with its records; None for records/ beside the study file."""
+    """For a study: folder that contains the study's folder of records; None for records/ next to the study file."""
     trust: bool = False
-    """Import the environment and algorithm that the folder names even if they are neither Shoal's nor an extra's and
-    the folder is not of your own training (docs/security.md)."""
+    """Import the environment and algorithm that the folder names, even if they are neither Shoal's nor an extra's and
+    you did not train this run (docs/security.md)."""
 
     def __call__(self) -> int:
         """Write the file and print its path."""

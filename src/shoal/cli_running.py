@@ -34,7 +34,7 @@ def watched(folder: Path, start: "Callable[..., shoal.Run]", own: dict[str, Any]
         draw(run)
     except (GameError, CallbackError):
         if any((folder / "checkpoints").glob("*")):
-            notices.warn(f"What was learned is kept; continue with\n{again}\n")
+            notices.warn(f"The run is saved; continue with\n{again}\n")
         raise
     except KeyboardInterrupt:
         if not any((folder / "checkpoints").glob("*")):

@@ -1,4 +1,4 @@
-"""The commands of studies: run what is missing of one, and write its page of results."""
+"""The commands of studies: run the missing runs of a study, and write its page of results."""
 
 import dataclasses
 import tomllib
@@ -16,7 +16,7 @@ _CLUSTER = ("workers", "address", "cpus_per_run", "gpus_per_run")
 
 @dataclasses.dataclass
 class Study:
-    """Run what is missing of a study, a grid of runs that a file describes, and write its pages of results."""
+    """Run the missing runs of a study, a grid of runs that a file describes, and write its pages of results."""
 
     file: str
     """A study file *.toml, or the name of one in studies/."""
@@ -26,20 +26,21 @@ class Study:
     """Run only the runs with these values of axes, for example algorithm=mappo; several values of one axis are
     alternatives."""
     out: Path = Path("runs/studies")
-    """Folder in which the study has a folder with its runs."""
+    """Folder that contains the study's folder of runs."""
     records: Path | None = None
-    """Folder in which the study has a folder with its records; None for records/ beside the study file."""
+    """Folder that contains the study's folder of records; None for records/ next to the study file."""
     progress: bool = True
     """Show the progress of the study and of its runs; warnings are always shown."""
     workers: Literal["ray"] | None = None
-    """ray carries out the runs on a Ray cluster, as many at a time as it has place for; None: one after the other in
+    """ray executes the runs on a Ray cluster, as many at a time as its resources allow; None: one after the other in
     this process."""
     address: str | None = None
-    """Address of the cluster, HOST:PORT; None for RAY_ADDRESS, or else a local one that is started here."""
+    """Address of the cluster, HOST:PORT; None for RAY_ADDRESS, or a local cluster that is started if that is not
+    set."""
     cpus_per_run: Annotated[int, Bounds(least=1, most=65_536)] | None = None
-    """CPUs that each run takes on the cluster; None for those of its smallest node."""
+    """CPUs of each run on the cluster; None for all CPUs of its smallest node."""
     gpus_per_run: Annotated[float, Bounds(least=0, most=1024)] = 0.0
-    """GPUs that each run takes on the cluster: a whole number, or a fraction of one."""
+    """GPUs of each run on the cluster: a whole number, or a fraction of one."""
 
     def __call__(self) -> int:
         """Run it, and print what is recorded, what failed, the page of results and the report."""
@@ -74,12 +75,12 @@ class Study:
 
 @dataclasses.dataclass
 class Results:
-    """Write the pages of results of studies, from their records alone."""
+    """Write the pages of results of studies from their records."""
 
     files: tuple[str, ...] = ()
-    """Study files *.toml, or names of some in studies/; by default all in studies/ that have records."""
+    """Study files *.toml, or names of studies in studies/; by default all in studies/ that have records."""
     records: Path | None = None
-    """Folder in which each study has a folder with its records; None for records/ beside the study file."""
+    """Folder that contains each study's folder of records; None for records/ next to the study file."""
     marl_eval: Path | None = None
     """Also write the records of one study to this file, in the JSON format of marl-eval."""
 
@@ -89,9 +90,9 @@ class Results:
 
         files = self.files or tuple(str(path) for path in shipped().values() if _records(path, self.records).is_dir())
         if not files:
-            raise InputError("There is no study with records in 'studies' here; name a study file *.toml.")
+            raise InputError("There is no study with records in 'studies'; give a study file *.toml.")
         if self.marl_eval is not None and len(files) > 1:
-            raise InputError("--marl-eval writes the records of one study; name it.")
+            raise InputError("--marl-eval writes the records of one study; give its name or file.")
         for file in files:
             print(shoal.results(file, records=self.records, marl_eval=self.marl_eval))
         return 0

@@ -22,8 +22,8 @@ _TRUST = Flag(
     "trust",
     bool,
     False,
-    "With --resume or --config: import the environment and algorithm that the folder names even if they are neither "
-    "Shoal's nor an extra's and the folder is not of your own training (docs/security.md).",
+    "With --resume or --config: import the environment and algorithm that the folder names, even if they are neither "
+    "Shoal's nor an extra's and you did not train this run (docs/security.md).",
 )
 _CONFIG = Flag(
     "config",
@@ -57,7 +57,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     typed = list(itertools.takewhile(lambda word: not word.startswith("-"), args))
     rest = list(args[len(typed) :])
     if len(typed) > 2:
-        raise InputError(f"shoal train takes an algorithm and an environment; {typed[2]!r} is one word too many.")
+        raise InputError(f"shoal train takes an algorithm and an environment; {typed[2]!r} is an extra word.")
     for check_name, word in zip((algorithms.check_name, names.check_name), typed, strict=False):
         check_name(word)
     if (folder := _value_of(rest, _RESUME.spelt)) is not None:
@@ -73,9 +73,9 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     def do(values: Values) -> int:
         own = {flag.name: values["run"].pop(flag.name, flag.default) for flag in _OWN}
         if own["trust"] and own["config"] is None:
-            raise InputError("--trust is for --resume and --config; what you name yourself needs no trust.")
+            raise InputError("--trust is only for --resume and --config; names that you type need no trust.")
         if own["continue_stopped"]:
-            raise InputError("--continue-stopped is for --resume.")
+            raise InputError("--continue-stopped is only for --resume.")
         env = values.pop("env", {})
         flags = {name: value for some in values.values() for name, value in some.items()}
         for_all = [flag.name for some in groups.values() for flag in some if flag.for_all]
@@ -115,11 +115,11 @@ def _named(typed: Sequence[str], config: str | None) -> list[str]:
 def _resumed(folder: str, typed: list[str], rest: list[str]) -> Command:
     """The command that continues a run."""
     if folder == "":
-        raise InputError("--resume is followed by an empty name; it takes the folder of a run.")
+        raise InputError("--resume needs the folder of a run; its value is empty.")
     run = shoal.open_run(folder, trust=_TRUST.spelt in rest)
     words, held = [*map(algorithms.canonical, typed[:1]), *typed[1:]], [run.algorithm, run.environment]
     if words != held[: len(words)]:
-        raise InputError(f"{folder} holds a run of {' in '.join(held)}, not of {' in '.join(words)}.")
+        raise InputError(f"{folder} is a run of {' in '.join(held)}, not of {' in '.join(words)}.")
     if option := next((word for word in rest if word.startswith("--env.")), None):
         name = option.partition("=")[0].removeprefix("--env.").replace("-", "_")
         raise InputError(f"{name} cannot change in a resumed run.")
@@ -132,9 +132,9 @@ def _resumed(folder: str, typed: list[str], rest: list[str]) -> Command:
         flags = {name: x for some in values.values() for name, x in some.items() if x != before[name]}
         for flag in (_CONFIG, _PRESET, _PRINT):
             if own[flag.name]:
-                raise InputError(f"A resumed run keeps its values, so {flag.spelt} and --resume exclude each other.")
+                raise InputError(f"A resumed run keeps its values, so {flag.spelt} cannot be combined with --resume.")
         if own["folder"] is not None:
-            raise InputError("A resumed run stays in its folder, so --folder and --resume exclude each other.")
+            raise InputError("A resumed run stays in its folder, so --folder cannot be combined with --resume.")
         more = {"callbacks": cli_hooks.chosen(own), "continue_stopped": own["continue_stopped"]}
         return watched(run.folder, partial(shoal.resume, run.folder, trust=own["trust"], **more), own, flags)
 
@@ -172,22 +172,22 @@ def _groups(
 
 def _by_horizon(flag: Flag) -> Flag:
     """The flag of a size whose default depends on the episode length, which is known once the environment is built."""
-    help = f"{flag.help} None: by the length of an episode."
+    help = f"{flag.help} None: derived from the length of an episode."
     return dataclasses.replace(flag, hint=flag.hint | None, default=None, help=help)
 
 
 def _about(words: Sequence[str], run: "shoal.Run | None") -> str:
     if run is not None:
-        return f"Continue the run of {words[0]} in {words[1]}, bit for bit as if it had never stopped."
+        return f"Continue the run of {words[0]} in {words[1]}, bit for bit as without an interruption."
     if not words:
         return (
             "Train a team, or continue a run: shoal train ALGORITHM ENVIRONMENT, or shoal train --resume RUN. "
-            "Name the algorithm (shoal list algorithms) and the environment (shoal list environments) before --help "
-            "to see their flags as well, with the defaults that are tuned for them. Algorithms joined by + train one "
-            "side of the environment each, for example mappo+ippo predators and prey."
+            "Put the algorithm (shoal list algorithms) and the environment (shoal list environments) before --help "
+            "to see their flags as well, with tuned defaults. Algorithms joined by + train one side of the environment "
+            "each, for example mappo+ippo predators and prey."
         )
     about = first_line(algorithms.get(words[0]).__doc__)
-    return about if len(words) == 2 else f"{about} Name an environment before --help to see its options as well."
+    return about if len(words) == 2 else f"{about} Put an environment before --help to see its options as well."
 
 
 def _value_of(args: Sequence[str], flag: str) -> str | None:

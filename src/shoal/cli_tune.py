@@ -9,19 +9,20 @@ from shoal.cli_study import chosen, repeated
 
 @dataclasses.dataclass
 class Tune:
-    """Search the hyper-parameters that a study file gives ranges for, with many trials in one compiled program."""
+    """Search the hyper-parameters for which a study file gives ranges, with many trials in one compiled program."""
 
     file: str
     """A study file *.toml with a table [tuning], or the name of one in studies/."""
     dry_run: bool = False
-    """Only check the study, and print trials, rungs, the budget, and what is traced and what structural."""
+    """Only check the study, and print trials, rungs, the budget, and which hyper-parameters are traced or
+    structural."""
     only: tuple[str, ...] = ()
     """Tune only the methods with these values of axes, for example algorithm=qmix; several values of one axis are
     alternatives."""
     out: Path = Path("runs/studies")
-    """Folder in which the study has a folder with the states of its searches."""
+    """Folder that contains the study's folder with the states of its searches."""
     records: Path | None = None
-    """Folder in which the study has a folder with its records; None for records/ beside the study file."""
+    """Folder that contains the study's folder of records; None for records/ next to the study file."""
     progress: bool = True
     """Show the progress of the search; warnings are always shown."""
 

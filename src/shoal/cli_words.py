@@ -43,7 +43,7 @@ def read(prog: str, flags: Sequence[Flag], args: Sequence[str]) -> dict[str, Any
                 raise InputError(stranger(prog, flags, word))
             if name.replace("_", "-") != flag.spelt:  # --no-x
                 if equals:
-                    raise InputError(f"{name} takes no value; say {flag.spelt}={text}.")
+                    raise InputError(f"{name} takes no value; use {flag.spelt}={text}.")
                 found[flag.spelt] = False
                 continue
             words = _values(flag, [text] if equals else [], left)
@@ -58,7 +58,7 @@ def read(prog: str, flags: Sequence[Flag], args: Sequence[str]) -> dict[str, Any
         raise InputError(stranger(prog, flags, loose[0]))
     if missing := [flag for flag in flags if flag.default is REQUIRED and flag.spelt not in found]:
         names = " and ".join(flag.spelt for flag in missing if flag.positional)
-        raise InputError(f"{prog} needs {names}; {prog} --help says more." if names else _needs_value(missing[0]))
+        raise InputError(f"{prog} needs {names}; see {prog} --help." if names else _needs_value(missing[0]))
     return found
 
 
@@ -86,7 +86,7 @@ def _typed(flag: Flag, words: Sequence[str]) -> Any:
     if not any(words) and not flag.positional and (flag.several or not words):
         raise InputError(_needs_value(flag))
     if Path in alternatives(flag.hint) and "" in words:
-        raise InputError(f"{flag.spelt} needs a name, and is given an empty one.")
+        raise InputError(f"{flag.spelt} needs a name; its value is empty.")
     return typed(flag.spelt, Words(words), flag.hint)
 
 
@@ -97,10 +97,10 @@ def _needs_value(flag: Flag) -> str:
 def stranger(prog: str, flags: Sequence[Flag], word: str) -> str:
     """The message for a word that is neither a flag nor a value."""
     if not is_flag(word):
-        return f"{prog} cannot place {word!r}; {prog} --help says what it takes."
+        return f"{prog} has no argument for {word!r}; see {prog} --help."
     name = word.partition("=")[0]
     known = {flag.name: flag.spelt for flag in flags if not flag.prefix}
     near = [known[found]] if (found := meant(name.removeprefix("--"), known)) else []
     near = near or difflib.get_close_matches(name, [flag.spelt for flag in flags], n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else f"{prog} --help lists them all."
+    hint = f"did you mean {near[0]}?" if near else f"{prog} --help lists all flags."
     return f"{prog} has no flag {name}; {hint}"

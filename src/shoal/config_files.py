@@ -75,7 +75,7 @@ def _checked(name: str, found: Mapping[str, Any]) -> ConfigFile:
             raise InputError(f"{name}: {unknown('key', str(key), KEYS)}")
     for key in ("algorithm", "environment"):
         if not isinstance(found.get(key, ""), str):
-            raise InputError(f"{name}: {key} cannot be {shortened(found[key])}; it is a text.")
+            raise InputError(f"{name}: {key} cannot be {shortened(found[key])}; it is a string.")
     env, flags = found.get("env", {}), found.get("flags", {})
     for key, table in (("env", env), ("flags", flags)):
         if not isinstance(table, Mapping) or not all(isinstance(option, str) for option in table):

@@ -78,7 +78,7 @@ def configured(
     if name is None or (environment is None and file.environment is None):
         what = "an environment" if name else "an algorithm and an environment"
         if file.run is not None:
-            raise InputError(f"{file.name} is of a run that was trained in an Environment object; name an environment.")
+            raise InputError(f"{file.name} describes a run in an Environment object; give the name of an environment.")
         raise InputError(f"{file.name} does not name {what}." if file.name else f"Training needs {what}.")
     _permit(file, algorithm, environment, trust)
     with _named(file.name if algorithm is None else ""):
@@ -96,7 +96,7 @@ def configured(
         _permit_options(file, [layer.flags for layer in layers if layer.origin != file.name], values)
     if file.run is not None and not trust and _uses_cluster(file, values):
         raise InputError(
-            f"{file.run} is not known to be of your own training, and would use a Ray cluster: {TRUST}, or give "
+            f"{file.run} is not recorded as your own run, and would use a Ray cluster: {TRUST}, or give "
             f"workers and address yourself."
         )
     origins = dict.fromkeys(options, file.name) | dict.fromkeys(env or {}, "flag")
@@ -145,7 +145,7 @@ def _permit_options(file: ConfigFile, others: Sequence[Mapping[str, Any]], value
         return
     if (record := recorded(file.run, entries_of(file.run))) is None:
         raise InputError(
-            f"{file.run} is not known to be of your own training, and its options would import the module "
+            f"{file.run} is not recorded as your own run, and its options would import the module "
             f"{' and '.join(map(repr, theirs))}: {TRUST}, or name networks and opponents yourself."
         )
     own_modules.instead(record.directory)

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 FULL = (
-    "There is not enough memory; lower seeds, num_envs, rollout_length, the networks' widths, or what is drawn at once "
-    "(batch_size, block)."
+    "There is not enough memory; reduce seeds, num_envs, rollout_length, the widths of networks, batch_size or block."
 )
 """What is said when the operating system or XLA refuses memory."""
 
@@ -70,7 +69,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
         hint = f"did you mean {near[0]!r}?"
     elif len(hint) > 300:
         some = ", ".join(difflib.get_close_matches(name, known, n=8, cutoff=0.0))
-        hint = f"the nearest of {len(known)} known ones are {some}."
+        hint = f"the most similar of {len(known)} names are {some}."
     return InputError(f"There is no {kind} {name!r}; {hint}")
 
 

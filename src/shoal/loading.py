@@ -112,7 +112,9 @@ def past_selves(folder: Path, algorithm: Algorithm, settings: Settings, run: Map
         raise InputError(f"{folder} was not trained against past selves (--opponents past).")
     pool = learner_with_critic(folder, algorithm, settings.seeds, run).statistics
     if not pool:
-        raise CheckpointError(f"{folder} holds no intact checkpoint of its newest policy, and so no past selves.")
+        raise CheckpointError(
+            f"{folder} has no intact checkpoint of its newest policy, so its past policies cannot be read."
+        )
     updates = np.asarray(pool.updates)[0]  # those of all seeds are equal
     return {
         int(made): learner_of(jax.tree.map(lambda x, slot=slot: x[:, slot], pool.pool))

@@ -160,9 +160,9 @@ def saved_policy(folder: Path, algorithm: Any, seeds: int, run: Mapping[str, Any
     where = folder / (FOLDER if best else "policy")
     if not where.exists():
         raise CheckpointError(
-            f"{folder} holds no best policy; --eval-every in training keeps it."
+            f"{folder} has no best policy; train with --eval-every to keep it."
             if best
-            else f"{folder} holds no trained policy yet."
+            else f"{folder} has no trained policy yet."
         )
     return Checkpoints(where, run=run).restore(template)[0]
 

@@ -40,7 +40,7 @@ def open_run(folder: str | Path, environment: Any = None, *, trust: bool = False
             return registry.make(environment, **saved.env)
         if environment is None and not saved.by_name:
             raise InputError(
-                f"{folder} was trained in an Environment object, not in a name: give that environment again."
+                f"{folder} was trained in an Environment object, which has no name: pass that environment again."
             )
         if environment is None:
             permit(Path(folder), saved.as_json(), trust)
@@ -71,12 +71,11 @@ def permit_training(run: Run, trust: bool, flags: dict[str, Any]) -> None:
     links.check_inside(run.folder)
     if run.settings.init_from and not (run.folder / "checkpoints").is_dir():
         raise InputError(
-            f"{run.folder} is not known to be of your own training, and would start from {run.settings.init_from}: "
-            f"{TRUST}."
+            f"{run.folder} is not recorded as your own run, and would start from {run.settings.init_from}: {TRUST}."
         )
     if run.settings.workers == "ray" and "workers" not in flags:
         raise InputError(
-            f"{run.folder} is not known to be of your own training, and would use a Ray cluster: {TRUST}, or give "
+            f"{run.folder} is not recorded as your own run, and would use a Ray cluster: {TRUST}, or give "
             f"workers yourself."
         )
 
@@ -140,7 +139,9 @@ def _record(run: Run, directory: str | None) -> None:
         own_runs.record(run.folder, decides(entries_of(run.folder)), directory)
     except OSError as error:
         if _own_modules(run):
-            notices.warn(f"That you trained {run.folder} cannot be recorded, so opening it will need --trust: {error}.")
+            notices.warn(
+                f"The record that you trained {run.folder} cannot be written, so opening it will need --trust: {error}."
+            )
 
 
 def _record_folder(folder: Path, entries: dict[str, Any], directory: str | None) -> None:
@@ -170,7 +171,7 @@ def permit(folder: Path, entries: Mapping[str, Any], trust: bool, environment: s
             permission.check_factory(name)
     elif beyond := permission.beyond(name, entries["env"]):
         raise InputError(
-            f"{folder} is not known to be of your own training, and its environment {name!r} would {beyond}: {TRUST}."
+            f"{folder} is not recorded as your own run, and its environment {name!r} would {beyond}: {TRUST}."
         )
     else:
         own_modules.instead(None)

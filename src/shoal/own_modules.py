@@ -172,7 +172,7 @@ def refuse_standard(module: str, name: str, kind: str) -> None:
         InputError: it does.
     """
     if standard(top(module)):
-        raise InputError(f"{name!r} leads to the module {module!r} of Python itself, which has no {kind}s.")
+        raise InputError(f"{name!r} leads to the module {module!r} of Python's standard library, which has no {kind}s.")
 
 
 def imported(path: str, name: str, kind: str) -> Any:

@@ -46,7 +46,7 @@ class Parts:
     def train(self, steps: float | int, callbacks: Sequence[Given] = ()) -> None:
         """Train for ``steps`` more environment steps per seed; see :meth:`shoal.agents.Agent.train`."""
         if not steps >= 1:
-            raise InputError(f"An agent is trained for at least one step, not {steps}.")
+            raise InputError(f"steps must be at least 1, not {steps}.")
         hooks = accepted(callbacks)
         with self._training() as trainer:
             settings, done = self.run.settings, trainer.update

@@ -28,7 +28,7 @@ def read(path: Path | str, algorithm: str) -> dict[str, Any]:
     """
     found = config_files.read(path)
     if found.run is not None or found.environment is not None or found.env:
-        raise InputError(f"{found.name} is a whole configuration rather than a preset; give it by --config (config=…).")
+        raise InputError(f"{found.name} is a configuration file, not a preset; pass it with --config (config=…).")
     if not found.flags:
         raise InputError(f"{path} needs a table [flags], for example with gamma = 0.99.")
     if found.algorithm != algorithms.canonical(algorithm):

@@ -170,7 +170,7 @@ class Run:
         devices = self.settings.devices or devices_before(self.folder)
         if self.settings.workers == "ray":
             if isinstance(self.env, Environment):
-                raise InputError(f"{self.environment} is compiled with the update, so it has no use for Ray's workers.")
+                raise InputError(f"{self.environment} is compiled with the update, so it cannot use Ray workers.")
             devices = 1  # the actors have the cores
         layout = sharding.plan(self.settings.seeds, self.settings.num_envs, devices)
         if isinstance(self.env, Environment):

@@ -43,7 +43,7 @@ class Described:
         return entries | {"spec": spec_to_json(self.spec)}
 
 
-TRUST = "say --trust (trust=True in Python) if you trust its author"
+TRUST = "use --trust (trust=True in Python) if you trust its author"
 
 
 def described(folder: Path, trust: bool = False) -> Described:
@@ -70,8 +70,7 @@ def described(folder: Path, trust: bool = False) -> Described:
             what = f"algorithm {entries['algorithm']!r}" if algorithm else kind
             modules = " and ".join(map(repr, dict.fromkeys([*algorithm, *own_modules.named_in(*options)])))
             raise InputError(
-                f"{folder} is not known to be of your own training, and its {what} would import the module {modules}: "
-                f"{TRUST}."
+                f"{folder} is not recorded as your own run, and its {what} would import the module {modules}: {TRUST}."
             )
         if record is not None and not trust:
             own_modules.instead(record.directory)

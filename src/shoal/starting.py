@@ -59,7 +59,7 @@ def source_of(folder: Path, warn: Callable[[str], None]) -> Source:
         stored = stored_arrays.newest(folder / "checkpoints", warn)
     except CheckpointError:
         if not (folder / "policy").is_dir():
-            raise CheckpointError(f"{folder} holds nothing that was learned yet.") from None
+            raise CheckpointError(f"{folder} has no checkpoint or policy yet.") from None
         stored, prefix = stored_arrays.newest(folder / "policy", warn), ""
     names = {}
     for inside, leaf in stored.leaves.items():

@@ -192,5 +192,5 @@ def _prose(option: Any) -> str:
     if typing.get_origin(option) is tuple:
         kinds = typing.get_args(option)
         return f"a tuple, each item {' or '.join(map(_prose, alternatives(kinds[0])))}"
-    known = {float: "a number", int: "a whole number", bool: "True or False", str: "a text", Path: "a path"}
+    known = {float: "a number", int: "a whole number", bool: "True or False", str: "a string", Path: "a path"}
     return "None" if option is types.NoneType else known.get(option, str(option))

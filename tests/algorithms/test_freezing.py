@@ -90,7 +90,11 @@ def test_statistics_of_inputs_can_be_frozen() -> None:
         ("mappo", {"freeze": ("inputs",)}, r"no part to freeze named 'inputs'"),
         ("mappo", {"freeze": ("",)}, r"no part to freeze named ''"),
         ("iql", {"freeze": ("critic",)}, r"no part to freeze named 'critic'"),
-        ("hatrpo", {"freeze": ("actor.head",)}, r"HATRPO steps each actor as a whole, so actor\.head cannot be frozen"),
+        (
+            "hatrpo",
+            {"freeze": ("actor.head",)},
+            r"HATRPO takes one step for each whole actor, so actor\.head cannot be frozen",
+        ),
         ("mappo", {"freeze": ("critic",), "value_norm": "popart"}, r"popart rewrites the critic's last layer"),
     ],
 )

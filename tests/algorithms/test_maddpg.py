@@ -113,7 +113,7 @@ def test_continuous_actions_explore_in_units_of_half_their_box() -> None:
          "sharing (0, 2) must give each of the 3 agents a policy number, without gaps."),
         (SPEC, {"local_roles": (2,)}, "local_roles has 2; the roles of toy are 0 to 1."),
         (SPEC, {"local_roles": (1,), "critic_input": "state"},
-         "local_roles narrows critics that read all observations, not critic_input state."),
+         "local_roles needs critic_input concat, not state."),
         (SPEC, {"critic_input": "agent"}, "There is no critic input 'agent'; known: concat, local, state."),
         (FLAT, {"critic_input": "state"},
          "toy has no global state: critic_input 'state' needs one; use 'concat' or 'local'."),

@@ -69,8 +69,8 @@ def test_popart_keeps_predictions_while_its_statistics_move() -> None:
     ("changes", "said"),
     [
         ({"critic_input": "concat"}, "local, agent or pruned, not 'concat'"),
-        ({"baseline": "optimal"}, "baseline is value, not 'optimal'"),
-        ({"dead_value": "masked"}, "dead_value is team, not 'masked'"),
+        ({"baseline": "optimal"}, "baseline must be value, not 'optimal'"),
+        ({"dead_value": "masked"}, "dead_value must be team, not 'masked'"),
         ({"heads": 5}, "5 heads do not divide"),
         ({"heads": 0}, "heads must be at least 1"),
         ({"sharing": (0, 2, 1, 0)}, "must give each of the 3 agents a policy"),

@@ -125,11 +125,11 @@ def test_the_joint_advantage_is_that_of_the_mean_value() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"sharing": "independent"}, "sharing is 'shared', not 'independent'"),
-        ({"sharing": (0, 1, 1)}, "sharing is 'shared', not \\(0, 1, 1\\)"),
-        ({"network": Body((6,), recurrent=4)}, "no recurrent form"),
+        ({"sharing": "independent"}, "sharing must be 'shared', not 'independent'"),
+        ({"sharing": (0, 1, 1)}, "sharing must be 'shared', not \\(0, 1, 1\\)"),
+        ({"network": Body((6,), recurrent=4)}, "MAT cannot be recurrent"),
         ({"value_norm": "popart"}, "not popart"),
-        ({"critic_learning_rate": 1e-3}, "no critic_learning_rate"),
+        ({"critic_learning_rate": 1e-3}, "leave out critic_learning_rate"),
         ({"critic_input": "concat"}, "local, agent or pruned, not 'concat'"),
         ({"critic_input": "state"}, "local, agent or pruned, not 'state'"),
         ({"heads": 4}, "4 heads do not divide"),

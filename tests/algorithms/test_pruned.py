@@ -28,7 +28,7 @@ def test_pruned_is_refused_where_nobody_knows_what_the_state_holds(name: str):
     config = override(module.Config(), {"critic_input": "pruned", "minibatches": 1, "sharing": "shared"})
     unknown = replace(SPEC, novel=None)
     if name == "lica":  # reads the team as one
-        with pytest.raises(InputError, match="critic_input is 'concat' or 'state'"):
+        with pytest.raises(InputError, match="critic_input must be 'concat' or 'state'"):
             module.make(SPEC, config, SCALE)
         return
     with pytest.raises(InputError, match=r"toy does not declare .* \(EnvSpec.novel\).*: use 'agent', which reads"):

@@ -126,7 +126,7 @@ def test_the_index_takes_the_clearest() -> None:
 
 def test_the_number_of_policies_is_not_given_with_the_sharing() -> None:
     for sharing in ("shared", "independent", (0, 0, 1, 1)):
-        with pytest.raises(InputError, match="clusters is for sharing that is learned, and sharing is given"):
+        with pytest.raises(InputError, match="clusters needs sharing 'learned'"):
             seps.prepare(SPEC, replace(QUICK, sharing=sharing, clusters=3), SCALE)
     decided = replace(QUICK, sharing=(0, 1, 1, 2), clusters=3)  # as a run keeps it, which is resumed
     assert seps.prepare(SPEC, decided, SCALE) is None

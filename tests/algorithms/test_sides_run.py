@@ -114,7 +114,7 @@ def test_who_is_on_which_side() -> None:
         ("mappo+", "mpe/simple_tag", {}, "no algorithm ''"),
         ("mappo+ippo+ia2c", "mpe/simple_tag", {}, "has 2 roles, too few for 3 sides"),
         ("ippo+ippo+ippo+ippo", "mpe/simple_tag", {}, "names 4 sides; there are at most 3"),
-        ("mappo+seps", "mpe/simple_tag", {}, "seps decides something by experience before training"),
+        ("mappo+seps", "mpe/simple_tag", {}, "seps collects experience before training"),
         ("mappo+ippo", "mpe/simple_spread", {}, "have one role: give each of the 3"),
         ("mappo+ippo", "mpe/simple_tag", {"sides": (1, 1, 1, 1)}, "a side from 1 to 2"),
         ("mappo+ippo", "mpe/simple_tag", {"side2_minibatches": 7}, "Side 2 (ippo): "),

@@ -160,9 +160,9 @@ def test_the_command(shoal: Callable, tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("no_idea",), "Nor is there an algorithm or a module of this name."),
+        (("no_idea",), "There is no algorithm or module of this name either."),
         (("scripted",), "takes one algorithm that learns, not 'scripted'"),
-        (("mappo", "qmix"), "takes one environment or algorithm; 'qmix' is one word too many"),
+        (("mappo", "qmix"), "takes one environment or algorithm; 'qmix' is an extra word"),
     ],
 )
 def test_what_is_refused(words: tuple[str, ...], said: str, shoal: Callable) -> None:

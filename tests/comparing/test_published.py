@@ -178,7 +178,7 @@ def test_mistakes_are_one_sentence(name: str, mine: Path, tmp_path: Path) -> Non
 
 def test_what_cannot_be_compared_is_one_sentence(mine: Path, tmp_path: Path) -> None:
     for options in ({"file_metric": "x"}, {"tasks": {"smac/3m": TASK}}):
-        assert "is for files in marl-eval's format, and there is none." in refused([mine, mine], **options)
+        assert "is for files in marl-eval's format, but no such file is given." in refused([mine, mine], **options)
     file = published(tmp_path / "a.json", {TASK: {"vdn": [1.0]}})
     assert refused([file]) == "A comparison needs at least two runs."
     other = published(tmp_path / "b.json", {"smac/3m": {"vdn": [1.0]}})

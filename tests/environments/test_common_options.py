@@ -249,7 +249,7 @@ def flexible(**options: Any) -> Script:
 def test_help_explains_them(shoal: Callable) -> None:
     code, out, _ = shoal("check", "test_common_options:Script", "--help")
     text = " ".join(out.replace("│", " ").split())
-    assert code == 0 and "--env.shared-reward" in text and "is given the mean of all agents' rewards" in text
+    assert code == 0 and "--env.shared-reward" in text and "receives the mean of all agents' rewards" in text
 
 
 def test_a_run_keeps_them(tmp_path: Path) -> None:

@@ -263,7 +263,7 @@ def test_a_deployed_policy_does_what_is_executed_in_training() -> None:
 
 
 def test_continuous_actions_are_refused(tmp_path: Any) -> None:
-    said = "--no-action-mask is for discrete actions, and those of toys/drift are continuous."
+    said = "--no-action-mask needs discrete actions, but those of toys/drift are continuous."
     spec = toys.drift().spec
     for env in (toys.drift(), HostEnvironment(spec, Gates)):
         with pytest.raises(InputError, match=said):

@@ -66,7 +66,7 @@ def test_own_environments() -> None:
     ("name", "options", "words"),
     [
         ("mpe/simple_spred", {}, "no environment 'mpe/simple_spred'; did you mean 'mpe/simple_spread'"),
-        ("zzz", {}, "one of your own is .module:name"),
+        ("zzz", {}, "the name of your own is .module:name"),
         ("no_such_module:game", {}, "no module 'no_such_module'"),
         ("own_broken:game", {}, "no module 'no_such_dependency', which the environment 'own_broken:game' needs"),
         ("own_games:absent", {}, "'own_games' has no attribute 'absent'"),
@@ -128,7 +128,7 @@ def broken_step(**changes: Any) -> Environment:
         (broken_spec(agents=()), "spec.agents is empty"),
         (broken_spec(horizon=0), "spec.horizon"),
         (broken_spec(novel=(3,)), "spec.novel must hold distinct indices below 3"),
-        (broken_spec(metrics=("return",)), "'return', which is another column of the log"),
+        (broken_spec(metrics=("return",)), "'return', which is already another column of the log"),
         (broken_spec(metrics=("won", "won")), "names a metric twice: won, won"),
         (broken_spec(metrics=("return/agent_0",)), "'return/agent_0', but a metric's name is made of letters"),
         (broken_spec(metrics=("",)), "'', but a metric's name"),

@@ -237,7 +237,7 @@ def test_a_tracker_that_fails_is_warned_of_once(store: Path, tmp_path: Path) -> 
         context._trainer.update = update
         logger.on_metrics(context, {"loss": 1.0})
     logger.on_end(context)
-    assert said[1:] == ["MLflow fails, so training goes on without it: the store is gone"]
+    assert said[1:] == ["MLflow failed, so training continues without it: the store is gone"]
 
 
 @pytest.mark.parametrize("where", ["", " ", "a/b/c", "/p", "a/"])

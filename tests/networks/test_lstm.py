@@ -59,5 +59,5 @@ def test_memories_last_at_first():
 
 
 def test_a_cell_without_a_width_is_refused():
-    with pytest.raises(InputError, match="cell 'lstm' is for recurrent networks: give its width, --recurrent H"):
+    with pytest.raises(InputError, match="cell 'lstm' needs a recurrent network: set its width with --recurrent H"):
         check_options(AgentConfig(network=Body(cell="lstm")))

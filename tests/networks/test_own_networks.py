@@ -76,9 +76,9 @@ def test_an_equinox_module_is_applied_to_each_row():
     [
         ("own_nets:nothing", {}, "The module 'own_nets' has no attribute 'nothing'"),
         ("own_netz:flax", {}, "There is no module 'own_netz', which the network 'own_netz:flax' needs"),
-        ("json:dumps", {}, "leads to the module 'json' of Python itself, which has no networks"),
+        ("json:dumps", {}, "leads to the module 'json' of Python's standard library, which has no networks"),
         ("own_nets:NUMBER", {}, "'own_nets:NUMBER' is not callable, so it cannot build a network"),
-        ("own_nets:short", {}, r"a function \(inputs, outputs, body\) -> shoal.Net, and 'own_nets:short' cannot"),
+        ("own_nets:short", {}, r"a function \(inputs, outputs, body\) -> shoal.Net, but 'own_nets:short' cannot"),
         ("own_nets:failing", {}, r"failed with RuntimeError: no such thing \(.*own_nets.py, line \d+\)"),
         ("own_nets:module", {}, "which is not a shoal.Net"),
         ("own_nets:narrow", {}, r"gives float32\[2, 3, 7\] for 2 timesteps of 3 rows, and 2 numbers for each row"),

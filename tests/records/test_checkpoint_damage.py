@@ -71,7 +71,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_so(copy: Path, damage: Any
     said: list[str] = []
     back, meta, step = Checkpoints(copy).restore(small(0), warn=said.append)
     assert step == 20 and meta == {"at": 20} and back["n"] == 20
-    assert said == ["The checkpoint of step 30 is damaged and is passed over."]
+    assert said == ["The checkpoint of step 30 is damaged and is skipped."]
     with pytest.raises(CheckpointError, match="no checkpoint of step 30 that is not damaged"):
         Checkpoints(copy).restore(small(0), step=30, warn=said.append)
     Checkpoints(copy).save(30, small(31), {"at": 31})  # and it can be replaced
@@ -96,7 +96,7 @@ def test_damage_is_reported_on_standard_error_unless_told_otherwise(copy: Path, 
     flip(copy / "30")
     Checkpoints(copy).restore(small(0))
     out, err = capfd.readouterr()
-    assert out == "" and err == "The checkpoint of step 30 is damaged and is passed over.\n"
+    assert out == "" and err == "The checkpoint of step 30 is damaged and is skipped.\n"
 
 
 def test_none_sound_is_an_error(copy: Path, tmp_path: Path):

@@ -228,7 +228,7 @@ def test_two_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     [
         ("nowhere", {}, "is neither the folder of a run nor a study"),
         ("", {"out": "page.txt"}, r"A report is a \.html file"),
-        ("", {"episodes": 0}, "at least one episode"),
+        ("", {"episodes": 0}, "episodes must be at least 1"),
         ("two_step", {"against": "x"}, "a study has its own comparisons"),
         ("empty", {}, r"There is no run\.json in"),
     ],

@@ -144,7 +144,7 @@ def test_chunks_are_the_devices_and_a_lost_node_takes_its_own(cluster: Any) -> N
     assert whole.action.shape == (2, T, E, 2) and (stats.episodes > 4).all()
     assert whole.carry[0].shape[:2] == (2, E) if isinstance(whole.carry, tuple) else whole.carry.shape[:2] == (2, E)
 
-    assert said == ["A Ray actor is gone; what it was collecting is lost, and another one is started."]
+    assert said == ["A Ray actor is gone; its current rollout is lost, and a new actor is started."]
     assert len(remaining) == 1  # there is no CPU for another one
     for number, chunks in zip((2, 3), after, strict=True):  # complete, and all by the newest parameters
         assert [(chunk.slot, chunk.version) for chunk in chunks] == [(0, number), (1, number)]
@@ -200,7 +200,7 @@ def test_what_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     flags = FLAGS | {"folder": tmp_path / "run", "rollout_length": 8, "steps": 64}
     with pytest.raises(InputError, match="num_envs 4 does not divide over 3 Ray actors"):
         shoal.train("ippo", counters.hosted(), **flags | {"num_workers": 3})
-    with pytest.raises(InputError, match="no use for Ray's workers"):
+    with pytest.raises(InputError, match="cannot use Ray workers"):
         shoal.train("ippo", counters.device(), **flags)
     with pytest.raises(InputError, match=r"There is no Ray cluster at 127\.0\.0\.1:9"):
         connect("127.0.0.1:9", 2)

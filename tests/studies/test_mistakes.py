@@ -17,8 +17,8 @@ MISTAKES = {
     "not TOML": ("steps = 64", "steps 64", "line 6 is not valid TOML: expected '=' after a key in a key/value pair."),
     "a key twice": ("seeds = 2", "steps = 2", "line 7 is not valid TOML: cannot overwrite a value."),
     "an unknown table": ("[grid]", "[gird]", "There is no key 'gird'; did you mean 'grid'?"),
-    "no title": ('title = "T"', "", "title is missing; it is a text."),
-    "a title that is a number": ('title = "T"', "title = 3", "title cannot be 3; it is a text."),
+    "no title": ('title = "T"', "", "title is missing; it is a string."),
+    "a title that is a number": ('title = "T"', "title = 3", "title cannot be 3; it is a string."),
     "an empty question": ('"Q?"', '" "', "question must be a printable text that is not empty."),
     "a table that is a value": (
         '"Q?"',
@@ -45,7 +45,7 @@ MISTAKES = {
     "a date": (
         DEFAULTS,
         "[defaults]\nrows = 2020-01-01\n",
-        "[defaults] rows cannot be datetime.date(2020, 1, 1); a value is a number, a text, true, false, or a list.",
+        "[defaults] rows cannot be datetime.date(2020, 1, 1); a value is a number, a string, true, false, or a list.",
     ),
     "in defaults and grid": (
         DEFAULTS,
@@ -65,7 +65,7 @@ MISTAKES = {
     "a variant without a name": (
         END,
         END + "[[variants]]\nepochs = 2",
-        "[[variants]] 1 name is missing; it is a text.",
+        "[[variants]] 1 name is missing; it is a string.",
     ),
     "a variant's name twice": (
         END,
@@ -81,10 +81,10 @@ MISTAKES = {
     "an unknown algorithm": (
         '"mappo"',
         '"mapo"',
-        "[grid] algorithm: There is no algorithm 'mapo'; did you mean 'mappo'? One of your own is named after its "
-        "module: a file in the working directory, as my_idea for my_idea.py, or any module that Python can import.",
+        "[grid] algorithm: There is no algorithm 'mapo'; did you mean 'mappo'? Your own algorithm has the name of its "
+        "module: my_idea for my_idea.py in the working directory, or any module that Python can import.",
     ),
-    "an algorithm that is a number": ('"mappo"', "3", "[grid] algorithm cannot be 3; it is a text."),
+    "an algorithm that is a number": ('"mappo"', "3", "[grid] algorithm cannot be 3; it is a string."),
     "an algorithm of a missing module": (
         '"mappo"',
         '"nowhere:make"',
@@ -297,7 +297,7 @@ MISTAKES = {
     "a reference without a source": (
         END,
         END + "[[references]]\nvalue = 3\ngamma = 0.9",
-        "[[references]] 1 source is missing; it is a text.",
+        "[[references]] 1 source is missing; it is a string.",
     ),
     "a reference of no run": (
         END,

@@ -23,9 +23,9 @@ pytest.importorskip("ray")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--address", "head:6379"], "address is of use only on a cluster: say workers ray as well."),
-        (["--cpus-per-run", "2"], "cpus_per_run is of use only on a cluster: say workers ray as well."),
-        (["--gpus-per-run", "1"], "gpus_per_run is of use only on a cluster: say workers ray as well."),
+        (["--address", "head:6379"], "address has an effect only on a cluster: set workers to ray as well."),
+        (["--cpus-per-run", "2"], "cpus_per_run has an effect only on a cluster: set workers to ray as well."),
+        (["--gpus-per-run", "1"], "gpus_per_run has an effect only on a cluster: set workers to ray as well."),
         (["--workers", "slurm"], "--workers cannot be 'slurm'"),
         (["--workers", "ray", "--cpus-per-run", "0"], "cpus_per_run must be at least 1 and at most 65536, not 0."),
         (

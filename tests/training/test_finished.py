@@ -82,7 +82,7 @@ def test_the_folder_of_somebody_else_remains_one(how: str, done: Path, tmp_path:
         monkeypatch.setattr(shoal.Run, "finish", lambda run, trainer: run)
         shoal.resume(folder, environment=toys.busy(), progress=False, steps=3300)
     assert json.loads((folder / "run.json").read_text()) != json.loads((done / "run.json").read_text())
-    with pytest.raises(InputError, match="not known to be of your own training"):
+    with pytest.raises(InputError, match="not recorded as your own run"):
         _ = shoal.open_run(folder).env
 
 

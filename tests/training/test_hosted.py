@@ -91,7 +91,7 @@ def test_an_environment_that_breaks_takes_nothing_that_was_learned(tmp_path: Pat
     assert Checkpoints(folder / "checkpoints").latest() == Checkpoints(folder / "policy").latest() == 5
     calm, before = log.read(tmp_path / "calm"), log.read(folder)
     assert [row["return"] for row in before] == [row["return"] for row in calm[:5]]
-    with pytest.raises(InputError, match="give that environment again"):
+    with pytest.raises(InputError, match="pass that environment again"):
         shoal.resume(folder, progress=False)
 
     broken = trainers[1].state
@@ -127,7 +127,7 @@ def test_nan_is_refused_before_it_is_learned_from(tmp_path: Path) -> None:
 def test_an_episode_without_end_is_not_waited_for(tmp_path: Path) -> None:
     """It can be trained in, but not judged."""
     flags = flags_for("ippo", eval_episodes=3, steps=32)
-    with pytest.raises(GameError, match="plays on long after its horizon of 6 steps"):
+    with pytest.raises(GameError, match="continues long after its horizon of 6 steps"):
         shoal.train("ippo", counters.hosted(False, "endless"), folder=tmp_path, progress=False, **flags)
     assert Checkpoints(tmp_path / "policy").latest() == 1
 

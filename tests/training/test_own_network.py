@@ -151,10 +151,10 @@ def test_a_folder_whose_network_was_exchanged_is_a_strangers(tmp_path: Path) -> 
         ("mat", {"critic_network": "mlp"}, "MAT is one network for actors and critic: leave out critic_network"),
         ("mat_dec", {"critic_hidden": (8,)}, "MAT-Dec's critic is a transformer: leave out critic_hidden"),
         ("lica", {"critic_network": "mlp"}, "lica's critic mixes the agents' actions.*: leave out critic_network"),
-        ("mappo", {"critic_network": "own_nets:flax", "value_norm": "popart"}, "popart rescales the last layer of"),
+        ("mappo", {"critic_network": "own_nets:flax", "value_norm": "popart"}, "popart supports only Shoal's networks"),
         ("mappo", {"network": "own_nets:nothing"}, "The module 'own_nets' has no attribute 'nothing'"),
         ("qmix", {"network": "own_nets:narrow", "mixer_input": "concat"}, "'own_nets:narrow' gives"),
-        ("mappo", {"cell": "lstm"}, "cell 'lstm' is for recurrent networks"),
+        ("mappo", {"cell": "lstm"}, "cell 'lstm' needs a recurrent network"),
     ],
 )
 def test_what_cannot_be_is_refused_before_training(algorithm: str, flags: Any, said: str, tmp_path: Path) -> None:

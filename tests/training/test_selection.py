@@ -54,7 +54,7 @@ def test_training_is_not_changed(evaluated: shoal.Run, tmp_path: Path) -> None:
     plain = shoal.train("mappo", "toys:busy", folder=tmp_path / "run", **FLAGS)
     assert bits(plain) == bits(evaluated)
     assert [row["return"] for row in read(plain.folder)] == [row["return"] for row in read(evaluated.folder)]
-    with pytest.raises(CheckpointError, match="holds no best policy; --eval-every in training keeps it"):
+    with pytest.raises(CheckpointError, match="has no best policy; train with --eval-every to keep it"):
         plain.evaluate(3, best=True)
 
 

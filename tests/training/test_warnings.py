@@ -77,7 +77,7 @@ def test_a_worker_that_dies_outside_of_training(tmp_path: Path, capsys: pytest.C
 def test_a_damaged_checkpoint_of_a_run_without_progress(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trained.damage(copy / "checkpoints" / str(trained.UPDATES))
     shoal.open_run(copy).trainer(False).restore()
-    assert f"step {trained.UPDATES} is damaged and is passed over" in capsys.readouterr().err
+    assert f"step {trained.UPDATES} is damaged and is skipped" in capsys.readouterr().err
 
 
 def test_a_run_too_short_to_learn(

@@ -40,7 +40,7 @@ ALONE = {"a2c": "ia2c", "ddpg": "iddpg", "dqn": "iql", "ppo": "ippo", "td3": "ma
 
 
 SCRIPTED = {"scripted": "shoal.environments.skirmish.scripts"}
-"""Teams that do not learn, as yardsticks, and the modules that have them; they are algorithms for all commands."""
+"""Scripted teams that do not learn, and their modules; all commands accept them as algorithms."""
 
 
 def canonical(name: str) -> str:
@@ -80,7 +80,7 @@ def check_alone(name: str, spec: EnvSpec) -> None:
     """
     if name in ALONE and spec.num_agents > 1:
         raise InputError(
-            f"{name} is for one agent, and {spec.name} has {spec.num_agents}: name {ALONE[name]}, which is {name} for "
+            f"{name} is for one agent, and {spec.name} has {spec.num_agents}: use {ALONE[name]}, which is {name} for "
             f"each agent of a team, or another of 'shoal list algorithms'."
         )
 
@@ -95,10 +95,10 @@ def check_name(name: str) -> None:
         if ":" not in part and not known(part):
             if part.endswith(".py"):
                 module = part.removesuffix(".py").replace("/", ".")
-                raise InputError(f"An algorithm of your own is named after its module, {module!r}, not {part!r}.")
+                raise InputError(f"Your own algorithm has the name of its module: {module!r}, not {part!r}.")
             raise InputError(
-                f"{unknown('algorithm', part, (*NAMES, *ALONE, *SCRIPTED))} One of your own is named after its module: "
-                f"a file in the working directory, as my_idea for my_idea.py, or any module that Python can import."
+                f"{unknown('algorithm', part, (*NAMES, *ALONE, *SCRIPTED))} Your own algorithm has the name of its "
+                f"module: my_idea for my_idea.py in the working directory, or any module that Python can import."
             )
 
 
@@ -144,7 +144,7 @@ def get(name: str) -> Any:
 def _own_module(name: str) -> Any:
     module, _, function = name.partition(":")
     if function != "make":
-        raise InputError(f"An algorithm of your own is named {module!r}, after its module, not {name!r}.")
+        raise InputError(f"Your own algorithm has the name of its module: {module!r}, not {name!r}.")
     own_modules.found(name, "algorithm")
     config = getattr(sys.modules[module], "Config", None)
     try:

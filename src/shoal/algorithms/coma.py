@@ -32,15 +32,15 @@ class Config(mapg.BaselineConfig):
     """COMA's hyper-parameters. "Paper" is Foerster et al. 2018, section 5.2, for StarCraft; "code" pymarl."""
 
     critic_input: CriticInput = "concat"
-    """What the centralised Q reads beside the actions: ``concat`` all observations, ``state``, ``agent`` (state and own
-    observation) or ``pruned``. Paper: agent."""
+    """What the centralised Q reads in addition to the actions: ``concat`` all observations, ``state``, ``agent`` (state
+    and own observation) or ``pruned``. Paper: agent."""
     lam: Fraction = 0.8
     """λ of the critic's TD(λ) targets. Paper: 0.8."""
     learning_rate: Rate = 5e-4
     """Adam's step size for actors. Paper: 5e-4 (RMSprop)."""
     target_interval: Size = 200
-    """C: critic steps between copies of the critic to the target network, where ``target_rate`` is None. Paper: 150;
-    code: 200."""
+    """C: critic steps between copies of the critic to the target network, if ``target_rate`` is None. Paper: 150; code:
+    200."""
     minibatches: Count = 4
     """Critic steps per pass, each on as many timesteps. Code: one step per time index."""
     entropy_coef: Weight = 0.0

@@ -50,9 +50,9 @@ class Config(PpoConfig):
     """
 
     order: Order = "random"
-    """Agents update in a fresh random order each time, or in their ``fixed`` order (the paper's ablation)."""
+    """Agents update in a new random order each time, or in their ``fixed`` order (the paper's ablation)."""
     sharing: Sharing | tuple[Index, ...] = "independent"
-    """Which agents share parameters. Paper: none do; sharing is its ablation, and voids the guarantee."""
+    """Which agents share parameters. Paper: none; sharing is its ablation, without the guarantee of improvement."""
     learning_rate: Rate = 5e-4
     """Adam's step size for actors. Code: 5e-4."""
     epochs: Count = 5

@@ -57,28 +57,28 @@ class Config(EpochsConfig):
     max_kl: Positive = 0.01
     """δ: largest mean KL(old ‖ new) of one agent's step, in nats. Code: 0.005; 0.06 in SMAC."""
     cg_iterations: Count = 10
-    """Largest number of Fisher-vector products in one agent's conjugate gradients. Code: 10."""
+    """Maximum number of Fisher-vector products in one agent's conjugate gradients. Code: 10."""
     cg_tolerance: Positive = 1e-10
-    """Conjugate gradients stop when the squared residual is not above this. Code: 1e-10."""
+    """Conjugate gradients stop when the squared residual is at most this. Code: 1e-10."""
     damping: Weight = 0.1
     """ζ: added to the Fisher matrix's diagonal. Code: 0.1."""
     line_search_steps: Count = 10
-    """L: largest number of trial steps. Code: 10."""
+    """L: maximum number of trial steps. Code: 10."""
     backtrack: Annotated[float, Bounds(above=0.0, below=1.0)] = 0.8
-    """α: ratio of each trial step to the one before. Code: 0.8 (0.5 in SMAC and MuJoCo)."""
+    """α: ratio of each trial step to the previous one. Code: 0.8 (0.5 in SMAC and MuJoCo)."""
     accept_ratio: Fraction = 0.5
     """κ: smallest accepted ratio of measured to predicted improvement. Code: 0.5."""
 
     order: happo.Order = "random"
-    """Agents update in a fresh random order each time, or in their ``fixed`` order (the paper's ablation)."""
+    """Agents update in a new random order each time, or in their ``fixed`` order (the paper's ablation)."""
     sharing: Sharing | tuple[Index, ...] = "independent"
-    """Which agents share parameters. Paper: none do; sharing is its ablation, and voids the guarantee."""
+    """Which agents share parameters. Paper: none; sharing is its ablation, without the guarantee of improvement."""
     entropy_coef: Weight = 0.0
     """Weight σ of the entropy bonus. Paper: none."""
     learning_rate: Rate = 5e-4
     """Adam's step size for the critic; actors have none. Code: 5e-4."""
     critic_learning_rate: Rate | None = None
-    """If given, the critic's step size in the place of ``learning_rate``, which then has no effect."""
+    """If given, the critic's step size; ``learning_rate`` then has no effect."""
     epochs: Count = 5
     """The critic's passes over each batch; every agent takes one step on all of it. Code: 5."""
     minibatches: Count = 1
@@ -99,7 +99,9 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     actor = nets.actor
     steps = [scale.num_updates * c.epochs * c.minibatches] * nets.critic.num_nets
     if part := next((part for part in c.freeze if part.startswith("actor")), None):
-        raise InputError(f"HATRPO steps each actor as a whole, so {part} cannot be frozen: freeze is for its critic.")
+        raise InputError(
+            f"HATRPO takes one step for each whole actor, so {part} cannot be frozen: freeze only parts of the critic."
+        )
     still = freezing(c, None, nets.critic.init)
     critic_adam = optimiser(c.critic_rate, c.lr_final, steps, c.max_grad_norm, c.adam_eps, still.critic)
     values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)

@@ -19,7 +19,7 @@ class Config(maddpg.Config):
     """MADDPG's hyper-parameters, with a local critic."""
 
     critic_input: Literal["concat", "state", "local"] = "local"
-    """What Q^i reads beside actions; ``local`` is DDPG."""
+    """What Q^i reads in addition to actions; ``local`` is DDPG."""
 
 
 def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:

@@ -99,7 +99,9 @@ def make(spec: EnvSpec, config: maddpg.Config, scale: Scale, core: Algorithm, ac
     """
     c, n, space = config, spec.num_agents, spec.action
     if c.critic_input == "local" or set(c.local_roles) >= set(spec.roles):
-        raise InputError("policies 'inferred' models the others' actions, and critics with a local input read none.")
+        raise InputError(
+            "policies 'inferred' models the others' actions, but critics with a local input do not read them."
+        )
     models = make_models(spec, c.network)
     rate = c.model_learning_rate or c.learning_rate
     adam = optimiser(rate, c.lr_final, [scale.num_updates] * n * n, c.max_grad_norm, c.adam_eps)

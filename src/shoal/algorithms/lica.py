@@ -51,22 +51,22 @@ class Config(QCriticConfig):
     """LICA's hyper-parameters. "Paper" is Zhou et al. 2020 on SMAC; "code" its authors' repository."""
 
     critic_input: CriticInput = "concat"
-    """What the mixing critic reads beside actions: ``concat`` all observations, or the environment's ``state``. Paper:
-    state."""
+    """What the mixing critic reads in addition to actions: ``concat`` all observations, or the environment's ``state``.
+    Paper: state."""
     mixing: Mixing = "mix"
     """``mix``, or ``mlp`` for a critic that concatenates state and actions (the paper's ablation)."""
     mixing_width: Width = 64
     """E: width of the mixing layer and of the hypernetworks' hidden layers. Code: 64, and N·A·64 for that of W₁."""
     hyper_layers: Depth = 2
-    """Layers of the hypernetworks that ``mix`` has. Code: 2."""
+    """Layers of the hypernetworks of ``mix``. Code: 2."""
     entropy_coef: Weight = 0.01
     """ξ, in the critic's units: the bonus's gradient in the logits of a nearly deterministic policy. Paper: 0.03 to
     0.11, for returns of up to 20."""
     entropy_scale: EntropyScale = "agent"
-    """What ξ is divided by: ``agent`` each policy's entropy (paper), ``batch`` their mean (code), or ``none`` 1 nat."""
+    """Divisor of ξ: ``agent`` each policy's entropy (paper), ``batch`` their mean (code), or ``none`` 1 nat."""
     output_gain: Gain = 1.0
-    """Gain of the actor's orthogonal output layer. The objective has no sampling noise that could break the symmetry of
-    actions that are equal at first, such as messages. Code: PyTorch's default."""
+    """Gain of the actor's orthogonal output layer. The objective has no sampling noise that breaks the symmetry of
+    initially equal actions, such as messages. Code: PyTorch's default."""
     learning_rate: Rate = 2.5e-3
     """Adam's step size for actors. Code: 2.5e-3."""
     critic_learning_rate: Rate | None = 5e-4
@@ -126,7 +126,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     source = critic_input(spec, c.critic_input, agent_id=False)
     if source.per_agent:
         raise InputError(
-            f"lica has one critic for the team: critic_input is 'concat' or 'state', not {c.critic_input!r}."
+            f"lica has one critic for the team: critic_input must be 'concat' or 'state', not {c.critic_input!r}."
         )
     actor = make_actor(spec, c.network, policy_of(spec, c.sharing), c.agent_id, c.output_gain, c.log_std, c.squash)
     critic = mixing_critic(c.mixing, source.width, spec.num_agents, space.n, c.mixing_width, c.hyper_layers)

@@ -21,7 +21,7 @@ class Config(ValueConfig):
     """MAA2C's hyper-parameters. "Paper" is Papoudakis et al. 2021, appendix, for MPE."""
 
     lam: Fraction = 1.0
-    """GAE's λ; 1 gives n-step returns that end with the rollout. Paper: five-step returns."""
+    """GAE's λ; 1 gives n-step returns up to the end of the rollout. Paper: five-step returns."""
     huber: Positive | None = None
     """Width δ of the Huber value loss, in normalised units; None for ½e². Paper: None."""
     learning_rate: Rate = 5e-4

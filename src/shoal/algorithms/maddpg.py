@@ -44,7 +44,7 @@ class Config(ReplayConfig, CriticConfig):
     sharing: Sharing | tuple[Index, ...] = "independent"
     """Which agents share actor and critic: ``independent``, ``role``, ``shared``, or a vector. Paper: independent."""
     network: Body = field(default_factory=lambda: Body(activation="relu"))
-    """Layers of actors and critics; a GRU is in the actors only. Paper: 64, 64, relu."""
+    """Layers of actors and critics; only actors can have a GRU. Paper: 64, 64, relu."""
     gamma: Fraction = 0.95
     """Discount γ per step. Paper: 0.95."""
     learning_rate: Rate = 1e-2
@@ -54,14 +54,14 @@ class Config(ReplayConfig, CriticConfig):
     batch_size: Size = 1024
     """Transitions per gradient step and sub-policy. Paper: 1024."""
     buffer_size: Size = 500_000
-    """Environment steps that the replay buffer holds. Paper: 10⁶."""
+    """Capacity of the replay buffer in environment steps. Paper: 10⁶."""
     learning_starts: Annotated[int, Bounds(least=0, most=LARGEST_INT)] = 25_600
     """Environment steps before the first gradient step. Code: 1024 episodes of 25."""
     target_rate: Fraction | None = 0.01
     """τ: target networks move by this fraction at each gradient step. Paper: 0.01."""
     relaxation: Literal["straight_through", "soft"] = "straight_through"
-    """Discrete actions that the actors' gradient passes through: one-hot samples with the gradient of the relaxed ones,
-    or the relaxed ones themselves. Code: soft, and soft in the environment too."""
+    """How gradients pass through discrete actions: one-hot samples with the gradient of the relaxed samples, or the
+    relaxed samples themselves. Code: soft, and soft in the environment too."""
     temperature: Annotated[float, Bounds(least=1e-3, most=1e3)] = 1.0
     """τ of the Gumbel-softmax. Code: 1."""
     logit_coef: Weight = 1e-3
@@ -69,10 +69,10 @@ class Config(ReplayConfig, CriticConfig):
     noise: Weight = 0.1
     """Standard deviation of the noise on continuous actions, in units of half their box."""
     critic_input: Literal["concat", "state", "local"] = "concat"
-    """What Q^i reads beside actions: ``concat`` all observations, ``state``; or ``local``, its own observation and its
-    own action only, which is DDPG. Paper: concat."""
+    """What Q^i reads in addition to actions: ``concat`` all observations, ``state``; or ``local``, only its agent's
+    observation and action, which is DDPG. Paper: concat."""
     local_roles: tuple[Index, ...] = ()
-    """Roles whose critics are local, the others' not: for example DDPG prey against MADDPG predators."""
+    """Roles with local critics, for example for DDPG prey against MADDPG predators."""
 
     policies: Literal["true", "inferred"] = "true"
     """Policies of the other agents in targets: their ``true`` target policies, or ``inferred`` models of them."""
@@ -81,7 +81,7 @@ class Config(ReplayConfig, CriticConfig):
     model_entropy_coef: Weight = 1e-3
     """λ: weight of the inferred models' entropy. Paper: 0.001."""
     ensemble: Draws = 1
-    """K: sub-policies per agent, one of which acts in an episode. Paper: 3."""
+    """K: sub-policies per agent, one of which acts in each episode. Paper: 3."""
 
 
 class Variant(NamedTuple):

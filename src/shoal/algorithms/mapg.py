@@ -49,14 +49,14 @@ class BaselineConfig(QCriticConfig):
     """Adds exploration by a mixture with the uniform policy, and the scale of advantages."""
 
     epsilon: Part = 0.0
-    """Initial ε of a discrete policy: π(u) = (1 − ε) softmax(z)_u + ε / n over the n legal actions. At 1
-    it would have no gradient."""
+    """Initial ε of a discrete policy: π(u) = (1 − ε) softmax(z)_u + ε / n over the n legal actions. With 1 there is no
+    gradient."""
     epsilon_final: Part = 0.0
     """Final ε; 0 with ``epsilon`` 0 for a plain softmax."""
     epsilon_fraction: Fraction = 0.1
-    """Fraction of the run in which ε changes linearly from the one to the other."""
+    """Fraction of the run over which ε changes linearly from its initial to its final value."""
     scale_advantage: bool = False
-    """Divide advantages by their standard deviation over the batch, so that the entropy bonus has no unit of reward."""
+    """Divide advantages by their standard deviation over the batch, so that entropy_coef is in fixed units."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ class Config(BaselineConfig):
     learning_rate: Rate = 5e-4
     """Adam's step size for actors. Paper: 5e-4 (RMSprop)."""
     target_interval: Size = 200
-    """C: critic steps between copies of the critic to the target network, where ``target_rate`` is None. Paper: 150;
-    code: 200."""
+    """C: critic steps between copies of the critic to the target network, if ``target_rate`` is None. Paper: 150; code:
+    200."""
     critic: Literal["centralised", "independent"] = "centralised"
-    """Q(s, u) of the team's reward, or every agent's Q^a(o^a, u^a) of its own (then critic_input is not used)."""
+    """Q(s, u) of the team's reward, or each agent's Q^a(o^a, u^a) of its own reward (critic_input is then not used)."""
     baseline: Baseline = "optimal"
-    """b: zero, a learned V(s), COMA's, or that of least variance."""
+    """b: zero, a learned V(s), COMA's counterfactual baseline, or the one of least variance."""
     draws: Draws = 16
-    """K: own actions drawn per timestep for the last two where actions are continuous."""
+    """K: own actions drawn per timestep for the last two baselines, if actions are continuous."""
 
 
 def advantage_over(baseline: Baseline, q: Array, options: Options, v: Array | float = 0.0) -> Float[Array, "T E N"]:

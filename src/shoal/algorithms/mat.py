@@ -52,20 +52,21 @@ class Config(PpoConfig):
     network: Body = field(
         default_factory=lambda: Body(hidden=(64,), activation="gelu", layer_norm=True, input_layer_norm=True)
     )
-    """``hidden`` layers embed each agent's input, the last one's width is the transformer's. Paper: 64, GELU, norms."""
+    """``hidden`` layers embed each agent's input; the width of the last one is the transformer's. Paper: 64, GELU,
+    norms."""
     blocks: Depth = 1
     """Blocks of the encoder and of the decoder. Paper: 1."""
     heads: Depth = 1
-    """Heads of every attention. Paper: 1."""
+    """Heads of each attention layer. Paper: 1."""
     critic_input: CriticInput = "local"
-    """What the encoder reads of each agent: ``local`` own observation, ``agent`` the global state too, ``pruned`` the
-    state and what it lacks. With the state, acting needs it as well. Paper: local."""
+    """What the encoder reads of each agent: ``local`` own observation, ``agent`` also the global state, ``pruned`` the
+    state and the observation features that it lacks. With the state, acting needs it as well. Paper: local."""
     ratio: Literal["agent", "joint"] = "agent"
-    """Clip each agent's ratio r^{i_m}, or their product, that of the joint action. Paper: agent."""
+    """Clip each agent's ratio r^{i_m}, or their product, the ratio of the joint action. Paper: agent."""
     advantage: Literal["joint", "agent"] = "joint"
     """Â from the mean of the agents' values, or each agent's from its own. Paper: joint; code: agent."""
     order: Literal["fixed", "shuffled"] = "fixed"
-    """Agents decode in the environment's order, or in one drawn at each timestep (greedy: fixed). Paper: fixed."""
+    """Agents decode in the environment's order, or in an order drawn at each timestep (greedy: fixed). Paper: fixed."""
 
     clip: Positive = 0.05
     """ε of the clipped losses. Paper: 0.05."""
@@ -116,18 +117,20 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     c = config
     check_options(c)
     if any(policy_of(spec, c.sharing)):
-        raise InputError(f"MAT is one network that acts for the whole team: sharing is 'shared', not {c.sharing!r}.")
+        raise InputError(
+            f"MAT is one network that acts for the whole team: sharing must be 'shared', not {c.sharing!r}."
+        )
     if c.network.recurrent:
-        raise InputError("MAT reads one timestep at a time and has no recurrent form; mat_dec has recurrent actors.")
+        raise InputError("MAT cannot be recurrent; mat_dec can have recurrent actors.")
     if c.network.network not in ("auto", "mlp"):
         raise InputError(f"MAT is a transformer over agents, so it cannot have the network {c.network.network!r}.")
     no_critic_network(c, "MAT is one network for actors and critic")
     if c.value_norm == "popart":
-        raise InputError("MAT's values share their network with its policy: value_norm is running or none, not popart.")
-    if c.critic_learning_rate is not None:
         raise InputError(
-            "MAT has one network and one optimiser: there is no critic_learning_rate beside learning_rate."
+            "MAT's values share their network with its policy: value_norm must be running or none, not popart."
         )
+    if c.critic_learning_rate is not None:
+        raise InputError("MAT has one network and one optimiser: leave out critic_learning_rate.")
     sgd.check_items(scale, c.minibatches, c.chunk)
     team = make_team(spec, c)
     steps, still = [scale.num_updates * c.epochs * c.minibatches], freezing(c, team.init)

@@ -34,10 +34,10 @@ class Config(mappo.Config):
     blocks: Depth = 1
     """Blocks of the encoder. Paper: 1."""
     heads: Depth = 1
-    """Heads of its attention. Paper: 1."""
+    """Heads of each attention layer. Paper: 1."""
     critic_input: CriticInput = "local"
-    """What the encoder reads of each agent: ``local`` own observation, ``agent`` the global state too, ``pruned`` the
-    state and what it lacks. Paper: local."""
+    """What the encoder reads of each agent: ``local`` own observation, ``agent`` also the global state, ``pruned`` the
+    state and the observation features that it lacks. Paper: local."""
     clip: Positive = 0.05
     """ε of the clipped losses. Paper: 0.05."""
     value_clip: Positive | None = 0.05
@@ -72,9 +72,11 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     c = config
     check_options(c)
     if c.baseline != "value":
-        raise InputError(f"MAT-Dec's advantage comes from its encoder's values: baseline is value, not {c.baseline!r}.")
+        raise InputError(
+            f"MAT-Dec's advantage comes from its encoder's values: baseline must be value, not {c.baseline!r}."
+        )
     if c.dead_value != "team":
-        raise InputError(f"MAT-Dec's encoder leaves dead agents out: dead_value is team, not {c.dead_value!r}.")
+        raise InputError(f"MAT-Dec's encoder excludes dead agents: dead_value must be team, not {c.dead_value!r}.")
     no_critic_network(c, "MAT-Dec's critic is a transformer")
     index = policy_of(spec, c.sharing)
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)

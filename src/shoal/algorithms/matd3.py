@@ -27,7 +27,7 @@ class Config(maddpg.Config):
     target_noise: Weight = 0.2
     """σ of the noise on continuous target actions, in units of half their box. Paper: 0.2."""
     target_noise_clip: Weight = 0.5
-    """b: largest size of this noise, in the same units. Paper: 0.5."""
+    """b: this noise is clipped to ± b, in the same units. Paper: 0.5."""
 
 
 def smoothed(

@@ -44,7 +44,7 @@ class Config(QConfig):
     mixer_input: Literal["state", "concat"] = "state"
     """What the mixer reads: the global ``state``, or ``concat``, all agents' observations. Paper: state."""
     heads: Depth = 4
-    """Attention heads whose products add up to λ_i. Code: 4; 10 in matrix games."""
+    """Attention heads, whose products are added to λ_i. Code: 4; 10 in matrix games."""
     hyper_width: Width = 64
     """Width of the hidden layer of the nets of w_i and b_i. Code: 64."""
     attention_width: Width = 64
@@ -52,7 +52,7 @@ class Config(QConfig):
     attention_layers: Depth = 1
     """Layers of those nets. Code: 1, which is linear; 3 in matrix games."""
     stop_gradient: bool = True
-    """Whether the A_i that λ_i − 1 multiplies are constants to differentiation. Code: yes."""
+    """Whether no gradient passes through the A_i that are multiplied by λ_i − 1. Code: yes."""
 
 
 def weights(

@@ -46,7 +46,7 @@ class Config(QConfig):
     """
 
     variant: Variant = "base"
-    """Joint actions in L_nopt: the one taken (``base``), or all that differ from it in one agent at most (``alt``)."""
+    """Joint actions in L_nopt: the one taken (``base``), or all that differ from it in at most one agent (``alt``)."""
     opt_coef: Weight = 1.0
     """Weight c_opt of L_opt. Code: 1."""
     nopt_coef: Weight = 1.0
@@ -54,8 +54,8 @@ class Config(QConfig):
     mixer_input: Literal["state", "concat"] = "state"
     """What Q_jt and V_jt read: the global ``state``, or ``concat``, all agents' observations. Code: state."""
     mixing: Mixing = "mlp"
-    """How state and joint action meet in Q_jt: concatenated (``mlp``), or by weights from hypernetworks (``mix``, as in
-    LICA). Paper: mlp."""
+    """How state and joint action are combined in Q_jt: concatenated (``mlp``), or by weights from hypernetworks
+    (``mix``, as in LICA). Paper: mlp."""
     mixing_width: Width = 64
     """Width of the hidden layers of Q_jt and V_jt. Code: 64."""
 

@@ -41,23 +41,24 @@ class Config(ia2c.Config):
     sharing: Sharing | Literal["learned"] | tuple[Index, ...] = "learned"  # pyright: ignore[reportIncompatibleVariableOverride]
     """Which agents share parameters: ``learned`` from experience, or as in other algorithms."""
     agent_id: bool = False
-    """Append a one-hot id to the inputs of agents with shared parameters. Paper: only its baseline FuPS+id does."""
+    """Append a one-hot id to the inputs of agents with shared parameters. Paper: only in its baseline FuPS+id."""
     clusters: Width | None = None
-    """K, the number of policies that ``learned`` sharing has; None to select it. Paper: either."""
+    """K, the number of policies for ``learned`` sharing; None to select it. Paper: either."""
     criterion: Literal["held_out", "davies_bouldin"] = "held_out"
-    """Choice of K: by the decoder on ``held_out`` experience, or by the index over 2 … N − 1. Paper: the index."""
+    """How K is selected: by the decoder's error on ``held_out`` experience, or by the Davies-Bouldin index over 2 … N −
+    1. Paper: the index."""
     latent: Width = 10
-    """Width of z. Code: 10."""
+    """Width of the code z. Code: 10."""
     kl_weight: Weight = 1e-4
-    """β. Code: 1e-4."""
+    """Weight β of the KL in the ELBO. Code: 1e-4."""
     pretrain_steps: Size = 20_000
-    """Environment steps of experience. Code: 200,000."""
+    """Environment steps of experience before training. Code: 200,000."""
     pretrain_updates: Size = 20_000
     """Gradient steps of encoder and decoder. Code: 10 epochs, which are 234,000 with 15 agents."""
     pretrain_batch: Width = 128
     """Transitions of single agents in each gradient step. Code: 128."""
     pretrain_rate: Rate = 3e-3
-    """Adam's step size for encoder and decoder at the start; it goes linearly to 0. Code: 3e-4, constant."""
+    """Initial step size of Adam for encoder and decoder; it decreases linearly to 0. Code: 3e-4, constant."""
     learning_rate: Rate = 3e-4
     """Adam's step size for actors. Code: 3e-4."""
     max_grad_norm: Positive | None = 0.5
@@ -94,7 +95,7 @@ def clearest(codes: Float[np.ndarray, "N Z"], seed: int) -> Found:
     """The K from 2 to N − 1 with the smallest Davies–Bouldin index (the authors' choice)."""
     found = {k: labels for k in range(2, len(codes)) if (labels := kmeans(codes, k, seed))}
     if not found:
-        raise InputError("The agents' codes coincide, so no index can compare clusters of them; give clusters.")
+        raise InputError("The agents' codes are equal, so the index cannot compare clusters; set clusters.")
     index = {k: davies_bouldin(codes, labels) for k, labels in found.items()}
     tried = [{"clusters": k, "davies_bouldin": value} for k, value in index.items()]
     return found[min(index, key=index.__getitem__)], {"tried": tried}
@@ -118,7 +119,7 @@ def prepare(spec: EnvSpec, config: Config, scale: Scale) -> Preparation | None:
     if config.sharing != "learned":
         # A decision keeps clusters, which is the number of its policies.
         if config.clusters is not None and config.clusters != len(set(policy_of(spec, config.sharing))):
-            raise InputError("clusters is for sharing that is learned, and sharing is given; leave out one of them.")
+            raise InputError("clusters needs sharing 'learned'; leave out clusters or sharing.")
         return None
     c, n = config, spec.num_agents
     if c.clusters is not None and c.clusters > n:

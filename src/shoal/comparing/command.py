@@ -88,7 +88,7 @@ def _read(
     files = [file for file in every.values() if file is not None]
     for given, what in ((names, "tasks"), (file_metric, "file_metric")):
         if given and not files:
-            raise InputError(f"{what} is for files in marl-eval's format, and there is none.")
+            raise InputError(f"{what} is for files in marl-eval's format, but no such file is given.")
     check_names(names, files)
     environments = environments_of(own.values(), files) if files else []
     stems = [file.path.stem for file in files]

@@ -30,7 +30,7 @@ class SidesConfig:
 
     sides: tuple[Annotated[int, Bounds(least=1, most=MOST)], ...] | None = None
     """The side of each agent, numbered from 1, for example 1 1 1 2. None: the environment's own sides, or side 1 is
-    role 0, side 2 is role 1, and so on; the last side has all that are left."""
+    role 0, side 2 is role 1, and so on; the last side has all remaining agents."""
 
 
 @cache
@@ -51,7 +51,7 @@ def join(names: tuple[str, ...], modules: tuple[ModuleType, ...]) -> ModuleType:
         raise InputError(f"{'+'.join(names)} names {len(names)} sides; there are at most {MOST}.")
     for name, module in zip(names, modules, strict=True):
         if hasattr(module, "prepare"):
-            raise InputError(f"{name} decides something by experience before training, so it cannot train one side.")
+            raise InputError(f"{name} collects experience before training, so it cannot train one side.")
     listed = ", ".join(f"side {i} by {name}" for i, name in enumerate(names, 1))
     found = ModuleType("+".join(names), f"Sides trained separately, {listed}; each has the others in its environment.")
     configs = [

@@ -95,7 +95,7 @@ def hidden_mask(spec: EnvSpec) -> Change:
         InputError: actions are continuous.
     """
     if not isinstance(spec.action, Discrete):
-        raise InputError(f"--no-action-mask is for discrete actions, and those of {spec.name} are continuous.")
+        raise InputError(f"--no-action-mask needs discrete actions, but those of {spec.name} are continuous.")
     own, index = own_actions(spec), np.arange(spec.action.n)
 
     def show(step: Any) -> tuple[Any, Any]:

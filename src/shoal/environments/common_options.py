@@ -25,12 +25,12 @@ DOCS: dict[str, str] = {
         "whose info has it) that are metrics of the episode, for example won."
     ),
     "shared_reward": (
-        "True: at each step every agent, a dead one too, is given the mean of all agents' rewards; False: each agent "
-        "learns from its own reward; None: as the environment describes itself."
+        "True: at each step every agent, dead ones included, receives the mean of all agents' rewards; False: each "
+        "agent learns from its own reward; None: as in the environment's spec."
     ),
     "score": (
-        "Report the agents' returns as their sum or as their mean (one copy of a shared reward); None: as the "
-        "environment describes itself."
+        "Report the agents' returns as their sum or as their mean (one copy of a shared reward); None: as in the "
+        "environment's spec."
     ),
 }
 """What each option means, as ``--help`` prints it."""

@@ -84,7 +84,9 @@ class Converter:
         names = {i: given[i][0] for i in sorted(here)}
         if self.kind == "turns":
             if turn is None:
-                raise InputError("Agents take turns here: say whose move it is, as in turn=env.agent_selection.")
+                raise InputError(
+                    "Agents take turns in this environment: pass turn, for example turn=env.agent_selection."
+                )
             mover = self.index(turn)
             if mover not in here:
                 raise InputError(f"It is the turn of {turn!r}, whose observation is missing.")

@@ -36,7 +36,7 @@ TWO_STEP = (((0.0, 0.0), (0.0, 0.0)), ((7.0, 7.0), (7.0, 7.0)), ((0.0, 1.0), (1.
 
 
 def climbing(*, horizon: int = 25) -> Environment:
-    """The climbing game (Claus and Boutilier 1998): the optimum 11 stands between two -30, so learners settle for less.
+    """The climbing game (Claus and Boutilier 1998): the optimum 11 is next to two -30, so learners choose less.
 
     The 6 stands in row 2, column 1, as in the original; some code has it transposed. EPyMARL plays 25 steps.
 
@@ -196,7 +196,7 @@ def all_ones(*, num_agents: int = 2, horizon: int = 1) -> Environment:
 
 
 def loud_agent(*, num_quiet: int = 4, loudness: float = 60.0) -> Environment:
-    """A single game in which one agent's actions hide what the others earn: credit has to be told apart.
+    """A single game in which one agent's actions hide what the others earn: a test of credit assignment.
 
     With a coin c = ±1 that only the state shows, the team earns Σ_j u_j over the quiet agents plus ``loudness`` · c
     (2 u_0 − 1) for the loud one, u ∈ {0, 1}: noise that Q(s, u) predicts and V(s) does not (Foerster et al. 2018,

@@ -80,6 +80,6 @@ def check_name(name: str) -> None:
     if difflib.get_close_matches(name, FACTORIES, cutoff=0.5):
         raise unknown("environment", name, FACTORIES)
     raise InputError(
-        f"There is no environment {name!r}; 'shoal list environments' names them all, and one of your own is "
+        f"There is no environment {name!r}; 'shoal list environments' lists them all; the name of your own is "
         f"'module:name'."
     )

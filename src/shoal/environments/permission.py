@@ -125,7 +125,7 @@ def check_factory(name: str) -> None:
     if registry.built_in(name) or _family(name)[0]:
         return
     if top(name.partition(":")[0]) == "shoal":
-        raise InputError(f"{name!r} names a part of Shoal that is no environment.")
+        raise InputError(f"{name!r} names a part of Shoal that is not an environment.")
     if not _makes_environments(registry.factory_of(name)):
         raise InputError(
             f"{name!r} is neither a class with reset, step and close nor a function whose return annotation is such a "

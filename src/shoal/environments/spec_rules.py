@@ -69,7 +69,7 @@ def check_spec(spec: EnvSpec) -> None:
                 f"and '.', and begins with a letter."
             )
         if name in COLUMNS:
-            raise InputError(f"{spec.name}: spec.metrics holds {name!r}, which is another column of the log already.")
+            raise InputError(f"{spec.name}: spec.metrics holds {name!r}, which is already another column of the log.")
     if len(set(spec.metrics)) != len(spec.metrics):
         raise InputError(f"{spec.name}: spec.metrics names a metric twice: {', '.join(spec.metrics)}.")
     novel = spec.novel or ()

@@ -62,7 +62,7 @@ def _check_alike(spec: EnvSpec, one: str, state: Any, other: str, after: Any) ->
             field = jax.tree_util.keystr(path) or "itself"
             raise InputError(
                 f"{spec.name}: state {field} is {_word(was)} after {one} but {_word(now)} after {other}; a compiled "
-                f"loop needs both alike."
+                f"loop needs both to be equal."
             )
 
 

@@ -31,27 +31,28 @@ class Wrapping:
     """Options of wrappers, applied in the order of the fields; by default none is."""
 
     time_limit: Size | None = None
-    """Truncate episodes after this many steps; the discount is unchanged, so that values bootstrap."""
+    """End episodes after this many steps; the discount does not change, so that values bootstrap."""
     crop: tuple[Annotated[int, Bounds(least=0, most=100_000)], ...] | None = None
-    """Remove this many pixels at the top, bottom, left and right of images; None removes none."""
+    """Remove this many pixels at the top, bottom, left and right of images."""
     greyscale: bool = False
-    """Replace red, green and blue of images by one channel, 0.299 R + 0.587 G + 0.114 B."""
+    """Convert images from RGB to one channel, 0.299 R + 0.587 G + 0.114 B."""
     resize: tuple[Annotated[int, Bounds(least=1, most=4096)], ...] | None = None
-    """Height and width of images: each new pixel is the mean of the area that it covers. None leaves their size."""
+    """New height and width of images: each new pixel is the mean of the area that it covers."""
     frame_stack: Annotated[int, Bounds(least=1, most=1000)] = 1
-    """Each agent observes its last observations, this many, oldest first; at the start of an episode the first
-    observation is repeated. Frames of an image are its channels. The global state is not stacked."""
+    """Each agent observes this many of its last observations, oldest first; at the start of an episode the first
+    observation is repeated. Frames of an image become its channels. The global state is not stacked."""
     last_action: bool = False
     """Append its last executed action to every agent's own observation, one-hot if actions are discrete; zeros at the
-    start of an episode. With a recurrent policy, the history of its own actions (pymarl's ``obs_last_action``)."""
+    start of an episode. With a recurrent policy this gives the history of its own actions (pymarl's
+    ``obs_last_action``)."""
     agent_ids: bool = False
     """Append a one-hot id to every agent's own observation."""
     reward_scale: Positive = 1.0
     """Multiply rewards by this factor; reported returns are scaled as well."""
     action_mask: bool = True
-    """Show policies and critics which actions are legal. If False, they are shown all of an agent's own as legal, and
-    the agent's first legal action is executed in place of an illegal one; for discrete actions only. False: the
-    comparison of Yu et al. 2022 without action masks."""
+    """Show policies and critics which actions are legal. If False, all of an agent's own actions are shown as legal,
+    and its first legal action is executed instead of an illegal one; only for discrete actions. False is the ablation
+    of Yu et al. 2022 without action masks."""
 
     @property
     def observing(self) -> "Wrapping":

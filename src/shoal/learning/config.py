@@ -49,14 +49,14 @@ class AgentConfig:
     """Adam's step size for actors."""
     lr_final: Fraction = 1.0
     """Learning rates change linearly to this fraction of themselves over the run's gradient steps: 1 is constant, 0
-    anneals to zero. A run that is resumed with more steps follows the longer schedule."""
+    anneals to zero. A run that is resumed with more steps uses the longer schedule."""
     adam_eps: Tiny = 1e-5
     """Adam's ε."""
     max_grad_norm: Positive | None = 10.0
     """Largest gradient norm of one policy or critic; None for no clip."""
     block: Size = 768
-    """Largest number of rows (timesteps × agents) whose activations are held at once, to fit a core's cache. Blocks of
-    sequences are larger if a timestep would have fewer than 24 rows."""
+    """Maximum number of rows (timesteps × agents) whose activations are in memory at once, to fit a core's cache.
+    Blocks of sequences are larger if a timestep would have fewer than 24 rows."""
     freeze: tuple[str, ...] = ()
     """Parts that are not trained: ``actor``, ``critic``, parts of them such as ``actor.layers.0``, and ``inputs``, the
     statistics of normalise_inputs. In Q-learning the critic is the mixer. Most useful with init_from."""
@@ -69,7 +69,7 @@ class CriticConfig(AgentConfig):
     critic_learning_rate: Rate | None = None
     """Adam's step size for critics; None for the actors'."""
     critic_network: str | None = None
-    """Network of critics; None for the actors', see network."""
+    """Network of critics; None for the actors' (see network)."""
     critic_hidden: tuple[Width, ...] | None = None
     """Width of each fully connected layer of critics; None for the actors'."""
 
@@ -104,10 +104,10 @@ class PolicyConfig(CriticConfig):
     entropy_final: Weight | None = None
     """If given, σ changes linearly from entropy_coef to this over the run; not together with target_entropy."""
     target_entropy: Annotated[float, Bounds(least=-1000.0, most=1000.0)] | None = None
-    """If given (nats per agent), σ is adapted so that the policies' entropy approaches it, starting at entropy_coef,
-    which must then be above 0."""
+    """If given (nats per agent), σ is adapted so that the policies' entropy approaches this value; it starts at
+    entropy_coef, which must be above 0."""
     target_entropy_rate: Rate = 0.05
-    """Step of log σ per update and nat when target_entropy is given."""
+    """Step of log σ per update and nat, with target_entropy."""
 
     chunk_length: Count = 16
     """L: recurrent nets are trained on chunks of this many steps; it must divide the rollout."""
@@ -155,7 +155,7 @@ class PpoConfig(EpochsConfig):
     clip: Positive = 0.2
     """ε of the clipped policy loss."""
     dual_clip: Annotated[float, Bounds(above=1.0, most=1e6)] | None = None
-    """c > 1: bounds the objective from below by c·A where A < 0 (Ye et al. 2020, eq. 5)."""
+    """c > 1: lower bound c·A of the objective if A < 0 (Ye et al. 2020, eq. 5)."""
     kl_coef: Weight = 0.0
     """Weight κ of the soft trust-region penalty KL(π_old ‖ π) (Hsu et al. 2020)."""
     kl_target: Positive | None = None
@@ -174,8 +174,8 @@ class QCriticConfig(PolicyConfig):
     entropy_coef: Weight = 0.0
     """Weight σ of the entropy bonus."""
     critic_input: CriticInput = "concat"
-    """What the centralised Q reads beside the actions: ``concat`` all observations, ``state``, ``agent`` (state and own
-    observation) or ``pruned``."""
+    """What the centralised Q reads in addition to the actions: ``concat`` all observations, ``state``, ``agent`` (state
+    and own observation) or ``pruned``."""
     value_norm: Literal["running", "none"] = "none"
     """Scale of the critic's targets: ``running`` statistics or ``none``."""
     value_norm_beta: Decay = 0.99999
@@ -183,9 +183,10 @@ class QCriticConfig(PolicyConfig):
     huber: Positive | None = None
     """Width δ of a Huber loss of the critic, in the targets' units; None for ½e²."""
     target_interval: Size = 200
-    """C: critic steps between copies of the critic to the target network, where ``target_rate`` is None."""
+    """C: critic steps between copies of the critic to the target network, if ``target_rate`` is None."""
     target_rate: Fraction | None = None
-    """If given, the target moves by this fraction τ towards the critic after each critic step instead."""
+    """If given, the target network moves by this fraction τ towards the critic after each critic step; target_interval
+    is then not used."""
     epochs: Count = 1
     """Passes of the critic over each batch."""
     minibatches: Count = 4
@@ -225,13 +226,11 @@ def _check_pairs(config: AgentConfig) -> None:
         InputError: naming both, and what to do.
     """
     if config.network.cell != "gru" and not config.network.recurrent:
-        raise InputError(f"cell {config.network.cell!r} is for recurrent networks: give its width, --recurrent H.")
+        raise InputError(f"cell {config.network.cell!r} needs a recurrent network: set its width with --recurrent H.")
     if isinstance(config, PpoConfig) and config.kl_target is not None and off(config.kl_coef):
         raise InputError("kl_target doubles and halves kl_coef, which must therefore start above 0.")
     if isinstance(config, ValueConfig) and config.value_norm == "popart" and own_network(config.critic_body):
-        raise InputError(
-            "popart rescales the last layer of a network of Shoal's: use value_norm running with your own."
-        )
+        raise InputError("popart supports only Shoal's networks: use value_norm running with your own.")
     if isinstance(config, PolicyConfig) and config.target_entropy is not None:
         if config.entropy_final is not None:
             raise InputError("entropy_final and target_entropy both change entropy_coef: set one of them to None.")

@@ -26,26 +26,26 @@ class ReplayConfig(AgentConfig):
     """Adds a replay buffer and target networks."""
 
     buffer_size: Size = 200_000
-    """Environment steps that the replay buffer holds; then the oldest are overwritten."""
+    """Capacity of the replay buffer in environment steps; when it is full, the oldest are overwritten."""
     batch_size: Size = 32
-    """Sequences per gradient step, or single transitions where ``sequence_length`` does not apply."""
+    """Sequences per gradient step, or single transitions if ``sequence_length`` does not apply."""
     sequence_length: Count = 25
     """L: steps per sequence, for recurrent nets and for targets over several steps; otherwise transitions are drawn."""
     burn_in: Annotated[int, Bounds(least=0, most=1_000_000)] = 0
-    """Steps at the start of a sequence that only warm up the state of a recurrent net (Kapturowski et al. 2019). Needed
-    where sequences start within episodes, which they do not if rollouts and sequences are as long as episodes."""
+    """Steps at the start of a sequence that only update the state of a recurrent net (Kapturowski et al. 2019). Needed
+    if sequences start within episodes; they do not if rollouts and sequences are as long as episodes."""
     learning_starts: Annotated[int, Bounds(least=0, most=LARGEST_INT)] = 1000
     """Environment steps before the first gradient step."""
     gradient_steps: Count = 1
-    """Gradient steps after each rollout, each on a batch of its own."""
+    """Gradient steps after each rollout, each on a new batch."""
     target_interval: Size = 200
-    """C: gradient steps between copies to target networks, where ``target_rate`` is None."""
+    """C: gradient steps between copies to target networks, if ``target_rate`` is None."""
     target_rate: Fraction | None = None
-    """If given, target networks move by this fraction τ towards the trained ones at each gradient step instead of being
-    copied every ``target_interval``."""
+    """If given, target networks move by this fraction τ towards the trained ones at each gradient step; target_interval
+    is then not used."""
     reward_norm: RewardNorm = "none"
-    """Learn from rewards divided by their running standard deviation (``scale``), and with their mean subtracted too
-    (``standardise``, which changes the optimal policy where episodes can end early)."""
+    """Learn from rewards divided by their running standard deviation (``scale``), or also with their mean subtracted
+    (``standardise``, which changes the optimal policy if episodes can end early)."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,18 @@ class QConfig(ReplayConfig):
     double_q: bool = True
     """Double Q-learning (van Hasselt et al. 2016): θ selects the next action and θ^- evaluates it."""
     n_step: Count = 1
-    """Rewards in a target before it bootstraps."""
+    """Number of rewards in a target before it bootstraps."""
     lam: Fraction = 0.0
-    """λ of Peng's Q(λ) targets; 0 for ``n_step``."""
+    """λ of Peng's Q(λ) targets; 0 for ``n_step`` targets."""
     epsilon: Fraction = 1.0
     """ε of ε-greedy exploration at the start."""
     epsilon_final: Fraction = 0.05
-    """Final ε, from the fraction ``epsilon_fraction`` of the updates on."""
+    """Final ε, after the fraction ``epsilon_fraction`` of the updates."""
     epsilon_fraction: Fraction = 0.1
-    """Fraction of the updates in which ε falls linearly, from the first gradient step on; there is none before
-    ``learning_starts``."""
+    """Fraction of the updates over which ε decreases linearly, counted from the first gradient step
+    (``learning_starts``)."""
     huber: Positive | None = None
-    """Width δ of a Huber loss, in rewards' units; None for ½e²."""
+    """Width δ of a Huber loss, in units of the reward; None for ½e²."""
 
     @property
     def sequences(self) -> bool:
@@ -88,7 +88,7 @@ def check_replay(config: ReplayConfig) -> None:
     if config.burn_in >= config.sequence_length:
         raise InputError(f"burn_in {config.burn_in} leaves nothing of sequences of {config.sequence_length} steps.")
     if config.burn_in > 0 and not config.network.recurrent:
-        raise InputError("burn_in warms up a recurrent state, and the network has none: leave it at 0.")
+        raise InputError("burn_in needs a recurrent network: leave it at 0.")
 
 
 def check_q(spec: EnvSpec, config: QConfig) -> None:
@@ -101,7 +101,7 @@ def check_q(spec: EnvSpec, config: QConfig) -> None:
         raise InputError(f"Q-learning compares all of an agent's actions; {spec.name} has continuous ones: use maddpg.")
     check_replay(config)
     if config.n_step > 1 and not off(config.lam):
-        raise InputError("lam and n_step are two kinds of target: give one of them.")
+        raise InputError("lam and n_step are two kinds of target: set only one of them.")
 
 
 class TargetStatistics(NamedTuple):

@@ -85,7 +85,7 @@ class Logger(Callback):
             act()
         except Exception as error:
             self._failed = True
-            context.warn(f"{self.tracker} fails, so training goes on without it: {one_line(error)}")
+            context.warn(f"{self.tracker} failed, so training continues without it: {one_line(error)}")
 
 
 def one_line(error: Exception) -> str:

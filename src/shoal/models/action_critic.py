@@ -128,4 +128,6 @@ def needs_team(kind: CriticInput) -> None:
         InputError: it is ``local``.
     """
     if kind == "local":
-        raise InputError("A centralised critic reads the team: critic_input is 'concat', 'state', 'agent' or 'pruned'.")
+        raise InputError(
+            "A centralised critic reads the team: critic_input must be 'concat', 'state', 'agent' or 'pruned'."
+        )

@@ -59,7 +59,7 @@ def make_critics(
         raise unknown("critic input", kind, CRITIC_INPUTS)
     source = critic_input(spec, kind, agent_id=False)
     if local_roles and kind != "concat":
-        raise InputError(f"local_roles narrows critics that read all observations, not critic_input {kind}.")
+        raise InputError(f"local_roles needs critic_input concat, not {kind}.")
     missing = [role for role in local_roles if role not in spec.roles]
     if missing:
         raise InputError(f"local_roles has {missing[0]}; the roles of {spec.name} are 0 to {max(spec.roles)}.")

@@ -60,7 +60,9 @@ def make_team_encoder(
     """
     source = critic_input(spec, kind, agent_id and spec.num_agents > 1)
     if not source.per_agent:
-        raise InputError(f"The encoder reads a row per agent: critic_input is local, agent or pruned, not {kind!r}.")
+        raise InputError(
+            f"The encoder reads a row per agent: critic_input must be local, agent or pruned, not {kind!r}."
+        )
     return source, make_encoder(body, blocks, heads, source.width)
 
 

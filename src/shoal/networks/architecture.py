@@ -28,16 +28,16 @@ class Body:
     layer_norm: bool = False
     """Normalise after every activation, and after the recurrent layer (Andrychowicz et al. 2021; Yu et al. 2022)."""
     input_layer_norm: bool = False
-    """Normalise the raw input features of each sample, as the MAPPO authors' code does; of an image or of entities,
-    what their layers make of them."""
+    """Normalise the raw input features of each sample, as the MAPPO authors' code does; for images and entities,
+    normalise the output of their layers."""
     orthogonal: bool = True
     """Orthogonal kernels (Saxe et al. 2014), those of recurrent layers with gain 1; otherwise LeCun normal."""
     gain: Gain = 2**0.5
     """Gain of the orthogonal kernels of the hidden layers."""
     network: str = "auto"
-    """What reads the input before the fully connected layers: ``mlp`` nothing, ``cnn`` or ``impala`` convolutions over
-    images, ``entities`` attention over sets of entities; ``auto`` is cnn where there are images, else mlp. Or
-    ``module:function``, a network of your own (docs/your-network.md)."""
+    """Layers before the fully connected ones: ``mlp`` none, ``cnn`` or ``impala`` convolutions over images,
+    ``entities`` attention over sets of entities; ``auto`` is cnn if there are images, else mlp. Or ``module:function``,
+    your own network (docs/your-network.md)."""
     cell: Literal["gru", "lstm"] = "gru"
     """Kind of the recurrent layer."""
     channels: tuple[Width, ...] = (16, 32, 32)
@@ -45,7 +45,7 @@ class Body:
     entity_blocks: Depth = 1
     """Blocks of attention and MLP among entities."""
     entity_heads: Depth = 4
-    """Heads of the attention among entities; they divide the width, which is that of the first hidden layer."""
+    """Heads of the attention among entities; they must divide the width of the first hidden layer."""
 
 
 def own_network(body: Body) -> bool:
@@ -65,7 +65,7 @@ def check_body(body: Body) -> None:
         raise unknown("cell", body.cell, ("gru", "lstm"))
     if not own_network(body) and body.network not in NETWORKS:
         raise InputError(
-            f"{unknown('network', body.network, NETWORKS)} A network of your own is named module:function."
+            f"{unknown('network', body.network, NETWORKS)} The name of your own network is module:function."
         )
     check(body)
     if not body.channels and body.network in ("auto", "cnn", "impala"):

@@ -34,7 +34,7 @@ def make_own(body: Body, layout: Layout, outputs: int, output_gain: float, log_s
     name = body.network
     function = own_modules.found(name, "network")
     if own_modules.standard(own_modules.top(getattr(function, "__module__", None) or "builtins")):
-        raise InputError(f"{name!r} is a function of Python itself, which makes no networks.")
+        raise InputError(f"{name!r} is in Python's standard library and cannot make networks.")
     net = _called(name, function, layout, outputs, body, output_gain)
     _check(name, net, layout, outputs, body)
     return _batched(net, log_std, outputs)
@@ -47,7 +47,8 @@ def _called(name: str, function: Callable[..., Any], layout: Layout, outputs: in
         inspect.signature(function).bind(layout, outputs, body, **extra)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"A network is a function (inputs, outputs, body) -> shoal.Net, and {name!r} cannot be called so: {error}."
+            f"A network is a function (inputs, outputs, body) -> shoal.Net, but {name!r} cannot be called like this: "
+            f"{error}."
         ) from error
     net = _tried(name, lambda: function(layout, outputs, body, **extra))
     if not isinstance(net, Net):

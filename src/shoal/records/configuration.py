@@ -138,7 +138,7 @@ def check_same(recorded: Any, here: Mapping[str, Any], step: int) -> None:
         was, stands = (dumps(found[key]) if key in found else "missing" for found in (before, now))
         if was != stands:
             raise CheckpointError(
-                f"run.json is not what it was when the checkpoint of step {step} was saved: {key} is {stands[:80]} and "
+                f"run.json has changed since the checkpoint of step {step} was saved: {key} is {stands[:80]} and "
                 f"was {was[:80]}."
             )
 

@@ -114,7 +114,7 @@ def newest_sound(folder: Path, step: int | None, warn: Warn) -> Path:
                 return path
         except (OSError, ValueError):  # a missing file, or text that is not JSON
             pass
-        warn(f"The checkpoint of step {other} is damaged and is passed over.")
+        warn(f"The checkpoint of step {other} is damaged and is skipped.")
     which = "There is no checkpoint" if step is None else f"There is no checkpoint of step {step}"
     why = " that is not damaged" if candidates else ""
     raise CheckpointError(f"{which}{why} in the folder {folder.name!r}.")

@@ -73,14 +73,14 @@ def report(
         WriteError: the file cannot be written.
     """
     if episodes < 1:
-        raise InputError(f"A report plays at least one episode, not {episodes}; replays=False leaves them out.")
+        raise InputError(f"episodes must be at least 1, not {episodes}; use replays=False for none.")
     if out is not None and (Path(out).suffix not in (".html", ".htm") or Path(out).is_dir()):
         raise InputError(f"A report is a .html file, not {str(out)!r}.")
     if isinstance(what, Run) or _is_run(Path(what)):
         given = [what] if against is None else [what, against]
         return _run(given, out, episodes, replays, environment, trust, recorded or {})
     if against is not None:
-        raise InputError("against shows a second run beside a run, and a study has its own comparisons.")
+        raise InputError("against is only for runs; a study has its own comparisons.")
     return _study(_study_path(what), out, episodes, replays, records, Path(runs), trust)
 
 

@@ -191,7 +191,7 @@ class HostRollout:
                     ended = self._advance(half)
                     if ended.lengths.max() > ENDLESS * spec.horizon:
                         raise GameError(
-                            f"{spec.name} plays on long after its horizon of {spec.horizon} steps", None, "", ""
+                            f"{spec.name} continues long after its horizon of {spec.horizon} steps", None, "", ""
                         )
                     for s, e in np.argwhere(half.shaped(ended.outcome.last & ~ended.lost)):
                         env, row = e + half.envs.start, s * half.size + e

@@ -197,7 +197,7 @@ class RayRollout:
         return lost
 
     def _lose(self, member: Member, how: str) -> None:
-        self.warn(f"A Ray actor {how}; what it was collecting is lost, and another one is started.")
+        self.warn(f"A Ray actor {how}; its current rollout is lost, and a new actor is started.")
         self.members.remove(member)
         library().kill(member.actor)
         self._build(member.home)

@@ -86,7 +86,7 @@ def _check_there(address: str | None) -> None:
                 return
             head.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
             if head.recv(9)[3:4] != b"\x04":
-                raise InputError(f"What answers at {address} is not a Ray cluster.")
+                raise InputError(f"The server at {address} is not a Ray cluster.")
     except TimeoutError:
         raise InputError(f"Nothing answers at {address} within {SILENCE:g} s, so there is no Ray cluster.") from None
     except OSError as error:

@@ -64,7 +64,7 @@ def _check(cell: Cell, environments: dict[str, AnyEnvironment]) -> EnvSpec:
     wrapped = run.env
     if isinstance(wrapped, Environment):
         if settings.workers == "ray":
-            raise InputError(f"{cell.environment} is compiled with the update, so it has no use for Ray's workers.")
+            raise InputError(f"{cell.environment} is compiled with the update, so it cannot use Ray workers.")
         registry.validate(wrapped)
     else:
         registry.check_spec(wrapped.spec)

@@ -122,7 +122,7 @@ def _combined(study: StudyFile, chosen: dict[str, Any]) -> Combination:
         if flag not in flags:
             raise study.refuse(f"No {flag} is named; name one in [defaults], or several in [grid] or [[variants]].")
         if not isinstance(flags[flag], str):
-            raise study.refuse(f"{origins[flag]} cannot be {flags[flag]!r}; it is a text.")
+            raise study.refuse(f"{origins[flag]} cannot be {flags[flag]!r}; it is a string.")
     values = {flag: flags[flag] for flag in _FIRST}
     return Combination(values | {axis: value for axis, value in chosen.items() if axis not in values}, flags, origins)
 

@@ -55,7 +55,7 @@ class Entries:
 
     def text(self, key: str, default: Any = REQUIRED) -> str:
         """Take a printable text that is not empty."""
-        value = self.take(key, "a text", (str,), default)
+        value = self.take(key, "a string", (str,), default)
         if value is not default and (not value.strip() or not value.replace("\n", " ").isprintable()):
             self.refuse(key, "must be a printable text that is not empty.")
         return " ".join(value.split()) if isinstance(value, str) else value
@@ -118,7 +118,7 @@ class Entries:
         if isinstance(value, list):
             return tuple(self._value(key, one) for one in value)
         if not isinstance(value, bool | int | float | str):
-            self.refuse(key, f"cannot be {shortened(value)}; a value is a number, a text, true, false, or a list.")
+            self.refuse(key, f"cannot be {shortened(value)}; a value is a number, a string, true, false, or a list.")
         return value
 
     def end(self, known: Iterable[str]) -> None:

@@ -59,7 +59,7 @@ def cluster_of(workers: str | None, **options: Any) -> Cluster | None:
         raise InputError(f"workers cannot be {workers!r}; it is 'ray', or None for this process.")
     for name, value in options.items():
         if value:
-            raise InputError(f"{name} is of use only on a cluster: say workers ray as well.")
+            raise InputError(f"{name} has an effect only on a cluster: set workers to ray as well.")
     return None
 
 

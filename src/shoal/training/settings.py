@@ -33,56 +33,57 @@ class Settings:
     """Environment steps per seed, rounded up to whole updates."""
     stop_at: Annotated[float, Bounds(least=-1e15, most=1e15)] | None = None
     """Training ends after the evaluation (--eval-every) by which the greedy return of every seed has reached this value
-    at least once. Schedules span all steps, so they have not come to their end then."""
+    at least once. Schedules span all steps, so they have not finished by then."""
     time_budget: Annotated[float, Bounds(above=0, most=1e9)] | None = None
-    """Seconds of training after which it ends, at the end of an update: the log's seconds, over all parts of the run,
-    without compilation, evaluations and checkpoints. Schedules span all steps."""
+    """Training ends after this many seconds, at the end of an update. Counted are the log's seconds, over all parts of
+    the run, without compilation, evaluations and checkpoints. Schedules span all steps."""
     seeds: Annotated[int, Bounds(least=1, most=65_536)] = 1
     """Independent runs trained in parallel in one program."""
     seed: Annotated[int, Bounds(least=0, most=LARGEST_INT)] = 0
-    """The first seed; the others follow."""
+    """The first seed; the others are seed + 1, seed + 2, …."""
     num_envs: Annotated[int, Bounds(least=1, most=10_000_000)] = 16
     """Parallel environments per seed (E)."""
     rollout_length: Count = 128
     """Steps of each environment between two updates (T)."""
     devices: Annotated[int, Bounds(least=1, most=65_536)] | None = None
-    """Local devices to use; None for all. Seeds are spread over them first, then environments."""
+    """Number of local devices to use; None for all. Seeds are distributed over them first, then environments."""
     workers: Literal["processes", "ray"] = "processes"
-    """What steps host environments: processes of this machine, or actors of a Ray cluster."""
+    """Where host environments are stepped: in processes of this machine, or by actors of a Ray cluster."""
     num_workers: Annotated[int, Bounds(least=0, most=1024)] | None = None
     """Number of workers; None for one per core. 0 steps in the training process: slower, but easier to debug."""
     worker_timeout: Positive = 60.0
-    """Seconds without an answer after which a worker counts as hung and is restarted."""
+    """Seconds without an answer after which a worker is restarted."""
     address: str | None = None
     """Address of the Ray cluster; None starts a local one."""
     normalise_rewards: bool = False
     """Learn from rewards divided by the running standard deviation of the discounted return (Engstrom et al. 2020);
-    reported returns stay as they are."""
+    reported returns do not change."""
     reward_clip: Positive = 10.0
     """Normalised rewards are clipped to ± this value. Engstrom et al. 2020: 10."""
     init_from: str | None = None
-    """Folder of an earlier run, whose networks and normalisers a new run starts from as far as they fit. The optimiser,
-    exploration and schedules begin anew. Seed i starts from the earlier run's seed i, counted round."""
+    """Start a new run with the networks and normalisers of the earlier run in this folder, where names and shapes
+    match. The optimiser, exploration and schedules are reset. Seed i starts from the earlier run's seed i modulo its
+    number of seeds."""
     schedule_steps: Annotated[float, Bounds(least=1, most=1e15)] | None = None
-    """Environment steps per seed that the schedules of learning rates, coefficients and exploration span; after them
-    they keep their last values. None for --steps."""
+    """Environment steps per seed over which learning rates, coefficients and exploration change; after them they keep
+    their last values. None for --steps."""
     wrapping: Wrapping = field(default_factory=Wrapping)
     """Wrappers of the environment."""
     opposition: Opposition = field(default_factory=Opposition)
     """Frozen opponents and partners."""
     rows: Count = 500
-    """Rows of metrics that a run logs; each is a mean over the updates since the previous row."""
+    """Rows of metrics in the log of a run; each is a mean over the updates since the previous row."""
     checkpoint_seconds: Annotated[float, Bounds(least=0, most=1e9)] = 30.0
-    """Wall time between checkpoints; the first and the last state are always saved."""
+    """Seconds between checkpoints; the first and the last state are always saved."""
     keep: Count = 3
-    """Number of checkpoints to keep, the newest ones."""
+    """Number of newest checkpoints to keep."""
     eval_episodes: Annotated[int, Bounds(least=0, most=1_000_000)] | None = None
     """Greedy episodes per seed of the final evaluation; 0 for none, None for 256 on the device and 32 on the host."""
     eval_every: Annotated[float, Bounds(least=1, most=1e15)] | None = None
     """Environment steps per seed between evaluations during training, rounded up to whole updates; the best policy of
-    each seed is kept beside the last. None: only the last is evaluated."""
+    each seed is kept in addition to the last. None: only the last is evaluated."""
     curve_episodes: Annotated[int, Bounds(least=1, most=1_000_000)] | None = None
-    """Greedy episodes per seed of an evaluation during training (--eval-every); None for as many as have at most 5 %
+    """Greedy episodes per seed of an evaluation during training (--eval-every); None for as many as take at most 5 %
     (host: 2 %) of the steps between two evaluations, at least 4 and at most 32."""
     tensorboard: bool = True
     """Also write TensorBoard events."""

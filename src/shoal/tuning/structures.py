@@ -83,7 +83,8 @@ class Setting:
         scale = Scale(self.settings.num_envs, self.settings.rollout_length, 1)
         if prepare is not None and prepare(env.spec, self.config, scale) is not None:
             raise InputError(
-                f"{cell.algorithm} chooses its networks before training, which trials in one program do not."
+                f"{cell.algorithm} chooses its networks before training, which is not possible for trials in one "
+                f"program."
             )
 
     @cached_property
@@ -127,7 +128,10 @@ class Instance:
         settings.check()
         for name in ("init_from", "schedule_steps"):
             if getattr(settings, name) is not None:
-                raise InputError(f"{name} is not for tuning, where every trial starts anew and anneals over its steps.")
+                raise InputError(
+                    f"{name} cannot be used in tuning, where every trial starts from the beginning and "
+                    f"its schedules span its steps."
+                )
         self.updates = whole_updates(method.rungs, settings.steps_per_update)
         """At each rung, the updates since the start of a trial."""
 

@@ -24,8 +24,8 @@ from shoal.types import Box
         ("overcooked/cramped", {}, "did you mean 'cramped_room'"),
         ("hanabi/full", {}, "has no maps"),
         ("ant_4x2/far", {}, "has no maps"),
-        ("MPE_simple_spread_v3", {"agents": 3}, "cannot be built so"),
-        ("hanabi", {"num_agents": 9}, "cannot be built so"),
+        ("MPE_simple_spread_v3", {"agents": 3}, "cannot be built with these options"),
+        ("hanabi", {"num_agents": 9}, "cannot be built with these options"),
         ("smax/3m", {"shaping": 1.0}, "has no shaped rewards"),
     ],
 )

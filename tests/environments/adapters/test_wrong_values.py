@@ -265,7 +265,7 @@ def test_a_module_of_one_class_is_that_class() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("pettingzoo:relay_two", "several classes; name one, as relay_two:Relay or relay_two:Race"),
+        ("pettingzoo:relay_two", "several classes; use relay_two:Relay or relay_two:Race"),
         ("pettingzoo:relay_none", "neither 'parallel_env' nor 'env', nor a class with PettingZoo's interface"),
         ("pettingzoo:relay_one:Relay", "is named without the prefix: relay_one:Relay"),
     ],

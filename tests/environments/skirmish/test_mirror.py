@@ -108,7 +108,7 @@ def test_steps_of_unequal_armies_are_those_of_the_oracle() -> None:
 
 
 def test_a_difference_of_rewards_needs_two_armies_of_agents() -> None:
-    with pytest.raises(InputError, match="between two armies of agents"):
+    with pytest.raises(InputError, match="needs both armies as agents"):
         make("3m", reward="difference")
 
 

@@ -109,7 +109,7 @@ def _scenarios(task: str) -> list[str]:
             from gfootball.env import scenario_builder  # pyright: ignore[reportMissingImports]
         except ModuleNotFoundError as error:
             raise InputError(
-                f"football/{task} needs gfootball, which plain pip cannot install: docs/football.md has the recipe."
+                f"football/{task} needs gfootball, which plain pip cannot install: see docs/football.md."
             ) from error
     return [*PLAYERS, *(name for name in scenario_builder.all_scenarios() if name not in PLAYERS)]
 

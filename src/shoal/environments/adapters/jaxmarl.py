@@ -69,7 +69,7 @@ def make(task: str, *, shaping: float = 0.0, **options: Any) -> Environment:
         except ImportError as error:
             raise InputError(f"jaxmarl/{task} needs brax: {install('jaxmarl')}.") from error
         except (TypeError, ValueError, KeyError, AssertionError) as error:
-            raise InputError(f"jaxmarl/{task} cannot be built so: {str(error).rstrip('.')}.") from error
+            raise InputError(f"jaxmarl/{task} cannot be built with these options: {str(error).rstrip('.')}.") from error
     return environment(f"jaxmarl/{task}", env, family, shaping)
 
 
@@ -176,7 +176,7 @@ def _actions(name: str, spaces: list[Any]) -> tuple[Discrete | Box, tuple[int, .
         widths = tuple(int(space.n) for space in spaces)
         return Discrete(max(widths)), widths
     if any(discrete):
-        raise InputError(f"{name} mixes agents with discrete and with continuous actions, which no team can.")
+        raise InputError(f"{name} mixes agents with discrete and with continuous actions, which is not supported.")
     widths = tuple(int(np.prod(space.shape)) for space in spaces)
     lows = {float(low) for space in spaces for low in np.ravel(space.low)}
     highs = {float(high) for space in spaces for high in np.ravel(space.high)}

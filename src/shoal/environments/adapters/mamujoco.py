@@ -38,8 +38,8 @@ def make(task: str, *, agent_obsk: int | None = 1) -> HostEnvironment:
     robot's actuators. ``Swimmer-NxM`` of more than two joints is the ManySegmentSwimmer.
 
     Args:
-        agent_obsk: how far along the body an agent observes: 0 its own joints, 1 also the positions of those next to
-            them (the package's default), and so on. HARL's curves use 0, those of the HAPPO paper 2. None makes the
+        agent_obsk: how far along the body an agent observes: 0 its own joints, 1 also the positions of adjacent
+            joints (the package's default), and so on. HARL's curves use 0, those of the HAPPO paper 2. None makes the
             whole robot one agent.
 
     Raises:

@@ -31,12 +31,12 @@ def parsed(task: str) -> tuple[str, str]:
         robot = "ManySegmentSwimmer"
     if robot in SEGMENTED:
         if size < 2:
-            raise InputError(f"{robot} is shared out as NxM, N agents of M segments each, not {parts!r}.")
+            raise InputError(f"{robot} is divided as NxM, N agents of M segments each, not {parts!r}.")
         return robot, parts
     joints, named = ROBOTS[robot]
     if parts not in named and size != joints:
         known = dict.fromkeys((*named, *(f"{n}x{joints // n}" for n in range(2, joints + 1) if joints % n == 0)))
-        raise InputError(f"{robot} has {joints} joints and is shared out as {', '.join(known)}, not {parts!r}.")
+        raise InputError(f"{robot} has {joints} joints and is divided as {', '.join(known)}, not {parts!r}.")
     return robot, parts
 
 

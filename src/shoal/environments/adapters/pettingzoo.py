@@ -102,7 +102,7 @@ def _factory(module: Any, name: str) -> Callable[..., Any]:
     if not kinds:
         raise InputError(f"{name} cannot be built: {of_one}, nor a class with PettingZoo's interface.")
     which = " or ".join(f"{module.__name__}:{kind.__name__}" for kind in kinds)
-    raise InputError(f"{name} names no environment: {of_one}, but several classes; name one, as {which}.")
+    raise InputError(f"{name} does not name one environment: {of_one}, but several classes; use {which}.")
 
 
 def _takes(factory: Callable[..., Any], option: str) -> bool:

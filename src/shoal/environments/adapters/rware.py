@@ -78,7 +78,7 @@ def make(
         built = maker()
         return HostEnvironment(built.spec, maker)
     if not shared:
-        raise InputError("rware/… has individual rewards on the host alone; add backend='host'.")
+        raise InputError("rware/… has individual rewards only on the host; set backend='host'.")
     return _device(parsed, horizon)
 
 

@@ -97,7 +97,7 @@ class Battle:
             n, actions = int(info["n_agents"]), int(info["n_actions"])
             width, state = (int(np.prod(info[key])) for key in ("obs_shape", "state_shape"))
         except (AttributeError, KeyError) as error:
-            raise InputError(f"{name} has SMAC's get_avail_actions, but does not tell {error}.") from error
+            raise InputError(f"{name} has SMAC's get_avail_actions, but something is missing: {error}.") from error
         limit = time_limit or info.get("episode_limit") or smac_packages.LIMITS.get(_map_of(core))
         if not limit:
             raise InputError(f"{name} has no time limit; give the object an attribute episode_limit, in steps.")
@@ -149,7 +149,7 @@ class Battle:
             obs, reward, over, cut, info = result
             self._write_observations(obs, out)
         else:
-            raise InputError(f"{self.spec.name}: step gives {len(result)} values, where SMAC gives 3 and Gymnasium 5.")
+            raise InputError(f"{self.spec.name}: step gives {len(result)} values, but SMAC returns 3 and Gymnasium 5.")
         out.reward[...] = number(reward, "the reward")
         smac_results.write(self.spec.metrics, self._core, info, out)
         if flag(over, "terminated"):

@@ -120,7 +120,7 @@ def actions(spaces_of: Sequence[Any], name: str) -> tuple[Discrete | Box, tuple[
     if not forms:
         return _boxes(spaces_of, name)
     if len(forms) < len(choices):
-        raise InputError(f"{name} mixes agents with discrete and with continuous actions, which one team cannot hold.")
+        raise InputError(f"{name} mixes agents with discrete and with continuous actions, which is not supported.")
     widths = tuple(dim_of(form) for form in forms)
     for form, count in zip(forms, widths, strict=True):
         if form[0] != "index" and count > MOST_ACTIONS:

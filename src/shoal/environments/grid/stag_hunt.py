@@ -67,9 +67,9 @@ def stag_hunt(
         num_agents: N, at least 2.
         num_stags: stags, 0 or more, but at least one animal in all.
         num_hares: hares, 0 or more.
-        grid: rows and columns of the field, or one number for both; each at most 256.
-        penalty: reward of a single agent's attempt on a stag, 0 or less; -2 in the authors' configuration.
-        view: how many cells an agent sees in each direction.
+        grid: rows and columns of the grid, or one number for both; each at most 256.
+        penalty: reward for a single agent's attempt on a stag, 0 or less; -2 in the authors' configuration.
+        view: number of cells that an agent sees in each direction.
         horizon: steps in an episode.
 
     Raises:

@@ -42,9 +42,9 @@ def blind_spread(
 
     Args:
         num_agents: N; None for 15, or what ``type_distribution`` adds up to.
-        num_types: how many types, at most N; None for 3, or the length of ``type_distribution``.
-        type_distribution: how many agents there are of each type; None for as even as can be.
-        scrambled: each type sees its features in an order of its own (the BPS-h tasks).
+        num_types: number of types, at most N; None for 3, or the length of ``type_distribution``.
+        type_distribution: number of agents of each type; None for an even distribution.
+        scrambled: each type observes its features in a different order (the BPS-h tasks).
         horizon: steps in an episode.
         continuous_actions: five pushes in [0, 1] instead of five choices.
 

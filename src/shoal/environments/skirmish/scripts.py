@@ -1,8 +1,8 @@
-"""Scripted teams for ``skirmish/…``: yardsticks without learning, evaluated by the same commands as policies.
+"""Scripted teams for ``skirmish/…``: baselines without learning, evaluated by the same commands as policies.
 
     shoal train scripted skirmish/3s5z --script kite
 
-They act on the global state and the legal actions alone, as any centralised policy could.
+They read only the global state and the legal actions, like a centralised policy.
 
 - ``random``: a uniformly random legal action.
 - ``stop``: nothing.

@@ -48,24 +48,24 @@ def make(
 
     Args:
         task: the name without ``skirmish/``, or a :class:`shoal.environments.skirmish.maps.Map`.
-        reward: ``positive``: at least 0 for the damage of a step; ``smac``: its absolute value, so that enemies who
-            regenerate also pay, as in SMAC's code; ``difference``: if both armies are agents, ``positive`` less that of
-            the other army, so that the two rewards sum to 0.
-        at_limit: at the step limit an episode is truncated, so that values bootstrap, or terminated as in SMAC.
+        reward: ``positive``: at least 0 for the damage of a step; ``smac``: its absolute value, so that regenerating
+            enemies also give reward, as in SMAC's code; ``difference``: if both armies are agents, ``positive`` minus
+            the reward of the other army, so that the two rewards sum to 0.
+        at_limit: truncate an episode at the step limit, so that values bootstrap, or terminate it as in SMAC.
         horizon: steps after which an episode ends; None: SMAC's limit of the map.
-        last_actions: observations of allies hold their last actions (SMAC's ``obs_last_action``).
-        timestep: observations and state hold the step over the limit (SMAC's ``obs_timestep_number``).
+        last_actions: observations of allies include their last actions (SMAC's ``obs_last_action``).
+        timestep: observations and state include the step divided by the limit (SMAC's ``obs_timestep_number``).
         delay_noise: each shot is followed by a random delay of -1 to 2 ticks, the game's only noise.
         target_search: the enemies look for targets once in each step, or at each of its eight ticks, which makes them
             stronger.
-        both: the enemies are agents too, with rewards of their own and the same view: where mirroring the map exchanges
-            the armies' starts, they see and walk its mirror image, so that one policy can play both sides.
+        both: the enemies are agents too, with their own rewards and the same observations: if mirroring the map
+            exchanges the armies' starts, theirs and their moves are mirrored, so that one policy can play both sides.
 
     Raises:
         InputError: the map is unknown or invalid, or an option is invalid.
     """
     if reward == "difference" and not both:
-        raise InputError("reward difference is between two armies of agents: set both, or choose positive or smac.")
+        raise InputError("reward 'difference' needs both armies as agents: set both, or use reward positive or smac.")
     battle = drawn.battle_named(task) if isinstance(task, str) else None
     chosen = None
     if battle is None:
