@@ -26,7 +26,7 @@ MOST = 3
 
 @dataclass(frozen=True)
 class SidesConfig:
-    """Options of all sides; each side has its hyper-parameters in a ``Config`` of its own."""
+    """Options of all sides; each side has its own ``Config`` of hyper-parameters."""
 
     sides: tuple[Annotated[int, Bounds(least=1, most=MOST)], ...] | None = None
     """The side of each agent, numbered from 1, for example 1 1 1 2. None: the environment's own sides, or side 1 is
@@ -41,8 +41,7 @@ def join(names: tuple[str, ...], modules: tuple[ModuleType, ...]) -> ModuleType:
         names: of the algorithms, one for each side.
         modules: of the algorithms.
 
-    ``Config`` has :class:`SidesConfig`'s fields and a nested ``Config`` for each side. A flag such as ``gamma`` is for
-    every side that has it, ``side1_gamma`` for one.
+    ``Config`` has :class:`SidesConfig`'s fields and one ``Config`` a side; ``gamma`` sets all, ``side1_gamma`` one.
 
     Raises:
         InputError: there are too many names, or one cannot be a side.
