@@ -4,6 +4,7 @@ The working directory may hold files with the names of libraries, so it is added
 the user's own is imported.
 """
 
+import hashlib
 import importlib
 import importlib.util
 import site
@@ -11,7 +12,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ _folders: list[str] | None = None
 """Folders that the command line adds to ``sys.path``; None when Shoal is used as a library."""
 _typed: list[str] | None = None
 """The same for names that the user types, whatever :func:`instead` has set."""
+_sources: dict[str, tuple[Any, str | None]] = {}
+"""The spec of each imported module and the digest that its file had then."""
 
 
 @contextmanager
@@ -99,6 +102,12 @@ def importable(module: str) -> bool:
         return False
     if module in sys.modules:
         return True
+    found = _spec(module)
+    return found is not None and found.origin is not None  # a folder without __init__.py has no origin
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    """Where Python finds a module; neither it nor the packages that it is in are imported."""
     importlib.invalidate_caches()  # the file may have been written a moment ago
     try:
         found = importlib.util.find_spec(top(module))
@@ -106,8 +115,28 @@ def importable(module: str) -> bool:
             inside = found.submodule_search_locations if found else None
             found = PathFinder.find_spec(module[:end], inside) if inside is not None else None
     except (ValueError, ImportError):
-        return False
-    return found is not None and found.origin is not None  # a folder without __init__.py has no origin
+        return None
+    return found
+
+
+def source(module: str, *, imported: bool = False) -> str | None:
+    """A digest of the file that defines a module, without its other files; None if there is no such file.
+
+    Nothing is imported.
+
+    Args:
+        module: the module's name.
+        imported: give the file's digest when :func:`found` imported it, which this process uses, if it has done so.
+    """
+    reachable()
+    if imported and (kept := _sources.get(module)) and kept[0] is getattr(sys.modules.get(module), "__spec__", None):
+        return kept[1]
+    found = _spec(module)
+    try:
+        data = Path(found.origin).read_bytes() if found and found.has_location and found.origin else None
+    except OSError:
+        return None
+    return None if data is None else hashlib.sha256(data).hexdigest()[:16]
 
 
 def installed(package: str) -> bool:
@@ -162,7 +191,9 @@ def found(name: str, kind: str) -> Any:
     """
     reachable()
     refuse_standard(name.partition(":")[0], name, kind)
-    return imported(name, name, kind)
+    factory, module = imported(name, name, kind), name.partition(":")[0]
+    _sources[module] = getattr(sys.modules[module], "__spec__", None), source(module, imported=True)
+    return factory
 
 
 def refuse_standard(module: str, name: str, kind: str) -> None:
