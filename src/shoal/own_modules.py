@@ -4,12 +4,14 @@ The working directory may hold files with the names of libraries, so it is added
 the user's own is imported.
 """
 
+import difflib
 import hashlib
 import importlib
 import importlib.util
 import site
 import sys
 import sysconfig
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
@@ -141,11 +143,15 @@ def source(module: str, *, imported: bool = False) -> str | None:
 
 def installed(package: str) -> bool:
     """Whether a package is in a folder for installed packages, rather than in another folder on ``sys.path``."""
+    folders, found = _installed_in(), places(package)
+    return bool(found) and all(any(path.is_relative_to(folder) for folder in folders) for path in found)
+
+
+def _installed_in() -> list[Path]:
+    """The folders for installed packages."""
     roots = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
     roots += [site.getusersitepackages(), Path(np.__file__).parents[1]]  # the folder of Shoal's own dependencies
-    folders = [form for root in roots for form in (Path(root).absolute(), Path(root).resolve())]
-    found = places(package)
-    return bool(found) and all(any(path.is_relative_to(folder) for folder in folders) for path in found)
+    return [form for root in roots for form in (Path(root).absolute(), Path(root).resolve())]
 
 
 def standard(package: str) -> bool:
@@ -210,15 +216,21 @@ def imported(path: str, name: str, kind: str) -> Any:
     """Import ``path``, ``package.module:factory``, for the environment or algorithm called ``name``.
 
     Raises:
-        InputError: the module or the attribute is missing, or cannot be called.
+        InputError: the module or the attribute is missing, or cannot be called; or importing the module raises, and
+            the message has Python's own, the file and the line.
     """
     module_name, _, attribute = path.partition(":")
+    if not all(module_name.split(".")):
+        raise InputError(f"{name!r} is not of the form 'package.module:factory'.")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise InputError(f"There is no module {error.name!r}, which the {kind} {name!r} needs.") from error
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{name!r} is not of the form 'package.module:factory'.") from error
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {' '.join(getattr(error, 'msg', str(error)).split())}".rstrip(":. ")
+        raise InputError(f"The module {module_name!r} cannot be imported: {said} ({_place(error)}).") from error
     factory = getattr(module, attribute, None)
     if factory is None:
         raise InputError(f"The module {module_name!r} has no attribute {attribute!r}.")
@@ -226,3 +238,31 @@ def imported(path: str, name: str, kind: str) -> Any:
         article = "an" if kind[0] in "aeiou" else "a"
         raise InputError(f"{name!r} is not callable, so it cannot build {article} {kind}.")
     return factory
+
+
+def _place(error: Exception) -> str:
+    """The file and line of the user's own code at which importing a module failed."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    others = [*_installed_in(), Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parent]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [
+        frame
+        for frame in frames
+        if not frame.filename.startswith("<")
+        and not any(Path(frame.filename).resolve().is_relative_to(folder) for folder in others)
+    ]
+    last = (own or frames)[-1]
+    return f"{last.filename}, line {last.lineno}"
+
+
+def near(name: str) -> str | None:
+    """The name of the most similar module in the working directory that can be imported; None if none is similar."""
+    wanted = name.strip().removesuffix(".py").replace("-", "_")
+    folder = Path((_folders or [Path.cwd()])[0])
+    try:
+        stems = [path.stem for path in folder.glob("*.py") if path.stem.isidentifier()]
+    except OSError:
+        return None
+    close = difflib.get_close_matches(wanted, stems, n=1, cutoff=0.7)
+    return close[0] if close and importable(close[0]) else None
