@@ -23,10 +23,18 @@ def fault_of(error: BaseException) -> PlayError:
     return PlayError(f"raised {what}", own_traceback(error))
 
 
-def own_traceback(error: BaseException) -> str:
-    """The traceback of an exception without the frames of the check and of JAX."""
+def own_traceback(error: BaseException, *, package: bool = True) -> str:
+    """The traceback of an exception without the frames of the check and of JAX.
+
+    Args:
+        error: the exception.
+        package: with the frames of the package Shoal; they are also kept where there are no others.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not is_ours(frame.filename)]
+    if not package:
+        home = str(Path(__file__).parents[1])
+        own = [frame for frame in own if not frame.filename.startswith(home)] or own
     return "".join(traceback.format_list(own or list(frames)[-1:])).rstrip()
 
 
