@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Sequence
 
 import shoal
-from shoal import algorithms, own_modules
+from shoal import algorithms
 from shoal.cli_flags import Command, Flag, Values, of_environment
 from shoal.environments.names import check_name
 from shoal.errors import InputError
@@ -38,7 +38,7 @@ def check(args: Sequence[str]) -> tuple[Command, list[str]]:
         try:
             check_name(words[0])
         except InputError as error:
-            near = own_modules.near(words[0])
+            near = algorithms.near_module(words[0])
             meant = f"; did you mean your module {near!r}?" if near else "."
             raise InputError(
                 f"{error} There is no algorithm, and no module in the working directory, of this name either{meant}"

@@ -4,7 +4,6 @@ The working directory may hold files with the names of libraries, so it is added
 the user's own is imported.
 """
 
-import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -216,8 +215,7 @@ def imported(path: str, name: str, kind: str) -> Any:
     """Import ``path``, ``package.module:factory``, for the environment or algorithm called ``name``.
 
     Raises:
-        InputError: the module or the attribute is missing, or cannot be called; or importing the module raises, and
-            the message has Python's own, the file and the line.
+        InputError: the module or the attribute is missing, cannot be called, or the module raises, as the message says.
     """
     module_name, _, attribute = path.partition(":")
     if not all(module_name.split(".")):
@@ -245,24 +243,8 @@ def _place(error: Exception) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
     others = [*_installed_in(), Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parent]
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        frame
-        for frame in frames
-        if not frame.filename.startswith("<")
-        and not any(Path(frame.filename).resolve().is_relative_to(folder) for folder in others)
-    ]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    files = {frame.filename: Path(frame.filename).resolve() for frame in frames}
+    own = [each for each in frames if not any(files[each.filename].is_relative_to(folder) for folder in others)]
     last = (own or frames)[-1]
     return f"{last.filename}, line {last.lineno}"
-
-
-def near(name: str) -> str | None:
-    """The name of the most similar module in the working directory that can be imported; None if none is similar."""
-    wanted = name.strip().removesuffix(".py").replace("-", "_")
-    folder = Path((_folders or [Path.cwd()])[0])
-    try:
-        stems = [path.stem for path in folder.glob("*.py") if path.stem.isidentifier()]
-    except OSError:
-        return None
-    close = difflib.get_close_matches(wanted, stems, n=1, cutoff=0.7)
-    return close[0] if close and importable(close[0]) else None

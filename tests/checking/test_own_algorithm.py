@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal import algorithms
-from shoal.checking import contract, contract_making, contract_updating
+from shoal.checking import contract, contract_making, contract_updating, trial
 from shoal.checking.report import Finding
 from shoal.checking.specimen import DISCRETE
 from shoal.errors import InputError
@@ -149,7 +149,7 @@ def test_equal_findings_are_one_with_the_teams() -> None:
     nan = Finding("error", "finite", "It is NaN.")
     here, there = (Finding("error", "exception", f"update raised ({n}).", "line 7") for n in (3, 2))
     alone = Finding("warning", "learning", "It changes nothing.")
-    assert contract._once({"a": [nan, nan, alone]}) == [nan, alone]
+    assert contract._once({"a": [nan, nan, alone], "b": []}) == [nan, alone]
     merged = contract._once({"a": [nan, here], "b": [nan, there, alone], "a recurrent net": [nan]})
     assert [(finding.sentence, finding.detail) for finding in merged] == [
         ("It is NaN. Found with a, b and a recurrent net.", ""),
@@ -173,3 +173,15 @@ def test_dead_agents_are_not_blamed_for_nan(monkeypatch: pytest.MonkeyPatch) -> 
     assert [finding.subject for finding in found] == ["finite", "resume"]
     (broken,) = contract._played(nothing, nothing, DISCRETE, (contract_updating.dead_agents,))
     assert broken.sentence.startswith("update raised ")
+
+
+@pytest.mark.parametrize(("greedy", "sampled", "noted"), [(0.0, 0.1, True), (0.0, 0.2, False), (1.0, 0.1, False)])
+def test_a_training_that_avoids_reward_is_noted(
+    greedy: float, sampled: float, noted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "result", lambda _: trial.Result(greedy, sampled))
+    text, notes = contract._trial(None)
+    assert text == (
+        f"{greedy:.2f} by greedy and {sampled:.2f} by sampled actions after 7,680 steps (random 0.25, best 1.00)"
+    )
+    assert [(finding.level, finding.subject) for finding in notes] == [("note", "learning")] * noted

@@ -1,9 +1,11 @@
 """One file per paper; :func:`get` imports an algorithm by name, without the others."""
 
+import difflib
 import importlib
 import inspect
 import sys
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from shoal import own_modules
@@ -99,11 +101,19 @@ def check_name(name: str) -> None:
                 raise InputError(f"Your own algorithm has the name of its module: {module!r}, not {part!r}.")
             where = (
                 f"Or did you mean your module {near!r} in the working directory?"
-                if (near := own_modules.near(part))
-                else "Your own algorithm has the name of its module: my_idea for my_idea.py in the working directory, or "
-                "any module that Python can import."
+                if (near := near_module(part))
+                else "Your own algorithm has the name of its module: my_idea for my_idea.py in the working directory, "
+                "or any module that Python can import."
             )
             raise InputError(f"{unknown('algorithm', part, (*NAMES, *ALONE, *SCRIPTED))} {where}")
+
+
+def near_module(name: str) -> str | None:
+    """The most similar name of a module in the working directory that can be imported; None if none is similar."""
+    wanted = name.removesuffix(".py").replace("-", "_")
+    stems = [path.stem for path in Path().glob("*.py") if path.stem.isidentifier()]
+    close = difflib.get_close_matches(wanted, stems, n=1, cutoff=0.7)
+    return close[0] if close and own_modules.importable(close[0]) else None
 
 
 def check_written(name: str) -> None:

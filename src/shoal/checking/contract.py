@@ -41,7 +41,9 @@ def check_algorithm(name: str, *, train: bool = True) -> Report:
     findings, facts = inspected(module)
     findings += contract_making.presets(name, module)
     if train and not any(finding.level == "error" for finding in findings):
-        facts.append(("learned", _trial(module)))
+        text, notes = _trial(module)
+        facts.append(("learned", text))
+        findings += notes
     facts.append(("time", f"{time.monotonic() - began:.0f} s"))
     command = f"shoal train {shown} mpe/simple_spread"
     return Report(shown, ordered(findings), tuple(facts), command, f"shoal check {shown}", "these checks")
@@ -62,7 +64,7 @@ def inspected(module: Any) -> tuple[list[Finding], list[tuple[str, str]]]:
 
 
 def _once(played: Mapping[str, list[Finding]]) -> list[Finding]:
-    """The findings by team, each one time, with the teams where several were played.
+    """The findings by team, each one time, with the teams unless it is the first only, with which all rules are played.
 
     Findings are equal if they say the same, or are exceptions of the same lines: their messages may have other shapes.
     """
@@ -72,10 +74,9 @@ def _once(played: Mapping[str, list[Finding]]) -> list[Finding]:
             same = finding.subject, finding.detail or finding.sentence
             teams = where.setdefault(same, (finding, []))[1]
             teams += [team] if team not in teams else []
-    if len(played) < 2:
-        return [finding for finding, _ in where.values()]
+    first = next(iter(played), "")
     return [
-        replace(finding, sentence=f"{finding.sentence} Found with {listing(teams)}.")
+        finding if teams == [first] else replace(finding, sentence=f"{finding.sentence} Found with {listing(teams)}.")
         for finding, teams in where.values()
     ]
 
@@ -127,10 +128,13 @@ def _raised(doing: str, error: Exception) -> Finding:
     return Finding("error", "exception", f"{doing} {what}.", own_traceback(error, package=False))
 
 
-def _trial(module: Any) -> str:
+def _trial(module: Any) -> tuple[str, list[Finding]]:
+    """What was learned in a game of one step, and a note if that is to avoid reward."""
     from shoal.checking import trial
 
     try:
-        return trial.result(module)
+        found = trial.result(module)
     except Exception as error:
-        return f"not in a game of one step: {fault_of(error).what}"
+        return f"not in a game of one step: {fault_of(error).what}", []
+    note = "after a short training it earns far less than random actions; look for a wrong sign in the loss."
+    return str(found), [Finding("note", "learning", note)] if found.worse else []

@@ -16,8 +16,8 @@ from shoal.checking.report import Finding, listing
 from shoal.checking.specimen import ALONE, BOX, DISCRETE, TEAM, Specimen, acting, made, tiny, updating
 from shoal.configs import check_names, flags_of, override
 from shoal.errors import InputError
-from shoal.merging import SIZES
 from shoal.presets import own_presets
+from shoal.presets.sizes import sizes_for
 from shoal.records.files import to_json
 from shoal.training.settings import Settings
 from shoal.types import EnvSpec
@@ -81,7 +81,7 @@ def presets(name: str, module: Any) -> Iterator[Finding]:
             yield error("PRESETS", str(problem))
             continue
         try:
-            given = {flag: value for flag, value in flags.items() if flag not in SIZES or value is not None}
+            given = {flag: value for flag, value in flags.items() if flag not in sizes_for(1) or value is not None}
             override(Settings(), given).check()
             bounds.check(override(module.Config(), given))
         except InputError as problem:
