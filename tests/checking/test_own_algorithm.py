@@ -185,3 +185,20 @@ def test_a_training_that_avoids_reward_is_noted(
         f"{greedy:.2f} by greedy and {sampled:.2f} by sampled actions after 7,680 steps (random 0.25, best 1.00)"
     )
     assert [(finding.level, finding.subject) for finding in notes] == [("note", "learning")] * noted
+
+
+def test_an_exception_is_one_sentence() -> None:
+    def update(_: Any) -> list[Finding]:
+        raise error
+
+    error: Exception = ValueError("shapes\ndiffer")
+    error.add_note("For simplicity, JAX has removed its internal frames.")
+    nothing: Any = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contract, "specimen", lambda *_: None)
+        (found,) = contract._played(nothing, nothing, DISCRETE, (update,))
+        error = InputError("A metric has a shape.")
+        (refused,) = contract._played(nothing, nothing, DISCRETE, (update,))
+    assert found.sentence == "act or update raised ValueError: shapes differ."
+    assert "raise error" in found.detail and "contract.py" not in found.detail
+    assert (refused.sentence, refused.detail) == ("act or update is refused: A metric has a shape.", "")

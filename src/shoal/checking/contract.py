@@ -112,10 +112,14 @@ def _played(module: Any, config: Any, spec: EnvSpec, rules: tuple[Callable, ...]
     for rule in rules:
         if rule in NUMBERS and any(finding.subject == "finite" for finding in findings):
             continue
+        doing = "update" if rule in contract_updating.RULES else "act or update"
         try:
             findings += rule(one)
+        except InputError as error:
+            findings.append(Finding("error", "exception", f"{doing} is refused: {error}"))
+            break
         except Exception as error:
-            findings.append(_raised("update" if rule in contract_updating.RULES else "act or update", error))
+            findings.append(_raised(doing, error))
             break
         if any(finding.level == "error" and finding.subject in ("actions", "types") for finding in findings):
             break  # what follows would fail for the same reason

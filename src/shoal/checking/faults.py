@@ -19,7 +19,9 @@ class PlayError(Exception):
 
 def fault_of(error: BaseException) -> PlayError:
     """An exception as a :class:`PlayError`."""
-    what = " ".join(traceback.format_exception_only(error)[-1].split()).rstrip(".")
+    described = traceback.TracebackException(type(error), error, None)
+    described.__notes__ = None  # JAX adds notes about its tracebacks, which would be the last line
+    what = " ".join(list(described.format_exception_only())[-1].split()).rstrip(".")
     return PlayError(f"raised {what}", own_traceback(error))
 
 
