@@ -30,13 +30,13 @@ def own_traceback(error: BaseException, *, package: bool = True) -> str:
 
     Args:
         error: the exception.
-        package: with the frames of the package Shoal; they are also kept where there are no others.
+        package: with the frames of the package Shoal; the last of them is also kept where there are no others.
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not is_ours(frame.filename)]
     if not package:
         home = str(Path(__file__).parents[1])
-        own = [frame for frame in own if not frame.filename.startswith(home)] or own
+        own = [frame for frame in own if not frame.filename.startswith(home)] or own[-1:]
     return "".join(traceback.format_list(own or list(frames)[-1:])).rstrip()
 
 
