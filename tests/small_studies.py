@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.algorithms import canonical
 from shoal.configs import flags_of
 from shoal.records.files import to_json
 from shoal.studies.execution import listed
@@ -88,7 +89,7 @@ def made(cell: Cell, values: Any = (1.0, 2.0), **changes: Any) -> Record:
     """A record of ``cell`` whose seeds have these scores in every episode."""
     settings, config = cell.resolved()
     run = {
-        "algorithm": cell.algorithm,
+        "algorithm": canonical(cell.algorithm),
         "environment": cell.environment,
         "env": {option: listed(value) for option, value in cell.env.items()},
         "by_name": True,

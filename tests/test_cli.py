@@ -86,6 +86,21 @@ def test_ctrl_c_before_anything_is_saved(shoal: Callable, tmp_path: Path, monkey
     assert shoal(*SPREAD, "--folder", tmp_path / "run") == (130, "", "Stopped.\n")
 
 
+def test_ctrl_c_before_training_says_how_to_start_it(
+    shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+
+    def stop(*_: object, **__: object) -> None:
+        folder.mkdir()
+        (folder / "run.json").write_text("{}", encoding="utf-8")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shoal.api.train", stop)
+    said = f"Stopped before training began; start it with\nshoal train --resume {folder}\n"
+    assert shoal(*SPREAD, "--folder", folder) == (130, "", said)
+
+
 def test_a_run_shorter_than_an_episode_still_ends_well(shoal: Callable, tmp_path: Path) -> None:
     short = ["--rollout-length", "2", "--steps", "4", "--minibatches", "1", "--eval-episodes", "0", "--no-progress"]
     code, out, err = shoal(*SPREAD, *TINY, *short, "--folder", tmp_path / "run")

@@ -38,7 +38,11 @@ def check(args: Sequence[str]) -> tuple[Command, list[str]]:
         try:
             check_name(words[0])
         except InputError as error:
-            raise InputError(f"{error} There is no algorithm or module of this name either.") from None
+            near = algorithms.near_module(words[0])
+            meant = f"; did you mean your module {near!r}?" if near else "."
+            raise InputError(
+                f"{error} There is no algorithm, and no module in the working directory, of this name either{meant}"
+            ) from None
     groups = {"check": _FLAGS}
     if words:
         groups["env"] = of_environment(words[0], {}, rest)

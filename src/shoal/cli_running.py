@@ -13,7 +13,7 @@ from shoal.cli_flags import number
 from shoal.cli_output import attempted
 from shoal.environments.spelling import path_words
 from shoal.errors import CallbackError, GameError, InputError, WriteError
-from shoal.records import links
+from shoal.records import links, manifest
 
 
 def watched(folder: Path, start: "Callable[..., shoal.Run]", own: dict[str, Any], flags: dict[str, Any]) -> int:
@@ -37,9 +37,11 @@ def watched(folder: Path, start: "Callable[..., shoal.Run]", own: dict[str, Any]
             notices.warn(f"The run is saved; continue with\n{again}\n")
         raise
     except KeyboardInterrupt:
-        if not any((folder / "checkpoints").glob("*")):
-            raise
-        raise KeyboardInterrupt(f"Stopped; continue with\n{again}") from None
+        if any((folder / "checkpoints").glob("*")):
+            raise KeyboardInterrupt(f"Stopped; continue with\n{again}") from None
+        if (folder / manifest.FILE).is_file():
+            raise KeyboardInterrupt(f"Stopped before training began; start it with\n{again}") from None
+        raise
     return 0
 
 

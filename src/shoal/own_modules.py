@@ -4,14 +4,16 @@ The working directory may hold files with the names of libraries, so it is added
 the user's own is imported.
 """
 
+import hashlib
 import importlib
 import importlib.util
 import site
 import sys
 import sysconfig
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ _folders: list[str] | None = None
 """Folders that the command line adds to ``sys.path``; None when Shoal is used as a library."""
 _typed: list[str] | None = None
 """The same for names that the user types, whatever :func:`instead` has set."""
+_sources: dict[str, tuple[Any, str | None]] = {}
+"""The spec of each imported module and the digest that its file had then."""
 
 
 @contextmanager
@@ -99,6 +103,12 @@ def importable(module: str) -> bool:
         return False
     if module in sys.modules:
         return True
+    found = _spec(module)
+    return found is not None and found.origin is not None  # a folder without __init__.py has no origin
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    """Where Python finds a module; neither it nor the packages that it is in are imported."""
     importlib.invalidate_caches()  # the file may have been written a moment ago
     try:
         found = importlib.util.find_spec(top(module))
@@ -106,17 +116,41 @@ def importable(module: str) -> bool:
             inside = found.submodule_search_locations if found else None
             found = PathFinder.find_spec(module[:end], inside) if inside is not None else None
     except (ValueError, ImportError):
-        return False
-    return found is not None and found.origin is not None  # a folder without __init__.py has no origin
+        return None
+    return found
+
+
+def source(module: str, *, imported: bool = False) -> str | None:
+    """A digest of the file that defines a module, without its other files; None if there is no such file.
+
+    Nothing is imported.
+
+    Args:
+        module: the module's name.
+        imported: give the file's digest when :func:`found` imported it, which this process uses, if it has done so.
+    """
+    reachable()
+    if imported and (kept := _sources.get(module)) and kept[0] is getattr(sys.modules.get(module), "__spec__", None):
+        return kept[1]
+    found = _spec(module)
+    try:
+        data = Path(found.origin).read_bytes() if found and found.has_location and found.origin else None
+    except OSError:
+        return None
+    return None if data is None else hashlib.sha256(data).hexdigest()[:16]
 
 
 def installed(package: str) -> bool:
     """Whether a package is in a folder for installed packages, rather than in another folder on ``sys.path``."""
+    folders, found = _installed_in(), places(package)
+    return bool(found) and all(any(path.is_relative_to(folder) for folder in folders) for path in found)
+
+
+def _installed_in() -> list[Path]:
+    """The folders for installed packages."""
     roots = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
     roots += [site.getusersitepackages(), Path(np.__file__).parents[1]]  # the folder of Shoal's own dependencies
-    folders = [form for root in roots for form in (Path(root).absolute(), Path(root).resolve())]
-    found = places(package)
-    return bool(found) and all(any(path.is_relative_to(folder) for folder in folders) for path in found)
+    return [form for root in roots for form in (Path(root).absolute(), Path(root).resolve())]
 
 
 def standard(package: str) -> bool:
@@ -162,7 +196,9 @@ def found(name: str, kind: str) -> Any:
     """
     reachable()
     refuse_standard(name.partition(":")[0], name, kind)
-    return imported(name, name, kind)
+    factory, module = imported(name, name, kind), name.partition(":")[0]
+    _sources[module] = getattr(sys.modules[module], "__spec__", None), source(module, imported=True)
+    return factory
 
 
 def refuse_standard(module: str, name: str, kind: str) -> None:
@@ -179,15 +215,20 @@ def imported(path: str, name: str, kind: str) -> Any:
     """Import ``path``, ``package.module:factory``, for the environment or algorithm called ``name``.
 
     Raises:
-        InputError: the module or the attribute is missing, or cannot be called.
+        InputError: the module or the attribute is missing, cannot be called, or the module raises, as the message says.
     """
     module_name, _, attribute = path.partition(":")
+    if not all(module_name.split(".")):
+        raise InputError(f"{name!r} is not of the form 'package.module:factory'.")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise InputError(f"There is no module {error.name!r}, which the {kind} {name!r} needs.") from error
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{name!r} is not of the form 'package.module:factory'.") from error
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {' '.join(getattr(error, 'msg', str(error)).split())}".rstrip(":. ")
+        raise InputError(f"The module {module_name!r} cannot be imported: {said} ({_place(error)}).") from error
     factory = getattr(module, attribute, None)
     if factory is None:
         raise InputError(f"The module {module_name!r} has no attribute {attribute!r}.")
@@ -195,3 +236,15 @@ def imported(path: str, name: str, kind: str) -> Any:
         article = "an" if kind[0] in "aeiou" else "a"
         raise InputError(f"{name!r} is not callable, so it cannot build {article} {kind}.")
     return factory
+
+
+def _place(error: Exception) -> str:
+    """The file and line of the user's own code at which importing a module failed."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    others = [*_installed_in(), Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parent]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    files = {frame.filename: Path(frame.filename).resolve() for frame in frames}
+    own = [each for each in frames if not any(files[each.filename].is_relative_to(folder) for folder in others)]
+    last = (own or frames)[-1]
+    return f"{last.filename}, line {last.lineno}"

@@ -116,7 +116,7 @@ def test_padded_dimensions_of_continuous_actions_are_found() -> None:
 @pytest.mark.parametrize(
     ("flaw", "subject", "level", "said"),
     [
-        ("raises", "refusals", "error", "make raises ValueError for a team with continuous actions"),
+        ("raises", "refusals", "error", "make raised ValueError: no for a team with continuous actions: accept it"),
         ("two lines", "refusals", "warning", "which is not one sentence"),
         ("a dict", "Config", "error", "table of type dict | None cannot be a flag"),
         ("wrong defaults", "Config", "error", "cannot be kept in run.json (pair"),
@@ -160,7 +160,7 @@ def test_the_command(shoal: Callable, tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("no_idea",), "There is no algorithm or module of this name either."),
+        (("no_idea",), "There is no algorithm, and no module in the working directory, of this name either."),
         (("scripted",), "takes one algorithm that learns, not 'scripted'"),
         (("mappo", "qmix"), "takes one environment or algorithm; 'qmix' is an extra word"),
     ],

@@ -388,5 +388,5 @@ def test_nothing_of_a_file_is_executed(tmp_path: Path, monkeypatch: pytest.Monke
     for text in ("trap:make", "__import__('trap')", "${trap}"):
         path = written(tmp_path, GRID.replace("[defaults]", f"[defaults]\naddress = {text!r}").replace("Q?", text))
         assert len(plan(read(path), tmp_path)) == 8
-    with pytest.raises(RuntimeError, match="imported"):
+    with pytest.raises(InputError, match="cannot be imported: RuntimeError: imported"):
         plan(read(written(tmp_path, GRID.replace("mappo", "trap:make"))), tmp_path)

@@ -1,8 +1,11 @@
 """One file per paper; :func:`get` imports an algorithm by name, without the others."""
 
+import difflib
 import importlib
+import inspect
 import sys
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from shoal import own_modules
@@ -96,10 +99,21 @@ def check_name(name: str) -> None:
             if part.endswith(".py"):
                 module = part.removesuffix(".py").replace("/", ".")
                 raise InputError(f"Your own algorithm has the name of its module: {module!r}, not {part!r}.")
-            raise InputError(
-                f"{unknown('algorithm', part, (*NAMES, *ALONE, *SCRIPTED))} Your own algorithm has the name of its "
-                f"module: my_idea for my_idea.py in the working directory, or any module that Python can import."
+            where = (
+                f"Or did you mean your module {near!r} in the working directory?"
+                if (near := near_module(part))
+                else "Your own algorithm has the name of its module: my_idea for my_idea.py in the working directory, "
+                "or any module that Python can import."
             )
+            raise InputError(f"{unknown('algorithm', part, (*NAMES, *ALONE, *SCRIPTED))} {where}")
+
+
+def near_module(name: str) -> str | None:
+    """The most similar name of a module in the working directory that can be imported; None if none is similar."""
+    wanted = name.removesuffix(".py").replace("-", "_")
+    stems = [path.stem for path in Path().glob("*.py") if path.stem.isidentifier()]
+    close = difflib.get_close_matches(wanted, stems, n=1, cutoff=0.7)
+    return close[0] if close and own_modules.importable(close[0]) else None
 
 
 def check_written(name: str) -> None:
@@ -153,4 +167,20 @@ def _own_module(name: str) -> Any:
         sound = False
     if not sound:
         raise InputError(f"The module {module!r} needs a frozen dataclass Config whose fields all have defaults.")
+    _check_fields(module, config)
     return sys.modules[module]
+
+
+def _check_fields(module: str, config: Any) -> None:
+    """Refuse attributes that look like fields and are not: their values would be ignored."""
+    names = {field.name for field in fields(config)}
+    for kind in config.__mro__:
+        typed = inspect.get_annotations(kind)
+        if "__dataclass_fields__" not in vars(kind):
+            lost = [name for name, hint in typed.items() if "ClassVar" not in str(hint)]
+            remedy = f"write @dataclass(frozen=True) above the class {kind.__name__}"
+        else:
+            lost = [name for name in vars(kind) if name in names and name not in typed]
+            remedy = "give it a type, as in gamma: float = 0.9"
+        if lost:
+            raise InputError(f"The Config of {module!r} has the attribute {lost[0]!r}, which is no field: {remedy}.")

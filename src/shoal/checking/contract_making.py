@@ -9,12 +9,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from shoal import algorithms, bounds
 from shoal.checking.contract_acting import error
-from shoal.checking.report import Finding
+from shoal.checking.faults import fault_of, own_traceback
+from shoal.checking.report import Finding, listing
 from shoal.checking.specimen import ALONE, BOX, DISCRETE, TEAM, Specimen, acting, made, tiny, updating
-from shoal.configs import flags_of, override
+from shoal.configs import check_names, flags_of, override
 from shoal.errors import InputError
+from shoal.presets import own_presets
+from shoal.presets.sizes import sizes_for
 from shoal.records.files import to_json
+from shoal.training.settings import Settings
 from shoal.types import EnvSpec
 
 AT_FIRST = frozenset({"gain", "output_gain", "log_std", "pretrain_rate", "kl_weight"})
@@ -54,9 +59,39 @@ def _union(hint: Any) -> bool:
     return type(None) in typing.get_args(hint) or typing.get_origin(hint) in (typing.Union, type(int | str))
 
 
+def presets(name: str, module: Any) -> Iterator[Finding]:
+    """The presets of a module of the user's own have flags that exist, with values that they may have.
+
+    Args:
+        name: the algorithm's canonical name.
+        module: its module.
+    """
+    if not algorithms.own(name):
+        return
+    try:
+        found = own_presets(name)
+    except InputError as problem:
+        yield error("PRESETS", str(problem))
+        return
+    for pattern, flags in found:
+        whose = f"the preset of {name} for {pattern}"
+        try:
+            check_names(flags, Settings(), module.Config(), of=whose)
+        except InputError as problem:
+            yield error("PRESETS", str(problem))
+            continue
+        try:
+            given = {flag: value for flag, value in flags.items() if flag not in sizes_for(1) or value is not None}
+            override(Settings(), given).check()
+            bounds.check(override(module.Config(), given))
+        except InputError as problem:
+            yield error("PRESETS", f"in {whose}, {problem}")
+
+
 def refusals(module: Any) -> tuple[list[Finding], list[EnvSpec]]:
     """What it refuses is refused by an ``InputError`` of one sentence; returns findings and what it accepts."""
     findings, accepted = [], []
+    raised: dict[str, tuple[Exception, list[str]]] = {}
     for spec in (DISCRETE, BOX, TEAM, ALONE):
         try:
             made(module, tiny(module.Config()), spec)
@@ -66,11 +101,13 @@ def refusals(module: Any) -> tuple[list[Finding], list[EnvSpec]]:
                 text = f"make refuses {spec.name} with {str(problem)!r}, which is not one sentence."
                 findings.append(Finding("warning", "refusals", text))
         except Exception as problem:
-            text = (
-                f"make raises {type(problem).__name__} for {spec.name}: accept it, or refuse what the algorithm cannot "
-                f"do by shoal.InputError in one sentence."
-            )
-            findings.append(Finding("error", "refusals", text))
+            raised.setdefault(own_traceback(problem, package=False), (problem, []))[1].append(spec.name)
+    for trace, (problem, teams) in raised.items():
+        text = (
+            f"make {fault_of(problem).what} for {listing(teams)}: accept it, or refuse what the algorithm cannot do by "
+            f"shoal.InputError in one sentence."
+        )
+        findings.append(Finding("error", "refusals", text, trace))
     if not accepted:
         findings.append(error("refusals", "make refuses every team: discrete and continuous actions, and one agent."))
     return findings, accepted

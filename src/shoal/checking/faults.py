@@ -19,14 +19,24 @@ class PlayError(Exception):
 
 def fault_of(error: BaseException) -> PlayError:
     """An exception as a :class:`PlayError`."""
-    what = " ".join(traceback.format_exception_only(error)[-1].split()).rstrip(".")
+    described = traceback.TracebackException(type(error), error, None)
+    described.__notes__ = None  # JAX adds notes about its tracebacks, which would be the last line
+    what = " ".join(list(described.format_exception_only())[-1].split()).rstrip(".")
     return PlayError(f"raised {what}", own_traceback(error))
 
 
-def own_traceback(error: BaseException) -> str:
-    """The traceback of an exception without the frames of the check and of JAX."""
+def own_traceback(error: BaseException, *, package: bool = True) -> str:
+    """The traceback of an exception without the frames of the check and of JAX.
+
+    Args:
+        error: the exception.
+        package: with the frames of the package Shoal; the last of them is also kept where there are no others.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not is_ours(frame.filename)]
+    if not package:
+        home = str(Path(__file__).parents[1])
+        own = [frame for frame in own if not frame.filename.startswith(home)] or own[-1:]
     return "".join(traceback.format_list(own or list(frames)[-1:])).rstrip()
 
 

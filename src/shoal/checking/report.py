@@ -1,6 +1,7 @@
 """The findings of a check, and their text."""
 
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,10 +56,7 @@ class Report:
         """One line: whether the environment or algorithm is ready for training, and the next command."""
         counts = {level: self.count(level) for level in _LEVELS}
         parts = [f"{n} {level}{'s' * (n != 1)}" for level, n in counts.items() if n]
-        found = (
-            " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-            or f"no fault that {self.by} can find"
-        )
+        found = listing(parts) if parts else f"no fault that {self.by} can find"
         if not self.ok:
             return f"NOT READY: {self.name} has {found}. Mend what is wrong, then check again: {self.again}"
         return f"READY: {self.name} has {found}. Next: {self.train}"
@@ -82,6 +80,12 @@ def ordered(findings: list[Finding]) -> tuple[Finding, ...]:
     wrong = {finding.subject for finding in findings if finding.level == "error"}
     kept = [finding for finding in findings if finding.level == "error" or finding.subject not in wrong]
     return tuple(sorted(kept, key=lambda finding: _LEVELS.index(finding.level)))
+
+
+def listing(words: Sequence[str]) -> str:
+    """Words as a list in a sentence: ``a, b and c``."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def describe(spec: EnvSpec) -> list[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """A short training in a game of one step with a known best joint action, as information about an algorithm."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,8 @@ from shoal.types import Algorithm, Environment, PyTree, Scale
 
 PAYOFF = ((1.0, 0.0), (0.0, 0.0))
 """The team earns 1 if both agents choose their first action."""
+CHANCE = float(np.mean(PAYOFF))
+"""The mean reward of random actions."""
 ENVS, LENGTH, UPDATES = 32, 4, 60
 SIZES: dict[str, Any] = {
     "learning_rate": 1e-2,
@@ -27,8 +29,27 @@ SIZES: dict[str, Any] = {
 """Options of this training, where the ``Config`` has fields of these names."""
 
 
-def result(module: Any) -> str:
-    """The rewards of sampled and greedy actions after a short training, as text.
+class Result(NamedTuple):
+    """The mean rewards after a short training."""
+
+    greedy: float
+    sampled: float
+
+    def __str__(self) -> str:
+        """Both, beside those of random and of the best actions."""
+        return (
+            f"{self.greedy:.2f} by greedy and {self.sampled:.2f} by sampled actions after "
+            f"{UPDATES * LENGTH * ENVS:,} steps (random {CHANCE:.2f}, best {np.max(PAYOFF):.2f})"
+        )
+
+    @property
+    def worse(self) -> bool:
+        """Whether both are far below the reward of random actions."""
+        return max(self) < CHANCE / 2
+
+
+def result(module: Any) -> Result:
+    """The rewards of sampled and greedy actions after a short training.
 
     Raises:
         InputError: the algorithm refuses the game.
@@ -36,11 +57,7 @@ def result(module: Any) -> str:
     env = matrix_game(PAYOFF, name="a game of one step")
     algorithm = module.make(env.spec, tiny(module.Config(), **SIZES), Scale(ENVS, LENGTH, UPDATES))
     sampled, greedy = (float(x) for x in fast(lambda key: _trained(algorithm, env, key))(jax.random.key(0)))
-    best, chance = np.max(PAYOFF), np.mean(PAYOFF)
-    return (
-        f"{greedy:.2f} by greedy and {sampled:.2f} by sampled actions after {UPDATES * LENGTH * ENVS:,} steps "
-        f"(random {chance:.2f}, best {best:.2f})"
-    )
+    return Result(greedy, sampled)
 
 
 def _trained(algorithm: Algorithm, env: Environment, key: jax.Array) -> tuple[jax.Array, jax.Array]:

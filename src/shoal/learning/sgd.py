@@ -14,19 +14,16 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from jaxtyping import Array, PRNGKeyArray, UInt32
 
 from shoal.equations.reduce import DEVICES, total
 from shoal.errors import InputError
+from shoal.learning.loss import Loss, of_scalars
 from shoal.learning.optimiser import Step
 from shoal.types import Metrics, PyTree, Scale
 
 Batch = TypeVar("Batch", bound=Any)
 Tree = TypeVar("Tree")
-Loss = Callable[[PyTree, Any], tuple[Float[Array, ""], Metrics]]
-"""(parameters, time-major part of a batch) -> (sum over rows times ``weight``, metrics that are such sums too)."""
-
-
 LEAST_ROWS = 24
 """Rows of a timestep below which products in a recurrent net's loop run at a fraction of their rate on a CPU."""
 
@@ -131,7 +128,7 @@ def gradient(
     of the team's mean is the same times the net's share of the rows: the effects of a clip of the norm and of Adam's ε
     would depend on the number of nets.
     """
-    grad = jax.grad(loss, has_aux=True)
+    grad = jax.grad(of_scalars(loss), has_aux=True)
     if policy_of is None or max(policy_of) == 0:
         return sums(lambda part: grad(params, part), batch, block)
 
@@ -223,6 +220,9 @@ def sgd(
 
     Returns:
         (parameters, state, metrics averaged over the gradient steps).
+
+    Raises:
+        InputError: a metric of the loss is not a scalar.
     """
 
     def descend(carry: tuple, part: Any) -> tuple[tuple, Metrics]:

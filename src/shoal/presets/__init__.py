@@ -40,13 +40,18 @@ def preset(algorithm: str, environment: str) -> Flags:
         own = [{f"side{i}_{k}": v for k, v in side.items() if k not in SIZES} for i, side in enumerate(sides, 1)]
         return size | {name: value for side in own for name, value in side.items()}
     own = algorithms.own(algorithm)
-    for pattern, flags in _own_presets(algorithm) if own else PRESETS.get(algorithm, []):
+    for pattern, flags in own_presets(algorithm) if own else PRESETS.get(algorithm, []):
         if fnmatch(environment, pattern):
             return dict(flags)
     return {}
 
 
-def _own_presets(algorithm: str) -> list[tuple[str, Flags]]:
+def own_presets(algorithm: str) -> list[tuple[str, Flags]]:
+    """The presets of a module of the user's own, by patterns of environments.
+
+    Raises:
+        InputError: see :func:`preset`.
+    """
     found: Any = getattr(algorithms.get(algorithm), "PRESETS", {})
     if not isinstance(found, Mapping):
         raise InputError(f"PRESETS of {algorithm} must be a dict from environments to flags, not {shortened(found)}.")

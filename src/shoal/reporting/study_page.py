@@ -56,6 +56,7 @@ def _lead(study: StudyFile, found: Contents) -> Html:
     parts: list[Html] = [tag("p", with_code(study.question))]
     if found.missing:
         parts.append(tag("p", f"{found.missing} of {found.runs} runs are missing.", class_="warning"))
+    parts += [tag("p", sentence, class_="warning") for sentence in found.changes]
     for mixture in found.mixtures:
         each = [f"{one}: {count_text(count, 'run')}" for one, count in mixture.each.items()]
         said = tag("p", tag("strong", f"The tables mix {len(mixture.each)} {mixture.what}:"))

@@ -1,7 +1,7 @@
 """What the page of a study says, as data: the Markdown page and the HTML report are made from it.
 
-It follows from the study's file and records alone. Texts from records are as the record has them: who writes a page
-escapes them.
+It follows from the study's file and records, and from whether modules of the user's own have changed since. Texts
+from records are as the record has them: who writes a page escapes them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +17,7 @@ from shoal.studies.page_tables import MISSING, Rows, Section, tables_of, value_t
 from shoal.studies.plan import Cell
 from shoal.studies.presented import Level, Reference, Table
 from shoal.studies.record import Record
+from shoal.studies.sources import changed
 from shoal.studies.study_file import StudyFile
 from shoal.studies.summaries import unit_of
 
@@ -37,6 +38,8 @@ class Contents(NamedTuple):
     """Number of runs without a record."""
     runs: int
     mixtures: tuple[Mixture, ...]
+    changes: tuple[str, ...]
+    """A sentence for each module of the user's own that has changed since runs were recorded."""
     tables: tuple[Section, ...]
     levels: Rows
     """The worst and best scores, which are normalised to 0 and 1; empty if there are none."""
@@ -65,6 +68,7 @@ def contents(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Reco
         missing=len(cells) - len(made),
         runs=len(cells),
         mixtures=tuple(mixture for mixture in mixtures if mixture is not None),
+        changes=tuple(one.sentence for one in changed(cells, records)),
         tables=tuple(tables_of(study, table, cells, records) for table in study.tables or (Table(),)),
         levels=_levels(study.scales),
         references=_references(study.references, cells, records),

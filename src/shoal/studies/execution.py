@@ -15,6 +15,7 @@ from shoal.run import Run
 from shoal.studies.entries import Value
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, rounded
+from shoal.studies.sources import digests
 from shoal.training import selection
 from shoal.training.evaluation import Evaluation
 
@@ -105,6 +106,7 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
         curve=curve(rows, columns, run.settings.seeds),
         evaluation=evaluation,
         evaluations=evaluations(rows, run.settings.seeds),
+        sources=digests(cell, imported=True),
     )
 
 

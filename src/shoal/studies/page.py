@@ -32,6 +32,7 @@ def page(
     parts = [f"# {study.title}", study.question, _origin(study)]
     if found.missing:
         parts.append(f"**{found.missing} of {found.runs} runs are missing.**")
+    parts += [f"**{_plain(sentence)}**" for sentence in found.changes]
     parts += [_mixture(one) for one in found.mixtures]
     for section in found.tables:
         parts += _section(section)

@@ -19,8 +19,8 @@ from shoal.records import reading
 from shoal.records.files import from_json, make_folder, to_json, write_text
 from shoal.studies.record_checks import checked
 
-FORMAT = 2
-"""2 added ``evaluations``, ``best`` in ``evaluation``, and further curves."""
+FORMAT = 3
+"""2 added ``evaluations``, ``best`` in ``evaluation``, and further curves; 3 added ``sources``."""
 DIGITS = 6
 LARGEST = 2**26
 """Largest size of a record in bytes."""
@@ -59,6 +59,9 @@ class Record:
     evaluations: dict[str, list] = field(default_factory=dict)
     """With ``eval_every``, the greedy evaluations during training: ``step`` [X], ``score`` [X, seeds], and metrics of
     the environment by name."""
+    sources: dict[str, str] = field(default_factory=dict)
+    """A digest of the file of each module of the user's own that the run names, by module: that of its algorithm,
+    networks, environment or opponents."""
 
     @cached_property
     def scores(self) -> Float[np.ndarray, "seeds episodes"]:

@@ -41,6 +41,8 @@ def checked(found: Any, newest: int, names: Collection[str]) -> dict[str, Any]:
     kinds = {"study": str, "commit": (str, type(None)), "changed": bool, "platform": str}
     if version == 1:
         found.setdefault("evaluations", {})
+    if version < 3:
+        found.setdefault("sources", {})
     check_keys("record", found, names)
     for name in found:
         check_kind(name, found[name], kinds.get(name, dict))
@@ -51,6 +53,9 @@ def checked(found: Any, newest: int, names: Collection[str]) -> dict[str, Any]:
     check_keys("run", found["run"], _RUN)
     for name, kind in _RUN.items():
         check_kind(f"run.{name}", found["run"][name], kind)
+    for name, value in found["sources"].items():
+        if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{8,64}", value):
+            raise InputError(f"sources.{name[:80]} cannot be {shortened(value)}.")
     for name, value in found["versions"].items():
         check_kind(f"versions.{name[:80]}", value, (str, type(None)))
     check_hardware(found["hardware"])

@@ -19,6 +19,7 @@ from shoal.studies.combinations import selected
 from shoal.studies.plan import Cell, plan
 from shoal.studies.ray_cluster import Cluster, check_cells, cluster_of, sparing
 from shoal.studies.record import Record, write
+from shoal.studies.sources import Changed, changed
 from shoal.studies.state import (
     State,
     estimate,
@@ -49,6 +50,8 @@ class StudyReport:
     """All records of the selected runs, by the names of the cells."""
     failed: list[tuple[Cell, str]] = field(default_factory=list)
     """Runs that failed, with the reason."""
+    changes: tuple[str, ...] = ()
+    """For each module of the user's own that has changed since runs were recorded, what is done and can be done."""
 
     @property
     def ok(self) -> bool:
@@ -66,7 +69,7 @@ class StudyReport:
                 lines[-1] += f"  {time_text([seconds])}"
         left = [seconds for state, seconds in zip(self.states, self.seconds, strict=True) if state.record is None]
         count = f"{len(self.states)} runs, {len(self.states) - len(left)} recorded, {len(left)} to run"
-        return "\n".join([f"{self.study.name}: {count}", *lines, *([_time(left)] if left else [])])
+        return "\n".join([f"{self.study.name}: {count}", *lines, *([_time(left)] if left else []), *self.changes])
 
     def __str__(self) -> str:
         """The number of recorded runs, and a line for each that failed."""
@@ -122,14 +125,32 @@ def study(
     with sparing() if cluster else nullcontext():
         check_built(described, missing)
         hardware = manifest.describe()["hardware"]
-    states = [state_of(cell, held.get(cell.name)) for cell in cells]
+    changes = changed(cells, held)
+    former = {name for change in changes for name in change.runs}
+    states = [state_of(cell, held.get(cell.name), cell.name in former) for cell in cells]
     measured = speeds(where.parent, hardware)
     report = StudyReport(described, states, [estimate(state, measured) for state in states], held)
+    report.changes = tuple(f"{change.sentence} {_again(change, cells, where)}" for change in changes)
+    if not dry_run:
+        for sentence in report.changes:
+            notices.warn(sentence)
     if not dry_run and cluster:
         _gather(report, where, cluster, progress)
     elif not dry_run:
         _run(report, where, measured, progress)
     return report
+
+
+def _again(change: Changed, cells: list[Cell], records: Path) -> str:
+    """That records of a module's former version are used, and how to run the first of them again."""
+    cell = next(cell for cell in cells if cell.name == change.runs[0])
+    folder = f" and {cell.folder}" if cell.folder.exists() else ""
+    if len(change.runs) == 1:
+        return f"Its record is used as before; to run it again, delete {record_path(records, cell)}{folder}."
+    return (
+        f"Their records are used as before; to run one again, delete its record and its folder, for example "
+        f"{record_path(records, cell)}{folder}."
+    )
 
 
 def _tuples(only: Mapping[str, Any]) -> dict[str, Any]:

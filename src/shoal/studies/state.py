@@ -32,12 +32,15 @@ class State:
     """Fraction of the training that the run's folder holds."""
     begun: bool
     """Whether there is such a folder."""
+    changed: bool = False
+    """Whether a module of the user's own has changed since the run was recorded."""
 
     @property
     def word(self) -> str:
-        """``recorded``, ``trained`` (only the evaluation is missing), ``unfinished`` or ``missing``."""
+        """``recorded``, ``changed`` (recorded with another version of a module of the user's own), ``trained`` (only
+        the evaluation is missing), ``unfinished`` or ``missing``."""
         if self.record is not None:
-            return "recorded"
+            return "changed" if self.changed else "recorded"
         return "missing" if not self.begun else "trained" if self.trained >= 1 else "unfinished"
 
 
@@ -78,10 +81,10 @@ def recorded(folder: Path, cells: Iterable[Cell], warn: Warn = notices.warn) -> 
     return found
 
 
-def state_of(cell: Cell, record: Record | None) -> State:
-    """What exists of a run."""
+def state_of(cell: Cell, record: Record | None, changed: bool = False) -> State:
+    """What exists of a run; ``changed`` is as in :class:`State`."""
     if record is not None or not (cell.folder / manifest.FILE).exists():
-        return State(cell, record, float(record is not None), False)
+        return State(cell, record, float(record is not None), False, changed)
     try:
         config, settings = manifest.read(cell.folder)["config"]["settings"], cell.merged().settings
         settings = override(settings, {size: config[size] for size in SIZES})  # they may depend on the environment

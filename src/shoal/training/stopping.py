@@ -25,8 +25,14 @@ class Stopped(KeyboardInterrupt):
 class Stop:
     """Handles signals: the first one asks the run to stop; a Ctrl-C after it raises KeyboardInterrupt."""
 
-    def __init__(self, warn: Warn):
-        self.warn = warn
+    def __init__(self, warn: Warn, begun: Callable[[], bool] = lambda: True):
+        """Wait for signals only in :meth:`listening`.
+
+        Args:
+            warn: called with one sentence when the run is asked to stop.
+            begun: whether the run has trained at all, which the sentence says.
+        """
+        self.warn, self.begun = warn, begun
         self.asked = False
         self._at_once = False
 
@@ -71,8 +77,11 @@ class Stop:
         if self.asked:  # terminals and schedulers may send several signals
             return
         self.asked = True
-        when = "before training goes on" if self._at_once else "after this call"
-        self.warn(f"Stopping {when}; the run is saved and --resume continues it.")
+        if self._at_once and not self.begun():
+            self.warn("Stopping before training begins; nothing is trained yet, and --resume starts the run.")
+        else:
+            when = "before training goes on" if self._at_once else "after this call"
+            self.warn(f"Stopping {when}; the run is saved and --resume continues it.")
         _woken.put(None)
 
 

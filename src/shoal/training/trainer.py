@@ -73,7 +73,7 @@ class Trainer:
         self.state: TrainState | None = None
         self.at, self.hooks, self._saved = Standing(0), Hooks(), -1
         self._row: dict[str, Any] = {}
-        self.stop = Stop(self.progress.warn)
+        self.stop = Stop(self.progress.warn, lambda: self.update > 0)
 
     def _program(self, remake: Callable[[], Algorithm]) -> Program:
         if isinstance(self.env, HostEnvironment):

@@ -1,0 +1,60 @@
+"""Modules of the user's own that runs of a study use, and whether their files have changed since a run was recorded."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from shoal import algorithms, own_modules
+from shoal.configs import flags_of
+from shoal.environments import permission
+from shoal.studies.plan import Cell
+from shoal.studies.record import Record
+
+
+class Changed(NamedTuple):
+    """A module whose file has changed since runs were recorded."""
+
+    module: str
+    runs: tuple[str, ...]
+    """The names of their cells, at least one."""
+
+    @property
+    def sentence(self) -> str:
+        """The module, and how many records are of its former version."""
+        count = "1 run was recorded" if len(self.runs) == 1 else f"{len(self.runs)} runs were recorded"
+        return f"The module {self.module!r} has changed since {count}."
+
+
+def digests(cell: Cell, *, imported: bool = False) -> dict[str, str]:
+    """A digest of the file of each module of the user's own that defines a run's algorithm, networks, environment or
+    opponents; a module without a file is left out. Files that such a module imports do not count.
+
+    Args:
+        cell: the run.
+        imported: give the digests that the files had when this process imported them.
+    """
+    found = cell.merged()
+    environment = permission.own_module(cell.environment)
+    modules = [
+        *algorithms.own(algorithms.canonical(cell.algorithm)),
+        *own_modules.named_in(flags_of(found.config), flags_of(found.settings)),
+        *([environment] if environment else []),
+    ]
+    each = {module: own_modules.source(module, imported=imported) for module in modules}
+    return {module: digest for module, digest in each.items() if digest is not None}
+
+
+def changed(cells: Sequence[Cell], records: Mapping[str, Record]) -> tuple[Changed, ...]:
+    """The modules that have changed since runs were recorded; records without digests, of earlier formats, are not
+    compared.
+
+    Args:
+        cells: the runs.
+        records: their records by the cells' names; runs without one are left out.
+    """
+    found: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell.name in records and (before := records[cell.name].sources):
+            for module, digest in digests(cell).items():
+                if before.get(module, digest) != digest:
+                    found.setdefault(module, []).append(cell.name)
+    return tuple(Changed(module, tuple(names)) for module, names in found.items())
