@@ -134,7 +134,8 @@ class Agent:
             NonFiniteError: a metric became NaN or infinite; the last good checkpoint is kept.
             GameError: a host environment raised; what was learned is saved.
             CallbackError: a callback raised; what was learned is saved.
-            KeyboardInterrupt: Ctrl-C.
+            KeyboardInterrupt: Ctrl-C; what was learned is saved.
+            Terminated: SIGTERM or SIGHUP; what was learned is saved. It is a SystemExit, so that the program ends.
         """
         self._parts.train(steps, callbacks)
         return self

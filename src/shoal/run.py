@@ -201,7 +201,7 @@ class Run:
         self.announce(trainer)
         episodes = self.settings.evaluation_episodes(self.env)
         try:
-            self.finished = trainer.run()
+            self.finished = trainer.run() and not trainer.stop.asked
             trainer.guard()
             if self.finished and episodes:
                 self.evaluation = final_evaluation.by_training(trainer, self._learner, episodes)
