@@ -162,7 +162,10 @@ def _resumed(
     run = open_run(folder, environment, trust=trust)
     wrong = sorted(set(flags) - CHANGEABLE)
     if wrong:
-        raise InputError(f"{wrong[0]} cannot change in a resumed run; only {', '.join(sorted(CHANGEABLE))} can.")
+        can = (
+            f"only {', '.join(sorted(CHANGEABLE))} can; a new run that starts from it (init_from) may have other values"
+        )
+        raise InputError(f"{wrong[0]} cannot change in a resumed run: {can}.")
     permit_training(run, trust, flags)
     run.settings = override(run.settings, flags)
     run.settings.check()
