@@ -167,10 +167,26 @@ def test_by_default_in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.Mo
     assert agent.folder.is_relative_to(tmp_path) and not agent.folder.exists()
 
 
+def test_wrong_observations_are_refused_before_anything_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.parts.Parts.begin", lambda _: pytest.fail("it begins to train"))
+    agent = library.agent("mappo", toys.busy, folder=tmp_path / "run", **FLAGS)
+    widths, first = agent.run.spec.obs_dims, agent.run.spec.agents[0]
+    good = [np.zeros(width) for width in widths]
+    with pytest.raises(InputError, match=f"{first}'s observation has width {widths[0]}, not 99"):
+        agent.act([np.zeros(99), *good[1:]])
+    with pytest.raises(InputError, match="legal actions has width"):
+        agent.act(good, [np.ones(99)] * len(good))
+    with pytest.raises(InputError, match="global state has width"):
+        agent.act(good, state=np.zeros(99))
+
+
 def test_what_is_refused(tmp_path: Path, trained: Agent) -> None:
     for given, message in (
         ({}, "needs an algorithm and an environment, or the folder"),
         ({"algorithm": "mappo"}, "mappo needs an environment"),
+        ({"algorithm": "qmix", "folder": trained.folder}, "holds a run, whose algorithm .* keeps: omit 'qmix'"),
         ({"folder": trained.folder, "seeds": 2}, "takes no flags"),
         ({"folder": tmp_path}, "no run"),
         ({"algorithm": "mappo", "environment": toys.busy, "folder": trained.folder}, "already holds a run"),

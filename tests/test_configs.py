@@ -81,7 +81,8 @@ def test_a_value_fits_its_type_or_is_refused(config: Any, value: Any) -> None:
         assert is_a(after[name], types[name])
         assert {**after, name: None} == {**before, name: None}
         if isinstance(value, (int, float, str)):  # nothing is rounded, cut or parsed
-            assert after[name] == (float(value) if type(after[name]) is float else value)
+            alone = isinstance(value, str) and type(after[name]) is tuple  # a string is one item
+            assert after[name] == ((value,) if alone else float(value) if type(after[name]) is float else value)
 
 
 def test_no_flag_means_two_things() -> None:
@@ -103,6 +104,8 @@ def test_no_flag_means_two_things() -> None:
         ("seeds", 2**60, 2**60),
         ("steps", np.float32(0.5), 0.5),
         ("devices", None, None),
+        ("side", ["a", "b"], ("a", "b")),
+        ("side", "agent_0", ("agent_0",)),
         ("tensorboard", False, False),
     ],
 )

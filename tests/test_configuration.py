@@ -12,8 +12,8 @@ import pytest
 import run_folders
 import shoal as library
 import toys
-from shoal import algorithms, config_files, configuring, preset_files
-from shoal.configs import flags_of
+from shoal import algorithms, cli_train, config_files, configuring, preset_files
+from shoal.configs import flags_of, leaves
 from shoal.configuring import as_toml, configured
 from shoal.errors import InputError
 from shoal.presets import preset
@@ -134,9 +134,9 @@ def test_what_is_typed_wins_over_what_the_file_names() -> None:
     found = configured("ippo", "mpe/simple_tag", config=file)
     assert (found.algorithm, found.name, found.values.config.clip) == ("ippo", "mpe/simple_tag", 0.3)
     said = refusal(algorithm="qmix", config=file)
-    assert said.startswith("config: There is no setting 'clip'")
+    assert said.startswith("config (written for mappo): There is no setting 'clip'")
     said = refusal(environment="matrix/penalty", config=file | {"env": {"num_agents": 3}})
-    assert said.startswith("config: There is no option of matrix/penalty named 'num_agents'")
+    assert said.startswith(f"config (written for {SPREAD}): There is no option of matrix/penalty named 'num_agents'")
 
 
 def test_the_help_shows_the_files_values(shoal: Callable, tmp_path: Path) -> None:
@@ -238,8 +238,10 @@ def destroy(path: str):
 
 HEAD = f'algorithm = "mappo"\nenvironment = "{SPREAD}"\n'
 WRONG = {
-    "no TOML": ("flags\n", "line 1 is not valid TOML"),
+    "no TOML": ("flags\n", "line 1, column 6 is not valid TOML"),
     "an unknown key": ('algoritm = "mappo"', "There is no key 'algoritm'; did you mean 'algorithm'?"),
+    "a flag of one call": (HEAD + '[flags]\nfolder = "x"', "not to a configuration: give it as --folder."),
+    "one beside the names": (HEAD + "print_config = true", "not to a configuration: give it as --print-config."),
     "no environment": ('algorithm = "mappo"', "shoal train needs an environment first"),
     "a name that is none": ("algorithm = 3", "algorithm cannot be 3; it is a string."),
     "an unknown algorithm": (f'algorithm = "mapo"\nenvironment = "{SPREAD}"', "did you mean 'mappo'?"),
@@ -289,12 +291,15 @@ def test_what_is_wrong_is_named(case: str, shoal: Callable, tmp_path: Path, monk
         ("train qmix mpe/simple_spread --preset TUNED", "is a preset of 'mappo', not of qmix."),
         ("train --config TUNED", "shoal train needs an environment first"),
         ("train --config FULL --num-envs 0", "num_envs must be at least 1"),
+        ("train maddpg --config FULL", "FULL (written for mappo): There is no setting 'lam'"),
+        ("train ippo mpe/simple_tag --config FIVE", "FIVE (written for mpe/simple_spread): There is no option of mpe/"),
     ],
 )
 def test_what_cannot_be_taken(
     words: str, said: str, shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {"FULL": HEAD + "[flags]\nlam = 0.5", "EMPTY": 'algorithm = "mappo"'}
+    files["FIVE"] = HEAD + "[env]\nnum_agents = 5"
     for name, text in files.items():
         written(tmp_path / name, text)
     preset_files.write(tmp_path / "TUNED", "mappo", [SPREAD], {"lam": 0.5}, "by hand")
@@ -320,6 +325,8 @@ def test_the_page_shows_a_file_that_is_read(tmp_path: Path) -> None:
     found = configured(None, None, config=written(tmp_path / "run.toml", block))
     assert (found.env, found.values.settings.steps) == ({"num_agents": 5}, 3e6)
     assert (found.values.config.network.hidden, found.values.config.network.recurrent) == ((128, 128), None)
+    assert "shoal train mappo\ngrid/stag_hunt --config run.toml`" in page
+    assert configured("mappo", "grid/stag_hunt", config=tmp_path / "run.toml").env == {"num_agents": 5}
 
 
 def test_a_resumed_run_takes_no_file(shoal: Callable, tmp_path: Path) -> None:
@@ -327,6 +334,13 @@ def test_a_resumed_run_takes_no_file(shoal: Callable, tmp_path: Path) -> None:
     for words in (["--config", folder], ["--print-config"], ["--preset", folder]):
         code, _, err = shoal("train", "--resume", folder, *words)
         assert code == 2 and f"so {words[0]} cannot be combined with --resume" in err
+
+
+def test_the_flags_of_one_call() -> None:
+    """None of them is a setting, and each of the command's own is one of them."""
+    settings = {leaf.name for leaf in leaves(Settings)}
+    assert {flag.name for flag in cli_train._OWN} <= set(config_files.ONE_CALL)
+    assert not settings & set(config_files.ONE_CALL)
 
 
 def test_training_needs_names() -> None:

@@ -16,6 +16,7 @@ from shoal.algorithms import get
 from shoal.configs import override
 from shoal.errors import CheckpointError, InputError
 from shoal.opening import keep, open_run
+from shoal.preparing import prepared
 from shoal.run import Run
 from shoal.training import transfer
 from shoal.training.settings import Settings
@@ -77,9 +78,11 @@ def test_numbers_come_from_the_checkpoint(source: tuple[Path, dict[str, np.ndarr
     assert trainer.notes[-1] == f"Starts from {folder} (ippo in toys:busy, step 24): actor, critic, inputs, statistics."
     account = json.loads((tmp_path / "new" / starting.FILE).read_text(encoding="utf-8"))
     assert account["run"] == "ippo in toys:busy, step 24" and account["not_taken"] == {}
-    assert "actor.layers.0.kernel" in account["taken"] and "inputs.obs.mean" in account["taken"]
+    assert "actor.layers.0.kernel" in account["taken"] and "inputs.obs" in account["taken"]
     taken = [name for name in values if "coefficients" not in name and name != "updates"]
-    assert len(taken) == len(account["taken"])
+    groups = {name.removesuffix("/mean") for name in taken if name.endswith("/mean")}
+    plain = [name for name in taken if name.rpartition("/")[0] not in groups]
+    assert len(plain) + len(groups) == len(account["taken"])
     for name in taken:
         assert (found[name] == values[name][[0, 1, 0]]).all()
     assert (found["updates"] == 0).all()
@@ -104,6 +107,30 @@ def test_a_critic_that_does_not_fit_is_told(source: tuple[Path, dict[str, np.nda
         line for line in said if line.startswith("There is no such array there: ") and "actor.layers.1.kernel" in line
     ]
     assert said[-1] == "Only one of the two runs normalises its inputs, so that networks read or give other numbers."
+    account = json.loads((tmp_path / "new" / starting.FILE).read_text(encoding="utf-8"))
+    assert len(account["taken"]) == 4 and len(account["not_taken"]) == 9 and account["account"] == said
+    assert account["not_taken"]["critic.layers.0.kernel"]["reason"] == starting.SHAPES
+    assert account["not_taken"]["critic.layers.0.bias"]["reason"] == starting.LAYER
+    assert any(line.startswith(f"{starting.LAYER}: ") and "critic.layers.0.bias" in line for line in said)
+
+
+def test_every_array_that_is_not_taken_has_a_reason() -> None:
+    left: Any = {
+        "policy/actor/head/bias": ((2,), (2,)),
+        "policy/actor/head/kernel": ((4, 2), (3, 2)),
+        "policy/actor/layers/1/bias": ((4,), None),
+        "statistics/value": ((1,), (1,)),
+    }
+    given = transfer.Transfer({"policy/inputs/obs": "policy/inputs/obs"}, left, ("critic/head/bias",), (), 1, {})
+    found = starting.parts_of(given)
+    assert found["taken"] == ["inputs.obs"]
+    assert {name: one["reason"] for name, one in found["not_taken"].items()} == {
+        "actor.head.bias": starting.LAYER,
+        "actor.head.kernel": starting.SHAPES,
+        "actor.layers.1.bias": starting.ABSENT,
+        "statistics.value": starting.SCALE,
+        "critic.head.bias": starting.SCALE,
+    }
 
 
 def test_what_does_not_fit_at_all_is_refused(source: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
@@ -156,6 +183,17 @@ def test_training_starts_there_and_a_killed_run_starts_there_again(
     monkeypatch.setattr("shoal.opening.recorded", lambda *_: None)  # as if a stranger had written it
     with pytest.raises(InputError, match="would start from"):
         library.resume(again, environment=toys.busy, progress=False)
+
+
+def test_a_part_of_a_folder_stands_for_its_run(tmp_path: Path) -> None:
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "run.json").touch()
+    (tmp_path / "policy").mkdir()
+    for name in ("run", "run/run.json", "run/checkpoints", "run/policy"):
+        found = prepared("ippo", toys.busy, None, None, {"init_from": tmp_path / name}).at(tmp_path / "new")
+        assert found.settings.init_from == str(tmp_path / "run")
+    found = prepared("ippo", toys.busy, None, None, {"init_from": tmp_path / "policy"}).at(tmp_path / "new")
+    assert found.settings.init_from == str(tmp_path / "policy"), "a folder that is called so"
 
 
 @pytest.mark.parametrize("name", ["", "a\x1b[2J"])

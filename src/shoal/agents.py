@@ -11,11 +11,12 @@ from typing import Any
 import jax
 
 from shoal.deploy import Policies
+from shoal.deploy_agent import check_given
 from shoal.errors import InputError
 from shoal.opening import keep, keep_resumed, open_run, permit_training, remember
 from shoal.parts import Parts
 from shoal.pictures import Picture
-from shoal.preparing import check_folder, prepared
+from shoal.preparing import check_both_named, check_folder, prepared
 from shoal.records import manifest
 from shoal.records.folders import check_free, path_of
 from shoal.records.lock import FILE as LOCK
@@ -25,6 +26,7 @@ from shoal.run_file import entries_of, recorded
 from shoal.training import ending
 from shoal.training.evaluation import Evaluation, Evaluator
 from shoal.training.hooks import Given
+from shoal.types import PyTree
 
 
 def agent(
@@ -63,8 +65,7 @@ def agent(
         if flags or env or preset is not None:
             raise InputError("An earlier run keeps its values, so an agent that continues it takes no flags.")
         return _opened(path_of(folder), environment, trust, progress)
-    if environment is None:
-        raise InputError(f"{algorithm} needs an environment, for example 'mpe/simple_spread'.")
+    check_both_named(algorithm, environment, folder)
     new = prepared(algorithm, environment, env, preset, flags)
     where = Path(tempfile.mkdtemp(prefix="shoal-")) / "run" if folder is None else path_of(folder)
     check_folder(where)
@@ -134,7 +135,8 @@ class Agent:
             NonFiniteError: a metric became NaN or infinite; the last good checkpoint is kept.
             GameError: a host environment raised; what was learned is saved.
             CallbackError: a callback raised; what was learned is saved.
-            KeyboardInterrupt: Ctrl-C.
+            KeyboardInterrupt: Ctrl-C; what was learned is saved.
+            Terminated: SIGTERM or SIGHUP; what was learned is saved. It is a SystemExit, so that the program ends.
         """
         self._parts.train(steps, callbacks)
         return self
@@ -173,6 +175,8 @@ class Agent:
         Raises:
             InputError: an observation is missing or has the wrong shape.
         """
+        if self._policies is None:  # refused before anything compiles
+            check_given(self._made(()), observations, legal, **given)
         policies = self._newest()
         policies.greedy = greedy
         return policies.act(observations, legal, **given)
@@ -187,14 +191,17 @@ class Agent:
         self._parts.begin()
         update = self._parts.saved
         if self._policies is None or update != self._acting:
-            run = self.run
-            policy = jax.tree.map(lambda x: x[0], run._learner().policy)
+            policy = jax.tree.map(lambda x: x[0], self.run._learner().policy)
             if self._policies is None:
-                title = f"{run.algorithm} in {run.environment}"
-                self._policies = Policies(run.spec, run._acting(), policy, wrapping=run.settings.wrapping, title=title)
+                self._policies = self._made(policy)
             self._policies.replace(policy)
             self._acting = update
         return self._policies
+
+    def _made(self, policy: PyTree) -> Policies:
+        run = self.run
+        title = f"{run.algorithm} in {run.environment}"
+        return Policies(run.spec, run._acting(), policy, wrapping=run.settings.wrapping, title=title)
 
     def replay(
         self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool = True, seed: int | None = None

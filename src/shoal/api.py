@@ -20,6 +20,7 @@ from shoal.run import Run
 from shoal.same_environment import check_same_environment
 from shoal.starting import start_from
 from shoal.training import crossplay as playing
+from shoal.training.callbacks import Callback
 from shoal.training.crossplay import CrossPlay
 from shoal.training.hooks import Given, accepted, watched
 from shoal.training.settings import CHANGEABLE
@@ -75,6 +76,8 @@ def train(
             deleted (:class:`WriteError`, :class:`CheckpointError`, :class:`FolderError`).
         NonFiniteError: a metric became NaN or infinite; the last good checkpoint is kept.
         CallbackError: a callback raised; the run is saved.
+        KeyboardInterrupt: Ctrl-C; the run is saved.
+        Terminated: SIGTERM or SIGHUP; the run is saved. It is a SystemExit, so that the program ends.
     """
     hooks = accepted(callbacks)
     new = prepared(algorithm, environment, env, preset, flags, config, trust)
@@ -89,8 +92,7 @@ def train(
                 start_from(trainer, Path(run.settings.init_from))
             lock.check()
             keep(run)
-            with watched(run, trainer, hooks):
-                return run.finish(trainer)
+            return _trained(run, trainer, hooks)
 
     return in_new_folder(new.algorithm, new.environment, start) if folder is None else start(path_of(folder))
 
@@ -125,6 +127,7 @@ def resume(
             devices than before.
         CheckpointError: no checkpoint is intact.
         CallbackError: a callback raised; the run is saved.
+        KeyboardInterrupt, Terminated: as for :func:`train`.
     """
     hooks = accepted(callbacks)
     where = path_of(folder)
@@ -133,8 +136,17 @@ def resume(
         run, trainer = _resumed(where, environment, trust, progress, flags, lock.check, continue_stopped)
         if trainer is None:
             return run
-        with watched(run, trainer, hooks):
-            return run.finish(trainer)
+        return _trained(run, trainer, hooks)
+
+
+def _trained(run: Run, trainer: Trainer, hooks: Sequence[Callback]) -> Run:
+    """Train to the end; the run is not returned if a signal stopped it, since its caller would use it as trained."""
+    with watched(run, trainer, hooks):
+        run.finish(trainer)
+    if not run.finished:
+        sentence = f"Stopped at step {trainer.step:,}; shoal.resume({str(run.folder)!r}) continues the run."
+        raise trainer.stop.exception(sentence)
+    return run
 
 
 def _resumed(
@@ -150,7 +162,10 @@ def _resumed(
     run = open_run(folder, environment, trust=trust)
     wrong = sorted(set(flags) - CHANGEABLE)
     if wrong:
-        raise InputError(f"{wrong[0]} cannot change in a resumed run; only {', '.join(sorted(CHANGEABLE))} can.")
+        can = (
+            f"only {', '.join(sorted(CHANGEABLE))} can; a new run that starts from it (init_from) may have other values"
+        )
+        raise InputError(f"{wrong[0]} cannot change in a resumed run: {can}.")
     permit_training(run, trust, flags)
     run.settings = override(run.settings, flags)
     run.settings.check()

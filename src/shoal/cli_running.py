@@ -12,7 +12,7 @@ from shoal import cli_hooks, notices
 from shoal.cli_flags import number
 from shoal.cli_output import attempted
 from shoal.environments.spelling import path_words
-from shoal.errors import CallbackError, GameError, InputError, WriteError
+from shoal.errors import CallbackError, GameError, InputError, Terminated, WriteError
 from shoal.records import links, manifest
 
 
@@ -28,20 +28,18 @@ def watched(folder: Path, start: "Callable[..., shoal.Run]", own: dict[str, Any]
     again = f"{program()} train --resume {path_words(folder)}{cli_hooks.words(own)}"
     try:
         run = start(progress=own["progress"], **flags)
-        if not run.finished:
-            raise KeyboardInterrupt
         print(summary(run, again), flush=True)
         draw(run)
     except (GameError, CallbackError):
         if any((folder / "checkpoints").glob("*")):
             notices.warn(f"The run is saved; continue with\n{again}\n")
         raise
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated):
         if any((folder / "checkpoints").glob("*")):
             raise KeyboardInterrupt(f"Stopped; continue with\n{again}") from None
         if (folder / manifest.FILE).is_file():
             raise KeyboardInterrupt(f"Stopped before training began; start it with\n{again}") from None
-        raise
+        raise KeyboardInterrupt from None
     return 0
 
 

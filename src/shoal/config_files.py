@@ -27,6 +27,9 @@ from shoal.values import from_toml
 LARGEST = 2**20
 """Largest size in bytes of a TOML file."""
 KEYS = ("algorithm", "environment", "env", "flags")
+ONE_CALL = ("folder", "resume", "trust", "config", "preset", "print_config", "progress")
+ONE_CALL += ("callback", "callbacks", "wandb", "mlflow", "continue_stopped")
+"""Flags and arguments that no file holds."""
 OF_PRESETS = ("environments", "source")
 """Keys without effect on a run: where a preset was found, and how."""
 
@@ -71,6 +74,8 @@ def read(given: str | Path | Mapping[str, Any]) -> ConfigFile:
 
 def _checked(name: str, found: Mapping[str, Any]) -> ConfigFile:
     for key in found:
+        if key in ONE_CALL:
+            raise _of_one_call(name, key)
         if key not in (*KEYS, *OF_PRESETS):
             raise InputError(f"{name}: {unknown('key', str(key), KEYS)}")
     for key in ("algorithm", "environment"):
@@ -80,8 +85,16 @@ def _checked(name: str, found: Mapping[str, Any]) -> ConfigFile:
     for key, table in (("env", env), ("flags", flags)):
         if not isinstance(table, Mapping) or not all(isinstance(option, str) for option in table):
             raise InputError(f"{name}: {key} cannot be {shortened(table)}; it is a table of names and values.")
+    if given := next((flag for flag in flags if flag in ONE_CALL), None):
+        raise _of_one_call(name, given)
     flags = {flag: from_toml(value) for flag, value in flags.items()}
     return ConfigFile(name, found.get("algorithm"), found.get("environment"), env, flags)
+
+
+def _of_one_call(name: str, key: str) -> InputError:
+    return InputError(
+        f"{name}: {key} belongs to one call, not to a configuration: give it as --{key.replace('_', '-')}."
+    )
 
 
 def to_toml(value: Any) -> str:

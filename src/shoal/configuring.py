@@ -88,7 +88,8 @@ def configured(
     options = _options(file, chosen)
     layers = [Layer(flags or {})]
     if config is not None:
-        layers.insert(0, Layer(file.flags, file.name, named=True))
+        about = _written_for(file.algorithm, name, algorithms.canonical(name))
+        layers.insert(0, Layer(file.flags, file.name, True, about))
     if preset is not None:
         layers.insert(0, Layer(preset_files.read(preset, name), str(preset), named=True))
     values = merged(name, registry.called(chosen), layers)
@@ -101,6 +102,11 @@ def configured(
         )
     origins = dict.fromkeys(options, file.name) | dict.fromkeys(env or {}, "flag")
     return Configured(name, chosen, options | dict(env or {}), values, origins)
+
+
+def _written_for(theirs: str | None, *ours: str) -> str:
+    """What messages about a file's values say of the file, if it names another algorithm or environment."""
+    return f" (written for {theirs})" if theirs is not None and theirs not in ours else ""
 
 
 @contextmanager
@@ -168,7 +174,7 @@ def _options(file: ConfigFile, environment: Any) -> dict[str, Any]:
     """
     if not file.env or not (isinstance(environment, str) or callable(environment)):
         return dict(file.env)
-    with _named(file.name):
+    with _named(file.name + _written_for(file.environment, registry.called(environment))):
         known = registry.options_of(environment)
         if not any(option.kind is option.VAR_KEYWORD for option in known.values()):
             for option in file.env:

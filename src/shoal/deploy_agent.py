@@ -62,6 +62,31 @@ class AgentPolicy:
         return int(chosen) if isinstance(team.spec.action, Discrete) else chosen[: team.spec.action_dims[i]]
 
 
+def check_given(
+    team: Any,
+    observations: Any,
+    legal: Any = None,
+    *,
+    alive: Any = None,
+    infos: Any = None,
+    turn: Any = None,
+    state: Any = None,
+) -> None:
+    """Check arguments of :meth:`Policies.act` without acting, which compiles.
+
+    Raises:
+        InputError: an observation, a mask or the state is missing or has the wrong shape.
+    """
+    converter, spec = team._converter, team.spec
+    if converter is not None and converter.understands(observations):
+        converter.read(observations, infos, legal, team._present(alive), turn)
+    else:
+        team._rows(observations, spec.obs_dims, spec.obs_dim, "observation")
+        if legal is not None:
+            team._rows(legal, spec.action_dims, spec.action.width, "legal actions")
+    team._state(state)
+
+
 def spaces_in_words(spec: EnvSpec, which: Iterable[int]) -> str:
     """The observation and action spaces of these agents, as text."""
     observed, acts = ({dims[i] for i in which} for dims in (spec.feature_dims, spec.action_dims))

@@ -60,6 +60,10 @@ class NonFiniteError(RuntimeError):
     """A metric or parameter is NaN or infinite. The message names it and the last good checkpoint."""
 
 
+class Terminated(SystemExit):
+    """SIGTERM or SIGHUP ended a run, which is saved. Its code is that of shells, 128 + the signal's number."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """An error that suggests the most similar known name, for example ``unknown("algorithm", "mapo", ["mappo"])``."""
     known = sorted(known)

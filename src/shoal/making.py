@@ -216,6 +216,10 @@ def opponents_in(name: str, spec: EnvSpec, trust: bool = False) -> SavedOpponent
     here, there = games_to_json(spec, run.spec)
     if here != there:
         key = next(key for key in here if here[key] != there[key])
+        if run.spec.name != spec.name:
+            raise InputError(
+                f"{name} was trained in {run.spec.name}, so its policies cannot be opponents in {spec.name}."
+            )
         raise InputError(
             f"The policies of {name} cannot be opponents in {spec.name}: their {key} is {shortened(there[key])}, and "
             f"it is {shortened(here[key])} here."

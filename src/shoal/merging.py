@@ -27,6 +27,8 @@ class Layer(NamedTuple):
     """The place, for example the name of a file."""
     named: bool = False
     """Whether messages about the values begin with the place."""
+    about: str = ""
+    """What these messages say of the place, for example ``" (written for mappo)"``."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def merged(algorithm: str, environment: str, layers: Sequence[Layer] = ()) -> Me
                         check_value(leaf.name, leaf.value, leaf.bounds)
         except InputError as error:
             if layer.named:
-                raise InputError(f"{layer.origin}: {error}") from None
+                raise InputError(f"{layer.origin}{layer.about}: {error}") from None
             raise
         sized = (sized | undecided).difference(given)
     return Merged(settings, config, sized, origins | dict.fromkeys(sized, EPISODE))

@@ -63,8 +63,8 @@ class Parts:
                     self.close()
             if finished and trainer.update == done:
                 trainer.progress.warn(ending.sentence(self.run.settings, trainer.at))
-        if not finished:
-            raise KeyboardInterrupt(f"Stopped at step {trainer.step:,}; train() goes on from there.")
+        if trainer.stop.asked:  # also during the last update: the program must not go on to the next part
+            raise trainer.stop.exception(f"Stopped at step {trainer.step:,}; train() goes on from there.")
 
     @contextmanager
     def _training(self) -> Iterator[Continued]:

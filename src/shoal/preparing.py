@@ -10,6 +10,7 @@ from shoal.configs import override
 from shoal.configuring import configured
 from shoal.environments import registry
 from shoal.errors import InputError
+from shoal.records import manifest
 from shoal.records.folders import path_of
 from shoal.run import Run
 from shoal.training import checks
@@ -61,9 +62,31 @@ def prepared(
 
 
 def _absolute(run: Any) -> Any:
-    """The whole path of a run's folder, which a resumed run may need in another working directory."""
+    """The whole path of a run's folder, which a resumed run may need in another working directory.
+
+    ``run.json`` and the folders of checkpoints and policies stand for the run that they belong to.
+    """
     folder = run.folder if isinstance(run, Run) else run
-    return str(path_of(folder).expanduser().absolute()) if isinstance(folder, str | Path) else folder
+    if not isinstance(folder, str | Path):
+        return folder
+    path = path_of(folder).expanduser().absolute()
+    inside = path.name in (manifest.FILE, "checkpoints", "policy") and (path.parent / manifest.FILE).is_file()
+    return str(path.parent if inside else path)
+
+
+def check_both_named(algorithm: str, environment: Any, folder: str | Path | None) -> None:
+    """Refuse an algorithm without an environment, also where an earlier run's folder is to give it.
+
+    Raises:
+        InputError: ``environment`` is None.
+    """
+    if environment is not None:
+        return
+    if folder is not None and (path_of(folder) / manifest.FILE).is_file():
+        raise InputError(
+            f"{folder} holds a run, whose algorithm an agent that goes on with it keeps: omit {algorithm!r}."
+        )
+    raise InputError(f"{algorithm} needs an environment, for example 'mpe/simple_spread'.")
 
 
 def check_folder(where: Path) -> None:

@@ -193,7 +193,8 @@ class Run:
     def announce(self, trainer: Trainer) -> None:
         """Print the notes and warnings of a run that starts, and keep the algorithm's decision, if any."""
         header = f"{self.algorithm} in {self.environment}, kept in {self.folder}"
-        trainer.progress.tell([header, *trainer.notes], trainer.warnings)
+        roles = checks.roles(trainer.env.spec, self.settings, self.config, trainer.layout.num_envs)
+        trainer.progress.tell([header, *roles, *trainer.notes], trainer.warnings)
         pretraining.keep(self.decision, self.folder, trainer.progress, trainer.guard)
 
     def finish(self, trainer: Trainer) -> "Run":
@@ -201,7 +202,7 @@ class Run:
         self.announce(trainer)
         episodes = self.settings.evaluation_episodes(self.env)
         try:
-            self.finished = trainer.run()
+            self.finished = trainer.run() and not trainer.stop.asked
             trainer.guard()
             if self.finished and episodes:
                 self.evaluation = final_evaluation.by_training(trainer, self._learner, episodes)

@@ -26,6 +26,12 @@ FILE = "init_from.json"
 LINES = 12
 """Largest number of arrays that a part of the account names."""
 
+ABSENT = "There is no such array there"
+SHAPES = "The shapes differ"
+LAYER = "The shapes are equal, but those of another array of the same layer are not"
+SCALE = "The critic's last layer and the statistics of its values (value_norm) are taken only together"
+"""Reasons why an array is not taken."""
+
 
 class Source(NamedTuple):
     """An earlier run."""
@@ -85,29 +91,40 @@ def start_from(trainer: Trainer, folder: Path) -> None:
     if not transfer.networks:
         raise InputError(f"Nothing that {folder} has learned ({source.title}) fits this run. {' '.join(lines[1:])}")
     (trainer.notes if transfer.complete else trainer.warnings).append("\n".join(lines))
+    report = {"folder": str(source.folder), "run": source.title, "account": lines, **parts_of(transfer)}
     init = trainer.program.init
 
     def started(*arguments: Any) -> TrainState:
         state = init(*arguments)
-        return state._replace(learner=_begun(trainer, source, transfer, state.learner))
+        return state._replace(learner=_begun(trainer, source, transfer, state.learner, report))
 
     trainer.program = trainer.program._replace(init=started)
 
 
-def _begun(trainer: Trainer, source: Source, transfer: Transfer, learner: Learner) -> Learner:
-    """The newly initialised learner with what it takes; writes the account to the run's folder."""
+def _begun(trainer: Trainer, source: Source, transfer: Transfer, learner: Learner, report: dict[str, Any]) -> Learner:
+    """The newly initialised learner with what it takes; writes the report to the run's folder."""
     inside = {name: source.names[name] for name in transfer.taken.values()}
     arrays = stored_arrays.read(source.stored, set(inside.values()))
-    report = {
-        "folder": str(source.folder),
-        "run": source.title,
-        "taken": [readable(name) for name in transfer.taken],
-        "not_taken": {readable(name): {"here": x, "there": y} for name, (x, y) in transfer.left.items()},
-        "other_scale": [readable(name) for name in transfer.rescaled],
-    }
     trainer.guard()
     write_text(trainer.log.folder / FILE, dumps(report, "account", indent=1) + "\n")
     return merged(learner, transfer, {name: arrays[x] for name, x in inside.items()})
+
+
+def parts_of(transfer: Transfer) -> dict[str, Any]:
+    """What is taken and what not, for the file: every array that :func:`account` counts, and each with its reason."""
+    missing = {}
+    for name, (here, there) in transfer.left.items():
+        if there is None:
+            reason = ABSENT
+        elif here != there:
+            reason = SHAPES
+        elif name.endswith("/value"):
+            reason = SCALE
+        else:
+            reason = LAYER
+        missing[readable(name)] = {"here": here, "there": there, "reason": reason}
+    missing |= {readable(name): {"reason": SCALE} for name in transfer.rescaled}
+    return {"taken": [*map(readable, _joined(transfer.taken))], "not_taken": missing}
 
 
 def account(source: Source, transfer: Transfer, spec: EnvSpec) -> list[str]:
@@ -118,8 +135,9 @@ def account(source: Source, transfer: Transfer, spec: EnvSpec) -> list[str]:
         transfer: what fits.
         spec: the new run's environment.
     """
-    taken, left = [*map(readable, _joined(transfer.taken))], transfer.left
-    every = sorted([*taken, *map(readable, [*left, *transfer.rescaled])])
+    parts, left = parts_of(transfer), transfer.left
+    taken, missing = parts["taken"], parts["not_taken"]
+    every = sorted([*taken, *missing])
     begin = f"Starts from {source.folder} ({source.title}): "
     if transfer.complete:
         return [f"{begin}{_listed(taken, every)}."]
@@ -130,10 +148,9 @@ def account(source: Source, transfer: Transfer, spec: EnvSpec) -> list[str]:
         lines.append(f"{readable(name)} is {_text(here)} here and {_text(there)} there{why}.")
     if len(other) > LINES:
         lines.append(f"{len(other) - LINES} further arrays have other shapes.")
-    if new := [readable(name) for name, (_, there) in left.items() if there is None]:
-        lines.append(f"There is no such array there: {', '.join(new[:LINES])}{', …' if len(new) > LINES else ''}.")
-    if transfer.rescaled:
-        lines.append("The critic's last layer is new, since values have another scale (value_norm) or shape.")
+    for reason in (ABSENT, LAYER, SCALE):
+        if names := [name for name, why in missing.items() if why["reason"] == reason]:
+            lines.append(f"{reason}: {', '.join(names[:LINES])}{', …' if len(names) > LINES else ''}.")
     for what in sorted({"inputs" if "inputs" in name.split("/") else "rewards" for name in transfer.units}):
         lines.append(f"Only one of the two runs normalises its {what}, so that networks read or give other numbers.")
     return lines

@@ -47,8 +47,8 @@ def from_toml(value: Any) -> Any:
 def typed(name: str, value: Any, hint: Any) -> Any:
     """The value converted to the type ``hint``.
 
-    Integers are converted to floats, floats without a fraction to integers, lists to tuples, and texts to paths;
-    otherwise the type must match. :class:`Words` are read.
+    Integers are converted to floats, floats without a fraction to integers, lists to tuples, and strings to paths;
+    a string alone is a tuple of strings with one item. Otherwise the type must match. :class:`Words` are read.
 
     Args:
         name: of the option, for the message.
@@ -65,6 +65,8 @@ def typed(name: str, value: Any, hint: Any) -> Any:
         fitted = _read(value, option) if isinstance(value, Words) else _fitted(value, option)
         if fitted is not _UNFIT:
             return fitted
+    if isinstance(value, str) and any(_fitted((value,), option) == (value,) for option in options):
+        return (value,)  # else it would have to be ("actor",), which is easily written as "actor"
     if isinstance(value, Words):
         form = (takes(hint) or "no words").removesuffix(".")  # "INT..." is its own full stop
         raise InputError(f"{name} cannot be {' '.join(value)!r}; it takes {form}.")

@@ -85,7 +85,19 @@ def test_statistics_of_inputs_can_be_frozen() -> None:
 @pytest.mark.parametrize(
     ("name", "flags", "message"),
     [
-        ("mappo", {"freeze": ("actr",)}, r"no part to freeze named 'actr'; did you mean 'actor'"),
+        ("mappo", {"freeze": ("actr",)}, r"no part to freeze named 'actr'; there are actor and critic[.,]"),
+        (
+            "mappo",
+            {"freeze": ("layers.0.kernel",)},
+            r"there are actor and critic, and nearest to it actor\.layers\.0\.kernel",
+        ),
+        (
+            "mappo",
+            {"freeze": ("critic", "actor")},
+            r"names all that learns \(actor and critic\), so that nothing would be",
+        ),
+        ("mat", {"freeze": ("actor",)}, r"names all that learns \(actor\)"),
+        ("iql", {"freeze": ("actor",)}, r"names all that learns \(actor\)"),
         ("mappo", {"freeze": ("actor.layers.1",)}, r"no part to freeze named 'actor\.layers\.1'"),
         ("mappo", {"freeze": ("inputs",)}, r"no part to freeze named 'inputs'"),
         ("mappo", {"freeze": ("",)}, r"no part to freeze named ''"),

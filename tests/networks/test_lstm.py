@@ -1,4 +1,4 @@
-"""The derivative of the LSTM against finite differences, and how it is made. See ``test_recurrent.py``."""
+"""The derivative of the LSTM against finite differences, and how it is made. See ``test_cells.py``."""
 
 import jax
 import jax.numpy as jnp

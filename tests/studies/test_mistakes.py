@@ -14,8 +14,12 @@ DEFAULTS, END = "[defaults]\n", "gamma = [0.9, 0.99]\n"
 
 # (what is replaced in GRID, by what, the sentence after the file's name)
 MISTAKES = {
-    "not TOML": ("steps = 64", "steps 64", "line 6 is not valid TOML: expected '=' after a key in a key/value pair."),
-    "a key twice": ("seeds = 2", "steps = 2", "line 7 is not valid TOML: cannot overwrite a value."),
+    "not TOML": (
+        "steps = 64",
+        "steps 64",
+        "line 6, column 7 is not valid TOML: expected '=' after a key in a key/value pair.",
+    ),
+    "a key twice": ("seeds = 2", "steps = 2", "line 7, column 10 is not valid TOML: cannot overwrite a value."),
     "an unknown table": ("[grid]", "[gird]", "There is no key 'gird'; did you mean 'grid'?"),
     "no title": ('title = "T"', "", "title is missing; it is a string."),
     "a title that is a number": ('title = "T"', "title = 3", "title cannot be 3; it is a string."),

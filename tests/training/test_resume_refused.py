@@ -26,6 +26,10 @@ def test_no_sound_checkpoint_is_an_error(copy: Path) -> None:
     [
         ({"steps": 480}, "has done 19200 steps already"),
         ({"seeds": 4}, "seeds cannot change"),
+        (
+            {"init_from": "other"},
+            r"init_from cannot change .*a new run that starts from it \(init_from\) may",
+        ),
         ({"learning_rate": 1e-3}, "learning_rate cannot change"),
         ({"nonsense": 1}, "nonsense cannot change"),
         ({"steps": -5}, "steps must be at least 1"),

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import shoal
 import trained
 from shoal import notices
 from shoal.records.checkpoint import Checkpoints
@@ -266,6 +267,36 @@ def test_ctrl_c_twice_waits_for_no_call(tmp_path: Path, released: threading.Even
     with pytest.raises(KeyboardInterrupt):
         trainer.run()
     assert trainer.checkpoints.latest() == 0 and stopping.busy()
+
+
+@pytest.mark.parametrize("updates", [2, 1], ids=["before the last update", "in the last update"])
+@pytest.mark.parametrize("number", ALL)
+def test_a_program_that_trains_does_not_go_on(
+    number: signal.Signals, updates: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would use the run as if it were trained, or train the next one."""
+    idle = trained.idle_program()
+
+    def start(state: Any) -> Any:
+        return lambda *given: (signal.raise_signal(number), advance(*given))[1]
+
+    advance, state = idle.start(None), idle.init(None)
+    program = idle._replace(start=start, template=lambda: state)
+    monkeypatch.setattr(Trainer, "_program", lambda self, remake: program)
+    flags = {"num_envs": 4, "rollout_length": 12, "steps": updates * 48.0, "devices": 1, "eval_episodes": 0}
+    folder = tmp_path / "run"
+    for train in (
+        lambda: shoal.train("mappo", "toys:busy", folder=folder, progress=False, **flags),
+        lambda: shoal.resume(folder, progress=False, steps=(updates + 1) * 48.0),
+        lambda: shoal.agent(folder=folder, progress=False).train(updates * 48),
+    ):
+        with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit) as caught:
+            train()
+        if number == signal.SIGINT:
+            assert str(caught.value).startswith("Stopped at step ")
+        else:
+            assert isinstance(caught.value, SystemExit) and caught.value.code == 128 + number
+    assert Checkpoints(folder / "checkpoints").latest() == 3
 
 
 COMPILES = """

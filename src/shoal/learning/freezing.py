@@ -1,13 +1,14 @@
 """Parts of networks that are not trained (``freeze``)."""
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from shoal.errors import InputError, unknown
+from shoal.errors import InputError
 from shoal.learning.config import AgentConfig
 from shoal.types import PyTree
 
@@ -30,7 +31,7 @@ def freezing(config: AgentConfig, actor: Init | None, critic: Init | None = None
         critic: initialises the critics (in Q-learning the mixer); None if there are none.
 
     Raises:
-        InputError: nothing has such a name, or PopArt rewrites a frozen layer.
+        InputError: nothing has such a name, all that learns would be frozen, or PopArt rewrites a frozen layer.
     """
     if not config.freeze:
         return Frozen()
@@ -42,12 +43,24 @@ def freezing(config: AgentConfig, actor: Init | None, critic: Init | None = None
     for given in config.freeze:
         chosen = {name for name in full if f"{name}.".startswith(f"{given}.")}
         if not chosen:
-            raise unknown("part to freeze named", given, {*full, *(net for net in known if known[net])})
+            raise InputError(f"There is no part to freeze named {given!r}; {_there_are(given, full)}.")
         found |= chosen
+    if actor is not None and all(f"{net}.{name}" in found for net, inside in known.items() for name in inside):
+        every = " and ".join(net for net, inside in known.items() if inside)
+        raise InputError(f"freeze names all that learns ({every}), so that nothing would be trained: leave out a part.")
     if getattr(config, "value_norm", None) == "popart" and any(name.startswith("critic.head") for name in found):
         raise InputError("value_norm popart rewrites the critic's last layer, so critic.head cannot be frozen.")
     inside = {net: frozenset(name for name in known[net] if f"{net}.{name}" in found) for net in known}
     return Frozen(**inside)
+
+
+def _there_are(given: str, full: Sequence[str]) -> str:
+    """The nets that have parts to freeze, and the names that are most similar to ``given``."""
+    inner = [".".join(words[:n]) for words in (name.split(".") for name in full) for n in range(1, len(words) + 1)]
+    nets = list(dict.fromkeys(name.split(".")[0] for name in full))
+    near = difflib.get_close_matches(given, dict.fromkeys(inner), n=6, cutoff=0.4)
+    nearest = [name for name in near if name not in nets]
+    return f"there are {' and '.join(nets)}" + (f", and nearest to it {', '.join(nearest)}" if nearest else "")
 
 
 def names(params: PyTree) -> list[str]:

@@ -70,8 +70,7 @@ def read_toml(path: Path, kind: str, most: int) -> dict[str, Any]:
         raise InputError(f"{path}: it is not text in UTF-8.") from None
     except tomllib.TOMLDecodeError as error:
         what, _, place = str(error).rpartition(" (at ")
-        line = place.partition(",")[0].rstrip(")")
-        raise InputError(f"{path}: {line} is not valid TOML: {what[:1].lower()}{what[1:]}.") from None
+        raise InputError(f"{path}: {place.rstrip(')')} is not valid TOML: {what[:1].lower()}{what[1:]}.") from None
     except ValueError:  # a whole number of thousands of digits
         raise InputError(f"{path}: it is not valid TOML.") from None
     except RecursionError:

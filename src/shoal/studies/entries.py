@@ -77,7 +77,7 @@ class Entries:
         return value
 
     def texts(self, key: str) -> tuple[str, ...] | None:
-        """Take a text or a list of texts; None if the key is missing."""
+        """Take a string or a list of strings; None if the key is missing."""
         value = self.take(key, "the name of an axis, or a list of them", (str, list), None)
         if value is None:
             return None

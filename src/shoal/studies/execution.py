@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shoal import algorithms, api, notices
-from shoal.errors import InputError, unknown
+from shoal.errors import InputError, Terminated, unknown
 from shoal.records import log, manifest
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.product_rate import product_rate
@@ -39,9 +39,10 @@ def run_cell(cell: Cell, progress: bool = True) -> Record:
         KeyboardInterrupt: a signal stopped training; the run is saved.
     """
     began = time.monotonic()
-    run = _trained(cell, progress)
-    if not run.finished:
-        raise KeyboardInterrupt
+    try:
+        run = _trained(cell, progress)
+    except Terminated:
+        raise KeyboardInterrupt from None
     protocol = cell.evaluation
     found = run.evaluate(protocol.episodes, greedy=protocol.greedy, seed=protocol.seed)
     best = None

@@ -85,7 +85,7 @@ class Context:
         :meth:`evaluate` and :meth:`policies`. ``evaluation`` is the final evaluation, from :meth:`Callback.on_end` on.
         """
         self.status: Status = "training"
-        """``finished`` (also if the run ended early: see :attr:`ended`), ``interrupted`` (Ctrl-C; the run is saved) or
+        """``finished`` (also if the run ended early: see :attr:`ended`), ``interrupted`` (by a signal, saved) or
         ``failed`` in :meth:`Callback.on_end`."""
         self.error: BaseException | None = None
         """The exception with which training failed."""

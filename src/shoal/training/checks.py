@@ -1,14 +1,20 @@
 """What is checked and said of a run before it starts."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from shoal.composing.opposition import PAST
 from shoal.configs import flags_of
 from shoal.errors import InputError
 from shoal.training import feed, memory
+from shoal.training.crossplay import first_side
 from shoal.training.program import Program
 from shoal.training.settings import Settings
 from shoal.training.sharding import Layout
 from shoal.types import Algorithm, Environment, EnvSpec
+
+SHOWN = 10
+"""Largest number of agents that a line names."""
 
 
 def evaluations(env: Environment, settings: Settings) -> None:
@@ -36,6 +42,39 @@ def rewards(settings: Settings, config: Any) -> None:
                 f"normalise_rewards and {flag} {value} would both scale rewards; set {flag} to none, or leave out "
                 f"normalise_rewards."
             )
+
+
+def roles(spec: EnvSpec, settings: Settings, config: Any, num_envs: int) -> list[str]:
+    """Who learns and who plays the others, and what is not trained, as lines to print when the run starts.
+
+    Args:
+        spec: the wrapped environment's.
+        settings: the run's.
+        config: the algorithm's.
+        num_envs: environments of a device.
+    """
+    lines, opposition = [], settings.opposition
+    if (name := opposition.opponents) is not None:
+        own = first_side(spec, opposition.side)
+        others = [i for i in range(spec.num_agents) if i not in own]
+        if name == PAST:
+            held = round(opposition.past_share * num_envs)
+            who = f"All agents learn. In {held} of {num_envs} environments"
+            who += f" past selves play {_called(spec, own)} or, in turn, {_called(spec, others)}."
+        else:
+            who = f"Learning: {_called(spec, own)}. Played by {name}, which does not learn: {_called(spec, others)}."
+        lines.append(who)
+        if spec.shared_reward:
+            armies = " skirmish/ maps have two armies with --env.both." if spec.name.startswith("skirmish/") else ""
+            kind = "past selves" if name == PAST else f"policies of {name}"
+            lines.append(f"All agents of {spec.name} share one reward, so {kind} are partners, not opponents.{armies}")
+    frozen = {flag: parts for flag, parts in flags_of(config).items() if flag.endswith("freeze") and parts}
+    return lines + [f"Not trained ({flag}): {', '.join(parts)}." for flag, parts in frozen.items()]
+
+
+def _called(spec: EnvSpec, who: Sequence[int]) -> str:
+    names = [spec.agents[i] for i in who]
+    return ", ".join(names) if len(names) <= SHOWN else f"{', '.join(names[:SHOWN])} … ({len(names)} agents)"
 
 
 def before(

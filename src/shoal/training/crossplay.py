@@ -171,6 +171,7 @@ def first_side(spec: EnvSpec, chosen: Sequence[str | int] = ()) -> tuple[int, ..
         raise InputError(f"{spec.name} has one agent; two sides need two.")
     if not chosen:
         return tuple(i for i in range(n) if (spec.teams[i] == 0 if any(spec.teams) else i < n // 2))
+    chosen = (chosen,) if isinstance(chosen, str) else chosen
     known = {name: i for i, name in enumerate(spec.agents)}
     known = {str(i): i for i in range(n)} | known
     for agent in chosen:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import jax
 
+from shoal.errors import Terminated
 from shoal.notices import Warn
 from shoal.types import PyTree
 
@@ -35,6 +36,7 @@ class Stop:
         self.warn, self.begun = warn, begun
         self.asked = False
         self._at_once = False
+        self._number = signal.SIGINT
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -71,12 +73,20 @@ class Stop:
         if self.asked and self._at_once:
             raise Stopped
 
+    def exception(self, sentence: str) -> KeyboardInterrupt | Terminated:
+        """What ends the program that asked for the training, once the run is saved: it must not go on as if trained.
+
+        Args:
+            sentence: the message after Ctrl-C; after another signal, which no user waits for, there is none.
+        """
+        return KeyboardInterrupt(sentence) if self._number == signal.SIGINT else Terminated(128 + self._number)
+
     def _ask(self, number: int, frame: object) -> None:
         if self.asked and number == signal.SIGINT:
             raise KeyboardInterrupt
         if self.asked:  # terminals and schedulers may send several signals
             return
-        self.asked = True
+        self.asked, self._number = True, signal.Signals(number)
         if self._at_once and not self.begun():
             self.warn("Stopping before training begins; nothing is trained yet, and --resume starts the run.")
         else:
