@@ -76,8 +76,7 @@ def train(
             deleted (:class:`WriteError`, :class:`CheckpointError`, :class:`FolderError`).
         NonFiniteError: a metric became NaN or infinite; the last good checkpoint is kept.
         CallbackError: a callback raised; the run is saved.
-        KeyboardInterrupt: Ctrl-C; the run is saved.
-        Terminated: SIGTERM or SIGHUP; the run is saved. It is a SystemExit, so that the program ends.
+        KeyboardInterrupt, Terminated (a SystemExit): Ctrl-C, or SIGTERM and SIGHUP; the run is saved.
     """
     hooks = accepted(callbacks)
     new = prepared(algorithm, environment, env, preset, flags, config, trust)
