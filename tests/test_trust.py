@@ -127,12 +127,12 @@ def test_what_needs_no_environment_asks_for_no_trust(name: str, here: Path, shoa
 
 
 NEVER: list[tuple[str, dict[str, Any], str]] = [
-    ("os:system", {"command": "touch pwned"}, "of Python itself"),
-    ("subprocess:getoutput", {"cmd": "touch pwned"}, "of Python itself"),
-    ("helpers:system", {"command": "touch pwned"}, "of Python itself"),
-    ("helpers:check_output", {"args": ["touch", "pwned"]}, "of Python itself"),
-    ("helpers:Popen", {"args": ["touch", "pwned"]}, "of Python itself"),
-    ("helpers:later", {}, "of Python itself"),
+    ("os:system", {"command": "touch pwned"}, "of Python's standard library"),
+    ("subprocess:getoutput", {"cmd": "touch pwned"}, "of Python's standard library"),
+    ("helpers:system", {"command": "touch pwned"}, "of Python's standard library"),
+    ("helpers:check_output", {"args": ["touch", "pwned"]}, "of Python's standard library"),
+    ("helpers:Popen", {"args": ["touch", "pwned"]}, "of Python's standard library"),
+    ("helpers:later", {}, "of Python's standard library"),
     ("helpers:wipe", {"path": "x"}, "neither a class with reset, step and close nor a function"),
     ("helpers:Report", {}, "neither a class with reset, step and close nor a function"),
     ("helpers:count", {}, "neither a class with reset, step and close nor a function"),
@@ -203,7 +203,7 @@ def test_names_that_are_typed_work_from_the_working_directory(helpers: Path, sho
     code, out, err = shoal("train", "mappo", "helpers:wipe", "--help")
     assert code == 0 and "--env.path" in out, err
     assert shoal("check", "helpers:coordination", "--episodes", "1")[0] in (0, 1)
-    assert "of Python itself" in shoal("check", "os:system", "--env.command", "touch pwned")[2]
+    assert "of Python's standard library" in shoal("check", "os:system", "--env.command", "touch pwned")[2]
     assert "--trust is only for --resume" in shoal("train", "mappo", "mpe/simple_spread", "--trust")[2]
 
 
@@ -335,7 +335,7 @@ def test_what_a_folder_contains_is_never_a_record(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "run" / "state"))
     run = own_run(tmp_path / "run")
-    assert not built(run.folder) and "cannot be recorded" in capsys.readouterr().err
+    assert not built(run.folder) and "cannot be written" in capsys.readouterr().err
     monkeypatch.setenv("XDG_STATE_HOME", "state")  # relative to the working directory, which may be anybody's
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert own_runs.state_folder() == (tmp_path / "home" / ".local" / "state" / "shoal" / "runs").resolve()
@@ -356,7 +356,7 @@ def test_a_record_that_cannot_be_written_is_a_warning(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     run = own_run(tmp_path / "run")
-    assert "cannot be recorded" in capsys.readouterr().err and not built(run.folder)
+    assert "cannot be written" in capsys.readouterr().err and not built(run.folder)
     own_run(tmp_path / "builtin", "mpe/simple_spread")
     assert capsys.readouterr().err == ""  # it needs no record
 

@@ -12,7 +12,6 @@ import pytest
 import shoal as library
 import trained
 from shoal import algorithms
-from shoal import run as running
 from shoal.composing import sides as composite
 from shoal.configs import check_names, flags_of, override
 from shoal.environments import registry
@@ -49,7 +48,8 @@ def test_it_trains_and_is_kept(run: library.Run) -> None:
 
 def test_it_resumes_to_the_bit(run: library.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Trainer] = []
-    monkeypatch.setattr(running, "Trainer", lambda *args: made.append(Trainer(*args)) or made[-1])
+    begin = Trainer._begin
+    monkeypatch.setattr(Trainer, "_begin", lambda self: made.append(self) or begin(self))
     stopped = trained.copied(run.folder, tmp_path / "stopped")
     for part in ("checkpoints", "policy"):
         for later in [path for path in (stopped / part).iterdir() if path.name.isdigit() and int(path.name) > 2]:
