@@ -142,7 +142,7 @@ def _trained(run: Run, trainer: Trainer, hooks: Sequence[Callback]) -> Run:
     """Train to the end; the run is not returned if a signal stopped it, since its caller would use it as trained."""
     with watched(run, trainer, hooks):
         run.finish(trainer)
-    if not run.finished:
+    if trainer.stop.asked:
         sentence = f"Stopped at step {trainer.step:,}; shoal.resume({str(run.folder)!r}) continues the run."
         raise trainer.stop.exception(sentence)
     return run
