@@ -158,7 +158,7 @@ class Run:
         return learner_of(saved_policy(self.folder, self._acting(), self.settings.seeds, self._identity(), best))
 
     def trainer(
-        self, progress: bool, guard: Callable[[], None] = lambda: None, kind: type[Trainer] = Trainer
+        self, progress: bool, guard: Callable[[], None] = lambda: None, kind: type[Trainer] | None = None
     ) -> Trainer:
         """The trainer of this run. ``guard`` raises if the folder is no longer the run's.
 
@@ -185,7 +185,8 @@ class Run:
             self.config = self.decision.config
         what, opponents = (self.algorithm, self.env.spec, self.config, self.settings), self._opponents()
         make = partial(made, *what, scale_of_learning(*what, scale, opponents), opponents)
-        return kind(self.env, make(), self.settings, layout, self.folder, progress, make, self._identity(), guard)
+        trainer = kind or Trainer
+        return trainer(self.env, make(), self.settings, layout, self.folder, progress, make, self._identity(), guard)
 
     def _workers(self) -> int | None:
         return local_workers(self.env, self.settings.num_workers)
