@@ -158,6 +158,7 @@ def test_policies_need_no_environment(own: Own, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(own.package)])
     for module in [name for name in sys.modules if name.split(".")[0] == "myteam"]:
         monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(own_modules, "instead", lambda folder: None)  # finds it where it was in training
     with pytest.raises(InputError, match="There is no module 'myteam'"):
         shoal.open_run(own.folder).evaluate(2)
     policies = shoal.load(own.folder, seed=2)

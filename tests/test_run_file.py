@@ -179,7 +179,7 @@ DAMAGES: list[tuple[str, Any, str]] = [
     ("config.spec.agents", ["a", "b"], "obs_dims has 3 entries for 2 agents"),
     ("config.spec.agents", ["a", "b", "a"], "has a name twice"),
     ("config.spec.agents", ["a", "b", "c\x1b[2J"], "a name is short printable text"),
-    ("config.spec.agents", "abc", "agents cannot be 'abc'"),
+    ("config.spec.agents", 5, "agents cannot be 5"),
     ("config.spec.obs_dims", [4, 6], "obs_dims has 2 entries for 3 agents"),
     ("config.spec.obs_dims", [4, -6, 4], "cannot be negative"),
     ("config.spec.obs_dims", [4, 10**12, 4], "would hold more than 268,435,456 numbers"),
