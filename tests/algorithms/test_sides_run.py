@@ -136,7 +136,9 @@ def test_the_command_line(shoal: Callable, monkeypatch: pytest.MonkeyPatch) -> N
     same = str(preset("ippo", "mpe/simple_tag")["gamma"])
     words = ["--gamma", "0.5", "--side2-gamma", same, "--side1-hidden", "8", "8", "--sides", "1", "1", "1", "2"]
     shoal("train", "mappo+ippo", "mpe/simple_tag", *words, "--max-grad-norm", "None")
-    kept = {name: given[name] for name in given if name not in ("env", "folder", "preset", "progress")}
+    kept = {
+        name: given[name] for name in given if name not in ("env", "folder", "preset", "progress", "trust", "callbacks")
+    }
     assert kept == {"gamma": 0.5, "side2_gamma": float(same), "side1_hidden": (8, 8), "sides": (1, 1, 1, 2)}
     code, out, _ = shoal("train", "mappo+ippo", "mpe/simple_tag", "--help")
     assert code == 0 and "--side2-learning-rate NUMBER" in out and "--learning-rate NUMBER|None" in out

