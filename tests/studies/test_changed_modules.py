@@ -16,16 +16,10 @@ from shoal.studies.record import read, write
 from shoal.studies.sources import digests
 from shoal.studies.state import record_path
 from shoal.studies.study_file import read as read_study
-from small_studies import cells_of, made, written
+from small_studies import GRID, cells_of, made, written
 
-STUDY = """
-title = "T"
-question = "Q?"
-
-[defaults]
-steps = 64
-seeds = 2
-
+HEAD = GRID.partition("[grid]")[0]
+STUDY = f"""{HEAD}
 [grid]
 algorithm = ["study_idea", "mappo"]
 environment = ["matrix/climbing"]

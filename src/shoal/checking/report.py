@@ -58,7 +58,7 @@ class Report:
         parts = [f"{n} {level}{'s' * (n != 1)}" for level, n in counts.items() if n]
         found = listing(parts) if parts else f"no fault that {self.by} can find"
         if not self.ok:
-            return f"NOT READY: {self.name} has {found}. Mend what is wrong, then check again: {self.again}"
+            return f"NOT READY: {self.name} has {found}. Fix what is wrong, then check again: {self.again}"
         return f"READY: {self.name} has {found}. Next: {self.train}"
 
     def __str__(self) -> str:
