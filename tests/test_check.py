@@ -39,7 +39,7 @@ def test_nothing_is_found_where_all_is_well() -> None:
         ((1.5, 1.0), "error", "metric won: it is 1.5 at step 7"),
         ((-1.0, 1.0), "error", "1 where an episode was won and 0 where it was not"),
         ((1.0, jnp.inf), "error", "metric kills: it is infinite at step 7"),
-        ((1.0, jnp.nan), "warning", "metric kills: it is not known (NaN) in 3 of 3 episodes that ended"),
+        ((1.0, jnp.nan), "warning", "metric kills: it is unknown (NaN) in 3 of 3 episodes that ended"),
     ],
 )
 def test_metrics_are_finite_known_and_shares(
@@ -73,11 +73,11 @@ FOUND: dict[str, tuple[str, str, str]] = {
     "nan state": ("error", "state", "feature 1 of the state is NaN at step 2"),
     "unwritten": ("error", "state", "feature 0 of the state is not written at step 6 of episode 1"),
     "no legal": ("error", "legal actions", "red has no legal action at step 5 of episode 1"),
-    "beyond": ("error", "action space", "blue has 2 actions of its own by spec.action_dims, but action 2 is marked"),
+    "beyond": ("error", "action space", "blue has 2 actions by spec.action_dims, but action 2 is marked"),
     "padding": ("error", "observation padding", "but feature 2, which is padding, is 7 at step 3 of episode 1"),
-    "paid at reset": ("error", "reward", "blue has a reward of 2 on being reset (episode 1, seed 0)"),
-    "over at reset": ("error", "last", "the episode is over on being reset"),
-    "nobody": ("error", "alive", "no agent is alive on being reset"),
+    "paid at reset": ("error", "reward", "blue has a reward of 2 after reset (episode 1, seed 0)"),
+    "over at reset": ("error", "last", "last is True after reset"),
+    "nobody": ("error", "alive", "no agent is alive after reset"),
     "endless": ("error", "horizon", "is not over after spec.horizon = 10 steps"),
     "half": ("warning", "discount", "red's discount is 0.5 at step 3"),
     "goes on": ("error", "last", "every agent's discount is 0 at step 4"),
@@ -89,23 +89,23 @@ FOUND: dict[str, tuple[str, str, str]] = {
     "cut early": ("note", "time limit", "the earliest after 3, seed 0) with discount 1"),
     "blind": ("warning", "observation", "red's observation is the same at all 55 timesteps"),
     "still": ("warning", "state", "The state is the same at all 55 timesteps"),
-    "poor": ("warning", "reward", "no agent earned anything in 50 random steps"),
-    "claims": ("error", "shared reward", "spec.shared_reward says that all agents earn the same, but red earned"),
+    "poor": ("warning", "reward", "all rewards are 0 in 50 random steps"),
+    "claims": ("error", "shared reward", "spec.shared_reward is True, so rewards must be equal, but red received"),
     "claims of sides": (
         "error",
         "shared reward",
-        "that agents of one side earn the same, but red earned",
+        "spec.sides requires equal rewards within a side, but red received",
     ),
-    "alike": ("note", "shared reward", "all agents that acted earned the same at each of 50 steps"),
-    "dies": ("note", "agents that vanish", "for 7 timesteps on average. Its discount falls to 0 and its reward ends"),
+    "alike": ("note", "shared reward", "all agents that acted received equal rewards at each of 50 steps"),
+    "dies": ("note", "agent death", "for 7 timesteps on average. Its discount becomes 0, and it receives"),
     "dies for the team": (
         "note",
-        "agents that vanish",
-        "blue is gone (alive falls) in 5 of 5 episodes, at first at step 4",
+        "agent death",
+        "blue dies (alive becomes False) in 5 of 5 episodes, first at step 4",
     ),
-    "shared by the living": ("note", "agents that vanish", "Its discount falls to 0 and its reward ends with it"),
-    "dies and is paid": ("warning", "agents that vanish", "falls to 0, but it is rewarded after that"),
-    "dies unsaid": ("warning", "agents that vanish", "stays 1 though it earns nothing more while others do"),
+    "shared by the living": ("note", "agent death", "Its discount becomes 0, and it receives no reward"),
+    "dies and is paid": ("warning", "agent death", "becomes 0, but it receives rewards later"),
+    "dies unsaid": ("warning", "agent death", "stays 1 although only other agents receive rewards"),
     "undead": ("warning", "discount", "blue's discount is 0 at step 4 of episode 1"),
     "seedless": ("note", "seed", "5 episodes with different seeds start alike"),
     "chance": (
@@ -113,10 +113,10 @@ FOUND: dict[str, tuple[str, str, str]] = {
         "determinism",
         "two copies given the same seed and the same actions differ: the observation of red",
     ),
-    "memory": ("warning", "determinism", "an episode depends on those before it"),
+    "memory": ("warning", "determinism", "an episode depends on earlier episodes"),
     "roles": ("error", "interface", "spec.roles must be numbered"),
-    "raises": ("error", "exception", "step 3 of episode 1 (seed 0), given the joint action ["),
-    "raises at reset": ("error", "exception", "being reset (episode 1, seed 0) raised ValueError: a wheel fell off."),
+    "raises": ("error", "exception", "step 3 of episode 1 (seed 0), with the joint action ["),
+    "raises at reset": ("error", "exception", "reset (episode 1, seed 0) raised ValueError: a wheel fell off."),
     "raises on closing": ("error", "exception", "closing the environment raised ValueError"),
     "unmakeable": ("error", "exception", "making the environment raised ValueError"),
     "wrong shape": ("error", "exception", "could not broadcast input array from shape (5,) into shape (2,)"),
@@ -140,7 +140,7 @@ def test_each_fault_is_found_and_named(fault: str) -> None:
 
 def test_who_is_gone_but_still_seen() -> None:
     levels = {f.level: f.sentence for f in check(faulty.make("dies and shows")).findings}
-    assert set(levels) == {"note", "warning"} and "blue's observation is not 0 while it is gone" in levels["warning"]
+    assert set(levels) == {"note", "warning"} and "blue's observation is not 0 while it is dead" in levels["warning"]
 
 
 def test_the_traceback_is_the_environments_own() -> None:
@@ -150,12 +150,12 @@ def test_the_traceback_is_the_environments_own() -> None:
 
 
 LOST: dict[str, str] = {
-    "segfault": "step 3 of episode 1 (seed 0), given the joint action [0, 1], ended its process, with signal 11 (SIG",
-    "exit": "step 3 of episode 1 (seed 0), given the joint action [0, 1], ended its process, with exit code 3",
-    "sys.exit": "step 3 of episode 1 (seed 0), given the joint action [0, 1], raised SystemExit: enough",
-    "exit at reset": "being reset (episode 1, seed 0) ended its process, with exit code 4",
-    "hang": "step 3 of episode 1 (seed 0), given the joint action [0, 1], did not return within 2 s",
-    "child keeps the pipe": "given the joint action [0, 1], ended its process, with exit code 5",
+    "segfault": "step 3 of episode 1 (seed 0), with the joint action [0, 1], ended its process, with signal 11 (SIG",
+    "exit": "step 3 of episode 1 (seed 0), with the joint action [0, 1], ended its process, with exit code 3",
+    "sys.exit": "step 3 of episode 1 (seed 0), with the joint action [0, 1], raised SystemExit: enough",
+    "exit at reset": "reset (episode 1, seed 0) ended its process, with exit code 4",
+    "hang": "step 3 of episode 1 (seed 0), with the joint action [0, 1], did not return within 2 s",
+    "child keeps the pipe": "with the joint action [0, 1], ended its process, with exit code 5",
     "exit on making": "making the environment ended its process, with exit code 6",
     "exit on closing": "closing the environment ended its process, with exit code 7",
 }
@@ -217,7 +217,7 @@ def test_what_worker_processes_cannot_get() -> None:
 
 def test_a_game_that_describes_itself_differently() -> None:
     finding = only(check(HostEnvironment(faulty.SPEC, functools.partial(faulty.Game, "claims"))))
-    assert finding.level == "error" and "shared_reward differ" in finding.sentence
+    assert finding.level == "error" and "that of the environment: shared_reward" in finding.sentence
 
 
 def test_too_few_steps_to_see_an_end() -> None:
@@ -236,7 +236,7 @@ def test_arguments_out_of_range(wrong: dict[str, Any]) -> None:
 def test_a_device_environment_with_dead_agents_and_moving_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.checking.speed.vmapped_rate", lambda env: (1.0, 1.0))
     report = check(toys.busy(), episodes=8)
-    assert report.ok and {f.subject for f in report.findings} <= {"agents that vanish", "time limit", "metric luck"}
+    assert report.ok and {f.subject for f in report.findings} <= {"agent death", "time limit", "metric luck"}
     assert report.train == 'shoal.train("mappo", environment)'
 
 

@@ -33,7 +33,7 @@ def findings(alter: Any) -> dict[str, str]:
 
     report = check(HostEnvironment(images.spec_of(True), make), isolate=False)
     # A function inside a function is not importable, and the right agent dies: neither is looked at here.
-    return {f.subject: f.sentence for f in report.findings if f.subject not in ("make", "agents that vanish")}
+    return {f.subject: f.sentence for f in report.findings if f.subject not in ("make", "agent death")}
 
 
 def nothing(game: Any, out: HostTimestep, before: np.ndarray) -> None:
@@ -64,9 +64,9 @@ def test_nothing_is_found_where_all_is_well() -> None:
 @pytest.mark.parametrize(
     ("alter", "subject", "words"),
     [
-        (half, "observation", "feature 100 of left's observation is not written on being reset"),
+        (half, "observation", "feature 100 of left's observation is not written after reset"),
         (nan, "observation", "clock: number 1 of right's observation is nan at step 3 of episode 1"),
-        (codes, "images", "the numbers of the image 'view' are at most 10 of 255"),
+        (codes, "images", "the values of the image 'view' are at most 10 of 255"),
         (padded, "observation padding", "feature 195, which is padding, is 9"),
     ],
 )

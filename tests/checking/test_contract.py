@@ -26,29 +26,29 @@ ACTING = {
     "greedy masks": (contract_acting.masks, "masks", "of the greedy actions of living agents are illegal"),
     "multiplies": (contract_acting.dead_agents, "dead agents", "change if dead agents observe NaN"),
     "acts by statistics": (contract_acting.without_critic, "deployment", "raises TypeError when the learner has only"),
-    "acts by what there is": (contract_acting.without_critic, "deployment", "other ones when the learner has only"),
+    "acts by what there is": (contract_acting.without_critic, "deployment", "actions change when the learner has only"),
 }
 UPDATING = {
-    "another structure": (contract_updating.types, "types", "a learner of another structure"),
-    "another type": (contract_updating.types, "types", "turns updates from int32[] into float32[]"),
+    "another structure": (contract_updating.types, "types", "a learner with a different structure"),
+    "another type": (contract_updating.types, "types", "changes updates from int32[] to float32[]"),
     "does not count": (contract_updating.types, "types", "updates is not 1 after the first update"),
     "metrics in a list": (contract_updating.metrics, "metrics", "a flat dict from names to scalars"),
     "a metric of all agents": (contract_updating.metrics, "metrics", "'reward' has the shape (3,)"),
     "a metric of NaN": (contract_updating.metrics, "finite", "'share' is nan after update 1"),
     "explodes": (contract_updating.metrics, "finite", "['theta'] is NaN or infinite after update 2"),
-    "learns nothing": (contract_updating.metrics, "learning", "change nothing in Learner.policy"),
-    "no weights": (contract_updating.dead_agents, "dead agents", "changes with what dead agents"),
-    "extras of the dead": (contract_updating.dead_agents, "dead agents", "changes with the extras of dead agents"),
+    "learns nothing": (contract_updating.metrics, "learning", "do not change Learner.policy"),
+    "no weights": (contract_updating.dead_agents, "dead agents", "depends on the actions of dead agents"),
+    "extras of the dead": (contract_updating.dead_agents, "dead agents", "depends on the extras of dead agents"),
     "divides by none": (contract_updating.nobody, "dead agents", "every agent is dead gives NaN"),
     "host noise": (contract_updating.repetition, "determinism", "differs when the same update is made twice"),
-    "random make": (contract_updating.seeds, "seeds", "differs when two seeds are updated side by side"),
+    "random make": (contract_updating.seeds, "seeds", "differs when two seeds are updated together"),
     "branches": (contract_making.numbers, "traced numbers", "rate cannot be a traced array"),
 }
 RECURRENT = {
     "never resets": (
         contract_acting.recurrence,
         "recurrent state",
-        "depend on the recurrent state of the episode",
+        "depend on the recurrent state of the previous episode",
     ),
     "update keeps the state": (contract_acting.recurrence, "recurrent state", "the update must reset it"),
 }
@@ -77,8 +77,8 @@ def test_each_flaw_of_a_recurrent_net_is_found(flaw: str) -> None:
 def test_a_sound_algorithm_has_no_finding() -> None:
     findings, facts = contract.inspected(flawed.module())
     assert findings == []
-    assert dict(facts)["played"] == "a team with discrete actions, a recurrent net"
-    assert "continuous" not in dict(facts)["accepts"]
+    assert dict(facts)["tested"] == "a team with discrete actions, a recurrent net"
+    assert "continuous" not in dict(facts)["supports"]
 
 
 def test_a_learner_that_a_checkpoint_changes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,10 +96,10 @@ def test_a_learner_that_a_checkpoint_changes_is_found(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(contract_updating.Checkpoints, "restore", forgetful)
     (finding,) = contract_updating.checkpoint(one)
-    assert finding.subject == "resume" and "saved and read" in finding.sentence
+    assert finding.subject == "resume" and "saved and restored" in finding.sentence
     monkeypatch.setattr(contract_updating.Checkpoints, "save", lambda *_: 1 / 0)
     (finding,) = contract_updating.checkpoint(one)
-    assert finding.subject == "resume" and "cannot be saved and read again (ZeroDivisionError" in finding.sentence
+    assert finding.subject == "resume" and "cannot be saved and restored (ZeroDivisionError" in finding.sentence
 
 
 def test_padded_dimensions_of_continuous_actions_are_found() -> None:
@@ -116,10 +116,10 @@ def test_padded_dimensions_of_continuous_actions_are_found() -> None:
 @pytest.mark.parametrize(
     ("flaw", "subject", "level", "said"),
     [
-        ("raises", "refusals", "error", "make raised ValueError: no for a team with continuous actions: accept it"),
-        ("two lines", "refusals", "warning", "which is not one sentence"),
+        ("raises", "refusals", "error", "make raised ValueError: no for a team with continuous actions: support it"),
+        ("two lines", "refusals", "warning", "is not one sentence: "),
         ("a dict", "Config", "error", "table of type dict | None cannot be a flag"),
-        ("wrong defaults", "Config", "error", "cannot be kept in run.json (pair"),
+        ("wrong defaults", "Config", "error", "cannot be saved in run.json (pair"),
     ],
 )
 def test_what_config_and_make_do_wrong(flaw: str, subject: str, level: str, said: str) -> None:
@@ -150,8 +150,8 @@ def test_the_command(shoal: Callable, tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "sound_idea.py").write_text(OWN.format(flaw=""), encoding="utf-8")
     (tmp_path / "bad_idea.py").write_text(OWN.format(flaw="greedy masks"), encoding="utf-8")
     code, out, err = shoal("check", "sound_idea")
-    assert (code, err) == (0, "") and "READY: sound_idea has no fault that these checks can find" in out
-    assert "shoal train sound_idea mpe/simple_spread" in out and "by greedy and" in out
+    assert (code, err) == (0, "") and "READY: sound_idea has no problem found by these checks" in out
+    assert "shoal train sound_idea mpe/simple_spread" in out and "with greedy and" in out
     code, out, _ = shoal("check", "bad_idea")
     assert code == 1 and "ERROR    masks:" in out and "NOT READY: bad_idea has 1 error" in out
     assert "learned" not in out and not library.check("bad_idea").ok
@@ -161,7 +161,7 @@ def test_the_command(shoal: Callable, tmp_path: Path, monkeypatch: pytest.Monkey
     ("words", "said"),
     [
         (("no_idea",), "There is no algorithm, and no module in the working directory, of this name either."),
-        (("scripted",), "takes one algorithm that learns, not 'scripted'"),
+        (("scripted",), "requires the name of one trainable algorithm, not 'scripted'"),
         (("mappo", "qmix"), "takes one environment or algorithm; 'qmix' is an extra word"),
     ],
 )
@@ -176,4 +176,4 @@ def test_every_algorithm_of_shoal_passes(name: str) -> None:
     findings, facts = contract.inspected(algorithms.get(name))
     findings = [finding for finding in findings if finding.subject != "traced numbers"]
     assert findings == [], [finding.sentence for finding in findings]
-    assert "played" in dict(facts)
+    assert "tested" in dict(facts)

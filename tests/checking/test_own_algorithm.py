@@ -182,7 +182,8 @@ def test_a_training_that_avoids_reward_is_noted(
     monkeypatch.setattr(trial, "result", lambda _: trial.Result(greedy, sampled))
     text, notes = contract._trial(None)
     assert text == (
-        f"{greedy:.2f} by greedy and {sampled:.2f} by sampled actions after 7,680 steps (random 0.25, best 1.00)"
+        f"mean reward {greedy:.2f} with greedy and {sampled:.2f} with sampled actions after 7,680 steps "
+        f"(random 0.25, best 1.00)"
     )
     assert [(finding.level, finding.subject) for finding in notes] == [("note", "learning")] * noted
 

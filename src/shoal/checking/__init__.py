@@ -10,7 +10,7 @@ __all__ = ["Finding", "Report", "check"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import public names lazily: the process that plays a host environment does without JAX."""
+    """Import public names lazily, since the process that plays a host environment must not import JAX."""
     if name == "check":
         from shoal.checking.inspection import check
 

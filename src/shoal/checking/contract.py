@@ -1,4 +1,4 @@
-"""``check`` of an algorithm: makes it for tiny teams, plays what every algorithm must do, and collects the findings."""
+"""``check`` of an algorithm: builds it for small teams, tests the requirements of every algorithm, reports findings."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,24 +18,24 @@ RULES = (*contract_acting.RULES, *contract_updating.RULES, contract_making.numbe
 OTHERS = (contract_acting.form, contract_acting.masks, contract_updating.metrics)
 """Rules for the other kind of actions."""
 RECURRENT = (contract_acting.recurrence, contract_updating.metrics)
-"""Rules for a recurrent net; it takes most of them from what is shared with a feed-forward net."""
+"""Rules for a recurrent net; the other rules test code that it shares with a feed-forward net."""
 NUMBERS = (contract_updating.dead_agents, contract_updating.nobody)
-"""Rules that would blame dead agents for the NaN of an algorithm that gives NaN anyway."""
+"""Rules that are skipped if updates give NaN in any case, since the NaN would then not be due to dead agents."""
 
 
 def check_algorithm(name: str, *, train: bool = True) -> Report:
-    """Play an algorithm on noise and say where it does not do what every algorithm must.
+    """Test an algorithm on random data and report which requirements of an algorithm it violates.
 
     Args:
-        name: of an algorithm, as for :func:`shoal.train`.
-        train: also train in a game of one step, for information.
+        name: the algorithm's name, as for :func:`shoal.train`.
+        train: also train briefly in a one-step game, for information.
 
     Raises:
-        InputError: there is no such algorithm, its module has no sound ``Config``, or it does not learn.
+        InputError: the algorithm does not exist, its module has no valid ``Config``, or it is not trainable.
     """
     began = time.monotonic()
     if "+" in name or name in algorithms.SCRIPTED:
-        raise InputError(f"shoal check takes one algorithm that learns, not {name!r}.")
+        raise InputError(f"shoal check requires the name of one trainable algorithm, not {name!r}.")
     name = algorithms.canonical(name)
     module, shown = algorithms.get(name), name.removesuffix(":make")
     findings, facts = inspected(module)
@@ -50,7 +50,7 @@ def check_algorithm(name: str, *, train: bool = True) -> Report:
 
 
 def inspected(module: Any) -> tuple[list[Finding], list[tuple[str, str]]]:
-    """All findings on an algorithm's module, and what was made and played."""
+    """All findings on an algorithm's module, and rows of the report: the supported teams and the tested ones."""
     findings = list(contract_making.config(module))
     refused, accepted = contract_making.refusals(module)
     findings += refused
@@ -60,13 +60,14 @@ def inspected(module: Any) -> tuple[list[Finding], list[tuple[str, str]]]:
     if accepted and "recurrent" in flags_of(module.Config()):
         _recurrent(module, accepted[0], played)
     findings += _once(played)
-    return findings, [("accepts", ", ".join(spec.name for spec in accepted)), ("played", ", ".join(played))]
+    return findings, [("supports", ", ".join(spec.name for spec in accepted)), ("tested", ", ".join(played))]
 
 
 def _once(played: Mapping[str, list[Finding]]) -> list[Finding]:
-    """The findings by team, each one time, with the teams unless it is the first only, with which all rules are played.
+    """Merge equal findings of several teams. A finding names its teams, unless it was found only with the first team.
 
-    Findings are equal if they say the same, or are exceptions of the same lines: their messages may have other shapes.
+    Findings are equal if they have the same text, or are exceptions raised at the same lines: the messages of these may
+    differ in shapes. All rules are tested with the first team.
     """
     where: dict[tuple[str, ...], tuple[Finding, list[str]]] = {}
     for team, findings in played.items():
@@ -82,14 +83,14 @@ def _once(played: Mapping[str, list[Finding]]) -> list[Finding]:
 
 
 def _plan(accepted: list[EnvSpec]) -> Iterator[tuple[EnvSpec, tuple[Callable, ...]]]:
-    """All rules for the first team that it accepts, a few for the other kind of actions."""
+    """All rules for the first supported team, a few for a team with the other kind of actions."""
     for i, spec in enumerate(accepted):
         if i == 0 or (spec is BOX and accepted[0] is not BOX):
             yield spec, OTHERS if i else RULES
 
 
 def _recurrent(module: Any, spec: EnvSpec, played: dict[str, list[Finding]]) -> None:
-    """Play a recurrent net too, unless the algorithm refuses it."""
+    """Also test a recurrent net, unless the algorithm does not support it."""
     config = tiny(module.Config(), recurrent=4)
     recurrent = replace(spec, name=f"{spec.name}, recurrent")
     try:
@@ -106,7 +107,7 @@ def _played(module: Any, config: Any, spec: EnvSpec, rules: tuple[Callable, ...]
     try:
         one = specimen(module, config, spec)
     except InputError as error:
-        return [Finding("error", "exception", f"acting is refused: {error}")]
+        return [Finding("error", "exception", f"act raises InputError: {error}")]
     except Exception as error:
         return [_raised("init or act", error)]
     for rule in rules:
@@ -116,13 +117,13 @@ def _played(module: Any, config: Any, spec: EnvSpec, rules: tuple[Callable, ...]
         try:
             findings += rule(one)
         except InputError as error:
-            findings.append(Finding("error", "exception", f"{doing} is refused: {error}"))
+            findings.append(Finding("error", "exception", f"{doing} raises InputError: {error}"))
             break
         except Exception as error:
             findings.append(_raised(doing, error))
             break
         if any(finding.level == "error" and finding.subject in ("actions", "types") for finding in findings):
-            break  # what follows would fail for the same reason
+            break  # the other rules would fail for the same reason
     return findings
 
 
@@ -133,12 +134,12 @@ def _raised(doing: str, error: Exception) -> Finding:
 
 
 def _trial(module: Any) -> tuple[str, list[Finding]]:
-    """What was learned in a game of one step, and a note if that is to avoid reward."""
+    """The result of training in a one-step game, and a note if the policy avoids reward."""
     from shoal.checking import trial
 
     try:
         found = trial.result(module)
     except Exception as error:
-        return f"not in a game of one step: {fault_of(error).what}", []
-    note = "after a short training it earns far less than random actions; look for a wrong sign in the loss."
+        return f"training in a one-step game {fault_of(error).what}", []
+    note = "after a short training the policy earns much less reward than random actions; check the signs in the loss."
     return str(found), [Finding("note", "learning", note)] if found.worse else []

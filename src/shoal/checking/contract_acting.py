@@ -1,4 +1,4 @@
-"""What an algorithm must do when it acts: legal actions, whatever the dead see, and without its critic."""
+"""Requirements of ``act``: legal actions, no effect of dead agents' observations, and no use of the critic."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -38,7 +38,7 @@ def masks(one: Specimen) -> Iterator[Finding]:
                 yield error(
                     "masks",
                     f"{how} actions are not 0 in dimensions that an agent does not have: multiply by step.legal, or "
-                    f"draw them with shoal.equations.distributions.",
+                    f"sample with shoal.equations.distributions.",
                 )
             continue
         inside = (action >= 0) & (action < legal.shape[-1])
@@ -48,12 +48,12 @@ def masks(one: Specimen) -> Iterator[Finding]:
             yield error(
                 "masks",
                 f"{share:.0%} of the {how} actions of living agents are illegal or out of range: act must read "
-                f"step.legal, which also marks actions that a narrower agent does not have.",
+                f"step.legal, which is also False for actions that an agent with fewer actions does not have.",
             )
 
 
 def dead_agents(one: Specimen) -> Iterator[Finding]:
-    """What dead agents see, even if it is NaN, does not reach the actions of the living."""
+    """Observations of dead agents, even NaN, do not affect the actions of living agents."""
     traj = one.trajectory
     spoiled = traj._replace(step=blinded(traj.step, jnp.nan))
     alive = np.asarray(traj.step.alive)
@@ -80,7 +80,7 @@ def blinded(step: Any, value: float) -> Any:
 
 
 def without_critic(one: Specimen) -> Iterator[Finding]:
-    """Greedy actions need the policy alone, as in deployment."""
+    """Greedy actions need only the policy, as in deployment."""
     bare = Learner(one.learner.policy, (), (), (), one.learner.updates)
     act = fast(acting(one.algorithm))
     try:
@@ -88,14 +88,14 @@ def without_critic(one: Specimen) -> Iterator[Finding]:
     except Exception as problem:
         yield error(
             "deployment",
-            f"act raises {type(problem).__name__} when the learner has only its policy, as shoal.load gives it: keep "
-            f"all that acting needs in Learner.policy.",
+            f"act raises {type(problem).__name__} when the learner has only its policy, as shoal.load returns "
+            f"it: keep everything that act needs in Learner.policy.",
         )
         return
     if difference(traj.action, one.greedy.action):
         yield error(
             "deployment",
-            "greedy actions are other ones when the learner has only its policy: act must read Learner.policy alone.",
+            "greedy actions change when the learner has only its policy: act must read only Learner.policy.",
         )
 
 
@@ -108,8 +108,8 @@ def recurrence(one: Specimen) -> Iterator[Finding]:
         if difference((before.action, before.extras), (after.action, after.extras)):
             yield error(
                 "recurrent state",
-                "actions at the start of an episode depend on the recurrent state of the episode before: reset it "
-                "where step.first is True before it is used.",
+                "actions at the start of an episode depend on the recurrent state of the previous episode: reset it "
+                "where step.first is True, before it is used.",
             )
             return
     key = jax.random.key(3)
@@ -119,7 +119,7 @@ def recurrence(one: Specimen) -> Iterator[Finding]:
     ):
         yield error(
             "recurrent state",
-            f"after an update from a rollout whose episodes all begin with it, {path} depends on the recurrent state "
+            f"after an update from a rollout that begins with new episodes, {path} depends on the recurrent state "
             f"before the rollout: the update must reset it where step.first is True, as act does.",
         )
 

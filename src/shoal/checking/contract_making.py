@@ -1,4 +1,4 @@
-"""What ``Config`` and ``make`` must do: flags that can be kept, refusals in one sentence, numbers as traced arrays."""
+"""Requirements of ``Config`` and ``make``: flags that can be saved, errors of one sentence, traced hyper-parameters."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ from shoal.training.settings import Settings
 from shoal.types import EnvSpec
 
 AT_FIRST = frozenset({"gain", "output_gain", "log_std", "pretrain_rate", "kl_weight"})
-"""Shoal's options of initial parameters and of what precedes training, which are read before anything is compiled."""
+"""Shoal's options of initial parameters and of preparation before training, which are read before compilation."""
 
 
 def config(module: Any) -> Iterator[Finding]:
@@ -34,13 +34,13 @@ def config(module: Any) -> Iterator[Finding]:
     except (InputError, TypeError, ValueError) as problem:
         yield error(
             "Config",
-            f"its default values cannot be kept in run.json ({' '.join(str(problem).split())[:120].rstrip('.')}): a "
+            f"its default values cannot be saved in run.json ({' '.join(str(problem).split())[:120].rstrip('.')}): a "
             f"field is a bool, int, float, str, a Literal, a tuple of one of them, None or another frozen dataclass.",
         )
         return
     if kept != default:
         name = next((name for name, x in flags_of(default).items() if flags_of(kept)[name] != x), "a field")
-        yield error("Config", f"{name} is another value when it is read from run.json; annotate it with its type.")
+        yield error("Config", f"{name} has a different value when it is read from run.json; annotate it with its type.")
     plain = (bool, int, float, str, type(None), tuple, typing.Literal)
     for field in dataclasses.fields(module.Config):
         hint = typing.get_type_hints(module.Config)[field.name]
@@ -60,7 +60,7 @@ def _union(hint: Any) -> bool:
 
 
 def presets(name: str, module: Any) -> Iterator[Finding]:
-    """The presets of a module of the user's own have flags that exist, with values that they may have.
+    """The presets of a user's module have flags that exist, with valid values.
 
     Args:
         name: the algorithm's canonical name.
@@ -89,7 +89,7 @@ def presets(name: str, module: Any) -> Iterator[Finding]:
 
 
 def refusals(module: Any) -> tuple[list[Finding], list[EnvSpec]]:
-    """What it refuses is refused by an ``InputError`` of one sentence; returns findings and what it accepts."""
+    """Unsupported teams raise an ``InputError`` of one sentence; returns findings and the supported teams."""
     findings, accepted = [], []
     raised: dict[str, tuple[Exception, list[str]]] = {}
     for spec in (DISCRETE, BOX, TEAM, ALONE):
@@ -98,18 +98,18 @@ def refusals(module: Any) -> tuple[list[Finding], list[EnvSpec]]:
             accepted.append(spec)
         except InputError as problem:
             if "\n" in str(problem) or not str(problem).endswith("."):
-                text = f"make refuses {spec.name} with {str(problem)!r}, which is not one sentence."
+                text = f"the message of make's InputError for {spec.name} is not one sentence: {str(problem)!r}."
                 findings.append(Finding("warning", "refusals", text))
         except Exception as problem:
             raised.setdefault(own_traceback(problem, package=False), (problem, []))[1].append(spec.name)
     for trace, (problem, teams) in raised.items():
         text = (
-            f"make {fault_of(problem).what} for {listing(teams)}: accept it, or refuse what the algorithm cannot do by "
-            f"shoal.InputError in one sentence."
+            f"make {fault_of(problem).what} for {listing(teams)}: support it, or raise shoal.InputError with "
+            f"one sentence that says what the algorithm does not support."
         )
         findings.append(Finding("error", "refusals", text, trace))
     if not accepted:
-        findings.append(error("refusals", "make refuses every team: discrete and continuous actions, and one agent."))
+        findings.append(error("refusals", "make rejects every team: discrete and continuous actions, and one agent."))
     return findings, accepted
 
 
@@ -122,8 +122,8 @@ def numbers(one: Specimen) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "traced numbers",
-            f"{', '.join(fixed)} cannot be a traced array, so tuning compiles a program for each value: let Python "
-            f"branch on options only, and write jnp.where, jnp.maximum and x * (1 / n) for numbers.",
+            f"{', '.join(fixed)} cannot be a traced array, so tuning compiles a program for each value: use Python "
+            f"branches only on options, and jnp.where, jnp.maximum and x * (1 / n) for numbers.",
         )
 
 
@@ -137,6 +137,6 @@ def _traces(one: Specimen, names: list[str]) -> bool:
     flags = flags_of(one.config)
     try:
         before, after = jax.eval_shape(updated, {name: jnp.float32(flags[name]) for name in names})
-    except Exception:  # of many kinds: a Python branch on the value, a shape, an option that must be a constant
+    except Exception:  # many types: a Python branch on the value, a shape, an option that must be a constant
         return False
     return jax.tree.map(jnp.shape, before) == jax.tree.map(jnp.shape, after)

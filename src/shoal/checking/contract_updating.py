@@ -1,4 +1,4 @@
-"""What an update must do: keep types, ignore the dead, repeat, run side by side, and go on from a checkpoint."""
+"""Requirements of ``update``: stable types, no effect of dead agents, determinism, ``vmap``, and checkpoints."""
 
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ KEY = jax.random.key(1)
 
 
 def types(one: Specimen) -> Iterator[Finding]:
-    """The learner keeps its structure, shapes and types, or a loop cannot be compiled around the update."""
+    """The learner keeps its structure, shapes and types, as the compiled loop around the update requires."""
     before, (after, _) = (
         jax.eval_shape(lambda: one.learner),
         jax.eval_shape(one.update, one.learner, one.trajectory, KEY),
@@ -26,16 +26,16 @@ def types(one: Specimen) -> Iterator[Finding]:
     if jax.tree.structure(before) != jax.tree.structure(after):
         yield error(
             "types",
-            "update returns a learner of another structure than it received: return the same NamedTuples, dicts and "
-            "tuples with the same entries.",
+            "update returns a learner with a different structure from the one it received: return the same "
+            "NamedTuples, dicts and tuples with the same entries.",
         )
         return
     for (path, x), y in zip(jax.tree.leaves_with_path(before), jax.tree.leaves(after), strict=True):
         if (x.shape, x.dtype) != (y.shape, y.dtype):
             yield error(
                 "types",
-                f"update turns {jax.tree_util.keystr(path).lstrip('.')} from {_text(x)} into {_text(y)}: shapes and "
-                f"types must stay, for example by jnp.asarray(x, jnp.float32) in init and update.",
+                f"update changes {jax.tree_util.keystr(path).lstrip('.')} from {_text(x)} to {_text(y)}: shapes and "
+                f"types must not change; use, for example, jnp.asarray(x, jnp.float32) in init and update.",
             )
             return
     if int(one.update(one.learner, one.trajectory, KEY)[0].updates) != 1:
@@ -58,29 +58,29 @@ def metrics(one: Specimen) -> Iterator[Finding]:
             if jnp.shape(x) != ():
                 yield error(
                     "metrics",
-                    f"the metric {name!r} has the shape {jnp.shape(x)}: it must be one number, a weighted sum.",
+                    f"the metric {name!r} has the shape {jnp.shape(x)}: it must be a scalar.",
                 )
                 return
             if not jnp.isfinite(x):
                 yield error("finite", f"the metric {name!r} is {float(x)} after update {number}; it must stay finite.")
                 return
         if where := _unsound(learner):
-            yield error("finite", f"{where} is NaN or infinite after update {number}; look for 0 / 0 and log 0.")
+            yield error("finite", f"{where} is NaN or infinite after update {number}; check for 0 / 0 and log 0.")
             return
     if not difference(learner.policy, one.learner.policy, 0.0):
-        yield Finding("warning", "learning", "three updates change nothing in Learner.policy.")
+        yield Finding("warning", "learning", "three updates do not change Learner.policy.")
 
 
 def dead_agents(one: Specimen) -> Iterator[Finding]:
-    """Neither what dead agents saw (NaN), nor what they did, nor what was noted of it changes the update."""
+    """Dead agents' observations (NaN), actions, legal actions and extras do not change the update."""
     traj = one.trajectory
     expected = one.update(one.learner, traj, KEY)
     changes = {
-        "what dead agents observe": traj._replace(
+        "the observations of dead agents": traj._replace(
             step=blinded(traj.step, jnp.nan), outcome=blinded(traj.outcome, jnp.nan)
         ),
-        "what dead agents do": traj._replace(action=_others(one, traj)),
-        "which actions are legal for dead agents": traj._replace(
+        "the actions of dead agents": traj._replace(action=_others(one, traj)),
+        "the legal actions of dead agents": traj._replace(
             step=traj.step._replace(legal=_where_dead(traj, traj.step.legal, False))
         ),
         "the extras of dead agents": traj._replace(
@@ -91,8 +91,8 @@ def dead_agents(one: Specimen) -> Iterator[Finding]:
         if path := difference(one.update(one.learner, spoiled, KEY), expected):
             yield error(
                 "dead agents",
-                f"{path.removeprefix('[0].')} changes with {what}: select by step.alive with jnp.where, and weight "
-                f"every mean over agents by it, as in docs/your-algorithm.md.",
+                f"{path.removeprefix('[0].')} depends on {what}: mask with jnp.where and step.alive, and weight "
+                f"every mean over agents by step.alive, as in docs/your-algorithm.md.",
             )
             return
 
@@ -134,18 +134,18 @@ def _unsound(tree: Any) -> str:
 
 
 def repetition(one: Specimen) -> Iterator[Finding]:
-    """The same update twice is the same to the bit."""
+    """The same update made twice gives bit-identical results."""
     once, twice = (one.update(one.learner, one.trajectory, KEY) for _ in range(2))
     if path := difference(once, twice, 0.0):
         yield error(
             "determinism",
             f"{path.removeprefix('[0].')} differs when the same update is made twice: draw every random number from "
-            f"the key that update receives, and keep every state in the learner.",
+            f"the key that update receives, and keep all state in the learner.",
         )
 
 
 def seeds(one: Specimen) -> Iterator[Finding]:
-    """Two learners updated side by side under ``vmap``, by an algorithm made anew, are those updated one by one."""
+    """Two learners updated under ``vmap``, by a newly made algorithm, equal those updated one by one."""
     again = made(one.module, one.config, one.spec)[0]
     several = [(one.learner, one.trajectory, KEY), (_moved(one), one.trajectory, jax.random.key(5))]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
@@ -155,9 +155,9 @@ def seeds(one: Specimen) -> Iterator[Finding]:
         if path := difference(here, one.update(*arguments), 1e-3):
             yield error(
                 "seeds",
-                f"{path.removeprefix('[0].')} of a seed differs when two seeds are updated side by side under "
-                f"jax.vmap by an algorithm that was made anew: make and update must be pure functions of their "
-                f"arguments, without random numbers of NumPy or other state outside the learner.",
+                f"{path.removeprefix('[0].')} of a seed differs when two seeds are updated together under jax.vmap "
+                f"by a newly made algorithm: make and update must be pure functions of their arguments, without "
+                f"NumPy's random numbers or other state outside the learner.",
             )
             return
 
@@ -168,7 +168,7 @@ def _moved(one: Specimen) -> Learner:
 
 
 def checkpoint(one: Specimen) -> Iterator[Finding]:
-    """A learner that was saved and read goes on to the bit."""
+    """A learner that was saved and restored gives bit-identical updates."""
     learner = _moved(one)
     with tempfile.TemporaryDirectory(prefix="shoal-check-") as folder:
         checkpoints = Checkpoints(Path(folder))
@@ -178,7 +178,7 @@ def checkpoint(one: Specimen) -> Iterator[Finding]:
         except Exception as problem:
             yield error(
                 "resume",
-                f"the learner cannot be saved and read again ({type(problem).__name__}: "
+                f"the learner cannot be saved and restored ({type(problem).__name__}: "
                 f"{' '.join(str(problem).split())[:120]}): its leaves must be arrays.",
             )
             return
@@ -186,8 +186,8 @@ def checkpoint(one: Specimen) -> Iterator[Finding]:
     if path := difference(one.update(restored, one.trajectory, KEY), one.update(learner, one.trajectory, KEY), 0.0):
         yield error(
             "resume",
-            f"{path.removeprefix('[0].')} differs after an update of a learner that was saved and read: all that the "
-            f"next update needs must be in the learner.",
+            f"{path.removeprefix('[0].')} differs after an update of a learner that was saved and restored: "
+            f"everything that the next update needs must be in the learner.",
         )
 
 

@@ -25,7 +25,7 @@ class DeviceInstance:
         """Start an episode."""
         self._key, self._t = jax.random.key(seed), 0
         self._state, step = self._reset(self._key)
-        return HostTimestep(*map(np.asarray, step._replace(metrics=self._unknown)))  # reset may omit them
+        return HostTimestep(*map(np.asarray, step._replace(metrics=self._unknown)))  # reset may omit metrics
 
     def step(self, action: np.ndarray) -> HostTimestep:
         """Play ``action``."""

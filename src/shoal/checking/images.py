@@ -1,4 +1,4 @@
-"""Rules for observations that are rows of bytes: images, and numbers beside them."""
+"""Rules for observations that are rows of bytes: images, and numbers that are observed with them."""
 
 from collections.abc import Iterator
 
@@ -9,11 +9,11 @@ from shoal.checking.rules import Played, Rule, when
 from shoal.environments import rows
 
 DARKEST = 32
-"""Images whose pixels all lie below this value are probably no pictures."""
+"""Arrays whose pixels all lie below this value are probably not images."""
 
 
 def numbers(played: Played) -> Iterator[Finding]:
-    """Numbers beside images are finite."""
+    """Numbers that are observed with images are finite."""
     spec = played.spec
     if not spec.packed:
         return
@@ -30,7 +30,7 @@ def numbers(played: Played) -> Iterator[Finding]:
 
 
 def brightness(played: Played) -> Iterator[Finding]:
-    """Images use the range of their numbers."""
+    """Images use the range of their type."""
     spec, brightest = played.spec, {}
     for episode in played.episodes if spec.packed else ():
         for i, parts in enumerate(rows.parts_of(spec)):
@@ -44,9 +44,8 @@ def brightness(played: Played) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 "images",
-                f"the numbers of {name} are at most {most} of 255, and networks read them divided by 255; if they are "
-                f"codes rather than brightness, give their space its true upper bound, so that they are taken as "
-                f"numbers.",
+                f"the values of {name} are at most {most} of 255, and networks divide them by 255; if they are codes "
+                f"rather than brightness, set the true upper bound in their space, so that they are read as numbers.",
             )
 
 

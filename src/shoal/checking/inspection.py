@@ -20,13 +20,13 @@ from shoal.game import HostTimestep
 from shoal.spec import EnvSpec
 
 REPEATED = 1000
-"""Number of steps of the first episode that are repeated to test determinism."""
+"""Number of steps of the first episode that are repeated, to test determinism."""
 BUILDING = 300.0
 """Time-out in seconds for building or compiling an environment."""
 LONGEST = 1e6
 """Largest ``timeout`` in seconds."""
 MEMORY = 2**29
-"""Largest number of bytes of the observations and states that are played; fewer steps are played if it is reached."""
+"""Largest size in bytes of the recorded observations and states; play stops when it is reached."""
 SLOW = 2.0
 """Closing for longer than this many seconds gives a warning."""
 
@@ -43,8 +43,8 @@ def check(
 ) -> Report:
     """Play random legal actions in an environment and report what is wrong with it, and its speed.
 
-    The name of an algorithm, of Shoal or of a module of your own, checks what every algorithm must do instead
-    (:func:`shoal.checking.contract.check_algorithm`); the other arguments are then not used.
+    With the name of an algorithm, of Shoal or of your own module, test the requirements of every algorithm instead
+    (:func:`shoal.checking.contract.check_algorithm`); the other arguments are then ignored.
 
     Args:
         environment: a name, ``package.module:factory``, a factory, or an environment, as for :func:`shoal.train`.
@@ -62,16 +62,16 @@ def check(
         InputError: the environment is unknown, its library is missing, or an argument is out of range.
     """
     if isinstance(environment, str) and algorithms.alone(environment):
-        from shoal.checking.contract import check_algorithm  # imports what training does
+        from shoal.checking.contract import check_algorithm  # imports the packages of training
 
         return check_algorithm(environment)
     for name, value in (("episodes", episodes), ("steps", steps)):
         if value < 1:
             raise InputError(f"{name} must be at least 1, not {value}.")
     if not 0 <= seed < 2**31:
-        raise InputError(f"seed must lie between 0 and 2147483647, not {seed}.")
+        raise InputError(f"seed must be between 0 and 2147483647, not {seed}.")
     if not 0 < timeout <= LONGEST:
-        raise InputError(f"timeout must lie between 0 and {LONGEST:g} s, not at {timeout:g}.")
+        raise InputError(f"timeout must be between 0 and {LONGEST:g} seconds, not {timeout:g}.")
     options = dict(env or {})
     findings: list[Finding] = []
     facts: list[tuple[str, str]] = []
@@ -187,16 +187,16 @@ def _repeated(checked: Checked, player: Copy, built: Built, episode: Episode) ->
     if not difference:
         return None
     text = (
-        f"an episode depends on those before it: played a second time, with the same seed and the same actions, "
+        f"an episode depends on earlier episodes: repeated with the same seed and the same actions, "
         f"{difference}. {_RANDOM if built.device else _LEFT}"
     )
     return Finding("warning", "determinism", text), False
 
 
 _RANDOM = (
-    "Draw every random number from what reset is given as its seed, or runs cannot be repeated or resumed exactly."
+    "Draw every random number from the seed passed to reset; otherwise runs cannot be reproduced or resumed exactly."
 )
-_LEFT = "Let reset begin everything anew, random numbers too."
+_LEFT = "reset must restore the whole state, including that of the random number generator."
 
 
 def _difference(spec: Any, episode: Episode, again: HostTimestep) -> str:
@@ -232,9 +232,9 @@ def _closed(player: Copy) -> list[Finding]:
 def _fault(episode: Episode) -> Finding:
     assert episode.error is not None
     if episode.tried is None:
-        return _raised(f"being reset (episode {episode.number}, seed {episode.seed})", episode.error)
+        return _raised(f"reset (episode {episode.number}, seed {episode.seed})", episode.error)
     at = f"step {episode.steps + 1} of episode {episode.number} (seed {episode.seed})"
-    return _raised(f"{at}, given the joint action {rules.action_text(episode.tried)},", episode.error)
+    return _raised(f"{at}, with the joint action {rules.action_text(episode.tried)},", episode.error)
 
 
 def _raised(doing: str, fault: PlayError) -> Finding:

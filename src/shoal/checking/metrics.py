@@ -28,9 +28,9 @@ def metrics(played: Played) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 f"metric {name}",
-                f"it is not known (NaN) in {len(unknown)} of {len(ended)} episodes that ended, at first in episode "
-                f"{e.number} (seed {e.seed}), which are left out of its mean; a metric that is only given where it is "
-                f"favourable has a wrong mean.",
+                f"it is unknown (NaN) in {len(unknown)} of {len(ended)} episodes that ended, first in episode "
+                f"{e.number} (seed {e.seed}); its mean excludes these episodes, and is biased if the metric is "
+                f"missing more often when its value would be low or high.",
             )
 
 

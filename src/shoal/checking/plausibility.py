@@ -22,8 +22,8 @@ def rewards(played: Played) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "reward",
-            f"no agent earned anything in {steps} random steps; either rewards are so rare that exploring will be "
-            f"hard, or they are not passed on.",
+            f"all rewards are 0 in {steps} random steps; either rewards are so sparse that exploration will be "
+            f"hard, or the environment does not return them.",
         )
         return
     for episode, r in zip(played.episodes, earned, strict=True):
@@ -37,8 +37,8 @@ def rewards(played: Played) -> Iterator[Finding]:
             yield Finding(
                 "error",
                 "shared reward",
-                f"spec.shared_reward says that all agents earn the same, but {spec.agents[int(acted[t].argmax())]} "
-                f"earned {first[t]:g} and {spec.agents[i]} {r[t, i]:g} {when(episode, t + 1)}; set shared_reward to "
+                f"spec.shared_reward is True, so rewards must be equal, but {spec.agents[int(acted[t].argmax())]} "
+                f"received {first[t]:g} and {spec.agents[i]} {r[t, i]:g} {when(episode, t + 1)}; set shared_reward to "
                 f"False, or give every agent the team's reward.",
             )
         yield from _of_sides(spec, episode, r, acted)
@@ -47,13 +47,13 @@ def rewards(played: Played) -> Iterator[Finding]:
         yield Finding(
             "note",
             "shared reward",
-            f"all agents that acted earned the same at each of {steps} steps; if that is always so, set shared_reward "
-            f"to True (in its spec or by its option), so that critics predict one value for the team.",
+            f"all agents that acted received equal rewards at each of {steps} steps; if that is always so, set "
+            f"shared_reward to True (in the spec or as an option), so that critics predict one value for the team.",
         )
 
 
 def _of_sides(spec: EnvSpec, episode: Episode, r: np.ndarray, acted: np.ndarray) -> Iterator[Finding]:
-    """Agents of one side earn the same."""
+    """Agents of one side receive equal rewards."""
     for side in sorted(set(spec.sides or ())):
         own = acted & (np.array(spec.sides) == side)
         first = r[np.arange(len(r)), own.argmax(-1)]
@@ -63,8 +63,8 @@ def _of_sides(spec: EnvSpec, episode: Episode, r: np.ndarray, acted: np.ndarray)
             yield Finding(
                 "error",
                 "shared reward",
-                f"spec.sides says that agents of one side earn the same, but {spec.agents[int(own[t].argmax())]} "
-                f"earned {first[t]:g} and {spec.agents[i]} {r[t, i]:g} {when(episode, t + 1)}; set sides to None, or "
+                f"spec.sides requires equal rewards within a side, but {spec.agents[int(own[t].argmax())]} "
+                f"received {first[t]:g} and {spec.agents[i]} {r[t, i]:g} {when(episode, t + 1)}; set sides to None, or "
                 f"give every agent its side's reward.",
             )
             return
@@ -77,9 +77,9 @@ def time_limits(played: Played) -> Iterator[Finding]:
         yield Finding(
             "note",
             "time limit",
-            f"the horizon is {DEFAULT_LIMIT} steps, which Shoal assumes where an environment names no time limit: an "
-            f"episode that does not end by itself is cut off there. Give the environment a limit (max_episode_steps, "
-            f"max_cycles, or a spec with its true horizon), or train with --time-limit.",
+            f"the horizon is {DEFAULT_LIMIT} steps, Shoal's default for an environment without a time limit: longer "
+            f"episodes are truncated there. Set a limit in the environment (max_episode_steps, max_cycles, or the true "
+            f"horizon in its spec), or train with --time-limit.",
         )
     ended = [e for e in played.episodes if e.ended]
     lengths = {e.steps for e in ended}
@@ -92,10 +92,9 @@ def time_limits(played: Played) -> Iterator[Finding]:
             "warning",
             "time limit",
             f"all {len(ended)} episodes ended after exactly {length} steps ({limit}) with discount 0: very likely a "
-            f"time limit reported as termination, so that values are learned as if nothing came after it. Keep "
-            f"discount 1 where the clock ends an episode (in Gymnasium and PettingZoo: truncated, not terminated), or "
-            f"cut it off one step earlier by the option time_limit={length - 1}. If the game is truly over then, all "
-            f"is well.",
+            f"time limit reported as termination, so that targets do not bootstrap there. Keep discount 1 where a "
+            f"time limit ends an episode (in Gymnasium and PettingZoo: truncated, not terminated), or truncate it one "
+            f"step earlier with the option time_limit={length - 1}. Ignore this warning if the game truly ends then.",
         )
     early = [e for e, over in zip(ended, zero, strict=True) if not over and e.steps < spec.horizon]
     early = [e for e in early if (e.timesteps.discount[-1] == 1).all()]
@@ -105,13 +104,13 @@ def time_limits(played: Played) -> Iterator[Finding]:
             "note",
             "time limit",
             f"{len(early)} of {len(ended)} episodes ended before the horizon of {spec.horizon} steps (the earliest "
-            f"after {shortest.steps}, seed {shortest.seed}) with discount 1, as if cut off by a clock; where the game "
-            f"was over, won or lost, discount must be 0.",
+            f"after {shortest.steps}, seed {shortest.seed}) with discount 1, which means truncation; where the game "
+            f"is over, won or lost, discount must be 0.",
         )
 
 
 def deaths(played: Played) -> Iterator[Finding]:
-    """Agents that die: when, for how long, and how their rewards and discounts continue."""
+    """Agents that die: when, for how long, and their rewards and discounts afterwards."""
     spec = played.spec
     for i, agent in enumerate(spec.agents):
         died = [(e, t) for e in played.episodes for t in _deaths(e, i)]
@@ -124,19 +123,19 @@ def deaths(played: Played) -> Iterator[Finding]:
         level, fate = _fate(died, i)
         yield Finding(
             level,
-            "agents that vanish",
-            f"{agent} is gone (alive falls) in {episodes} of {len(played.episodes)} episodes, at first at step {at} of "
-            f"episode {first.number} (seed {first.seed}), for {np.mean(absent):.3g} timesteps on average"
-            f"{', and comes back' if back else ''}. {fate}",
+            "agent death",
+            f"{agent} dies (alive becomes False) in {episodes} of {len(played.episodes)} episodes, first at step {at} "
+            f"of episode {first.number} (seed {first.seed}), for {np.mean(absent):.3g} timesteps on average"
+            f"{', and becomes alive again' if back else ''}. {fate}",
         )
         seen = [(e, t) for e, t in died if e.timesteps.obs[t : t + _absence(e, i, t), i].any()]
         if seen:
             e, t = seen[0]
             yield Finding(
                 "warning",
-                "agents that vanish",
-                f"{agent}'s observation is not 0 while it is gone, from step {t} of episode {e.number} on; critics "
-                f"that see all observations read what it holds.",
+                "agent death",
+                f"{agent}'s observation is not 0 while it is dead, from step {t} of episode {e.number} on; critics "
+                f"that receive all observations use it as input.",
             )
     for e in played.episodes:
         timesteps = e.timesteps
@@ -147,8 +146,8 @@ def deaths(played: Played) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 "discount",
-                f"{spec.agents[i]}'s discount is 0 {when(e, t)}, which ends its rewards, but it is still alive a step "
-                f"later; let alive fall, or keep discount 1.",
+                f"{spec.agents[i]}'s discount is 0 {when(e, t)}, which means that its rewards end, but it is still "
+                f"alive one step later; set alive to False, or keep discount 1.",
             )
             return
 
@@ -166,27 +165,27 @@ def _absence(episode: Episode, i: int, t: int) -> int:
 
 def _fate(died: list[tuple[Episode, int]], i: int) -> tuple[Level, str]:
     """Level and text on how rewards and discount of a dead agent continue."""
-    # Its discount may be 0 at the timestep at which it is gone, or at the one before.
+    # Its discount may be 0 at the first timestep at which it is dead, or at the one before.
     over = [(e.timesteps.discount[t - 1 : t + 1, i] == 0).any() for e, t in died]
     after = [np.nan_to_num(e.timesteps.reward[t + 1 :]) for e, t in died]
     goes_on = [bool(r[:, i].any()) for r in after]
     if any(a and b for a, b in zip(over, goes_on, strict=True)):
         return "warning", (
-            "Its discount falls to 0, but it is rewarded after that, which it will never learn from: keep discount 1 "
-            "where the team's reward goes on."
+            "Its discount becomes 0, but it receives rewards later, which do not affect its targets: keep discount 1 "
+            "if the team's reward continues."
         )
     if any(over):
-        return "note", "Its discount falls to 0 and its reward ends with it."
+        return "note", "Its discount becomes 0, and it receives no reward afterwards."
     if any(goes_on):
-        return "note", "Its discount stays 1 and its reward goes on: it learns from what the team earns after it."
+        return "note", "Its discount stays 1 and its reward continues: its targets include the team's later rewards."
     if any(r.any() for r in after):
         return "warning", (
-            "Its discount stays 1 though it earns nothing more while others do: set its discount to 0 at the step "
-            "where it goes, so that no value is expected after that."
+            "Its discount stays 1 although only other agents receive rewards afterwards: set its discount to 0 at the "
+            "step where it dies, so that its targets do not bootstrap there."
         )
     return (
         "note",
-        "Its discount stays 1, as it should if the team's reward goes on; no agent earned anything after it.",
+        "Its discount stays 1, which is right if the team's reward continues; no agent received a reward afterwards.",
     )
 
 
@@ -206,12 +205,10 @@ def sights(played: Played) -> Iterator[Finding]:
     ]
     if blind:
         who = f"{blind[0]}'s observation is" if len(blind) == 1 else f"The observations of {', '.join(blind)} are"
-        text = f"{who} the same at all {steps + len(whole)} timesteps played, so there is nothing to act on."
+        text = f"{who} the same at all {steps + len(whole)} timesteps played, so it carries no information."
         yield Finding(level, "observation", text)
     if spec.state_dim and all((e.timesteps.state == whole[0].timesteps.state[0]).all() for e in whole):
-        text = (
-            f"The state is the same at all {steps + len(whole)} timesteps played, so a critic learns nothing from it."
-        )
+        text = f"The state is the same at all {steps + len(whole)} timesteps played, so it carries no information."
         yield Finding(level, "state", text)
     starts = [(e.timesteps.obs[0], e.timesteps.state[0]) for e in whole]
     if len(starts) > 1 and not blind:

@@ -11,9 +11,9 @@ from shoal.game import Game, HostTimestep, action_shape, blank, own_actions, ref
 from shoal.spec import Box, EnvSpec
 
 UNWRITTEN = np.float32(-1.234567e33)
-"""Written before every call wherever a game has to write numbers, to detect what it leaves out."""
+"""Filled into the arrays that a game must write, before every call, to detect entries that it does not write."""
 TIMES = 6
-"""Timesteps of an episode by which a byte counts as unwritten that has always been :func:`filling`."""
+"""Number of timesteps after which a byte that always equals :func:`filling` counts as unwritten."""
 
 
 def filling(t: int) -> int:
@@ -174,7 +174,7 @@ def repeat(player: Copy, spec: EnvSpec, episode: Episode, limit: int) -> HostTim
 
 
 def _unwritten(spec: EnvSpec, timesteps: HostTimestep) -> dict[str, np.ndarray]:
-    """Indices of what the game did not write, by field; it is set to 0."""
+    """Indices of the entries that the game did not write, by field; they are set to 0."""
     found = {}
     for name in ("obs", "state"):
         values = getattr(timesteps, name)

@@ -68,7 +68,7 @@ class Process:
             InputError: it cannot be built.
         """
         if self._ended:
-            raise PlayError("was not tried, since its process has ended", gone=True)
+            raise PlayError("was not called, since its process has ended", gone=True)
         with contextlib.suppress(BrokenPipeError):  # the process has ended; reading the answer reports it
             write_block(self._orders, (method, arguments))
         answer = read_block(self._answers) if self._answered(limit) else None

@@ -40,7 +40,7 @@ class Report:
     again: str = ""
     """Command to repeat the check."""
     by: str = "random play"
-    """What looked for faults."""
+    """The method of the check, for the text of the report."""
 
     @property
     def ok(self) -> bool:
@@ -56,9 +56,9 @@ class Report:
         """One line: whether the environment or algorithm is ready for training, and the next command."""
         counts = {level: self.count(level) for level in _LEVELS}
         parts = [f"{n} {level}{'s' * (n != 1)}" for level, n in counts.items() if n]
-        found = listing(parts) if parts else f"no fault that {self.by} can find"
+        found = listing(parts) if parts else f"no problem found by {self.by}"
         if not self.ok:
-            return f"NOT READY: {self.name} has {found}. Fix what is wrong, then check again: {self.again}"
+            return f"NOT READY: {self.name} has {found}. Fix the errors, then check again: {self.again}"
         return f"READY: {self.name} has {found}. Next: {self.train}"
 
     def __str__(self) -> str:
@@ -93,11 +93,11 @@ def describe(spec: EnvSpec) -> list[tuple[str, str]]:
     kind = "a box" if isinstance(spec.action, Box) else "discrete"
     bounds = f" in [{spec.action.low:g}, {spec.action.high:g}]" if isinstance(spec.action, Box) else ""
     unit = "dimensions" if isinstance(spec.action, Box) else "choices"
-    shared = "one for the whole team" if spec.shared_reward else "each agent its own"
+    shared = "one for the whole team" if spec.shared_reward else "one per agent"
     if spec.num_agents == 1:
-        shared = "of the one agent"
+        shared = "of the only agent"
     *most, one = ONE_REWARD
-    unequal = [("", f"{', '.join(most)} and {one} learn from its mean over agents")]
+    unequal = [("", f"{', '.join(most)} and {one} learn from the mean over agents")]
     return [
         ("agents", f"{spec.num_agents}: {_listed(spec.agents)}"),
         ("roles", _roles(spec)),
@@ -113,7 +113,7 @@ def describe(spec: EnvSpec) -> list[tuple[str, str]]:
 
 
 def _arrays(spec: EnvSpec) -> str:
-    """The arrays of which observations consist, of the first agents with others than those before."""
+    """The arrays of an observation, for each agent whose arrays differ from those of the agents before."""
     shown = []
     for own in dict.fromkeys(spec.parts or ()):
         each = [
@@ -131,7 +131,7 @@ def _roles(spec: EnvSpec) -> str:
     """The groups of agents by role, as text."""
     groups = [[a for a, r in zip(spec.agents, spec.roles, strict=True) if r == k] for k in range(max(spec.roles) + 1)]
     if len(groups) == spec.num_agents > 1:
-        return f"{len(groups)}: every agent its own"
+        return f"{len(groups)}: one per agent"
     return f"{len(groups)}: " + " | ".join(_listed(tuple(group), 4) for group in groups)
 
 

@@ -1,4 +1,4 @@
-"""Rules that an environment must obey.
+"""Requirements of an environment.
 
 Each rule takes the episodes played and yields a finding for each violation, with the first place where it occurs.
 """
@@ -36,8 +36,8 @@ def written(played: Played) -> Iterator[Finding]:
                 yield Finding(
                     "error",
                     _FIELDS[name],
-                    f"{_of(played.spec, name, rest)} is not written {when(episode, t)}, so what stood there before is "
-                    f"taken for it; every reset and step must write all of it{_more(len(index))}.",
+                    f"{_of(played.spec, name, rest)} is not written {when(episode, t)}, so it keeps an earlier value; "
+                    f"every reset and step must write all entries{_more(len(index))}.",
                 )
                 break
 
@@ -70,8 +70,8 @@ def choices(played: Played) -> Iterator[Finding]:
             yield Finding(
                 "error",
                 "legal actions",
-                f"{spec.agents[i]} has no legal {what} {when(episode, t)}; an agent that has nothing to choose, dead "
-                f"or not, keeps one legal {what}, such as doing nothing{_more(len(stuck))}.",
+                f"{spec.agents[i]} has no legal {what} {when(episode, t)}; every agent needs at least one legal "
+                f"{what}, also a dead one, for example a no-op{_more(len(stuck))}.",
             )
             break
     for episode in played.episodes:
@@ -81,7 +81,7 @@ def choices(played: Played) -> Iterator[Finding]:
             yield Finding(
                 "error",
                 "action space",
-                f"{spec.agents[i]} has {spec.action_dims[i]} {what}s of its own by spec.action_dims, but {what} {a} is "
+                f"{spec.agents[i]} has {spec.action_dims[i]} {what}s by spec.action_dims, but {what} {a} is "
                 f"marked legal {when(episode, t)}{_more(len(beyond))}.",
             )
             break
@@ -93,14 +93,14 @@ def choices(played: Played) -> Iterator[Finding]:
                 yield Finding(
                     "warning",
                     "action space",
-                    f"dimension {a} of {spec.agents[i]}'s action is marked illegal {when(episode, t)}; in a box, legal "
-                    f"says which dimensions an agent has, always the same.",
+                    f"dimension {a} of {spec.agents[i]}'s action is marked illegal {when(episode, t)}; for a Box, "
+                    f"legal marks the dimensions that an agent has, which must not change.",
                 )
                 break
 
 
 def padding(played: Played) -> Iterator[Finding]:
-    """Padding beyond an agent's own observation is zero."""
+    """Padding of an agent's observation is zero."""
     spec = played.spec
     outside = np.arange(spec.obs_dim) >= np.array(spec.obs_dims)[:, None]
     for episode in played.episodes:
@@ -121,14 +121,14 @@ def beginnings(played: Played) -> Iterator[Finding]:
     """At the start of an episode an agent is alive, rewards are 0, discounts 1, ``first`` True and ``last`` False."""
     spec, reported = played.spec, set()
     for episode in (e for e in played.episodes if len(e.timesteps.last)):
-        timesteps, at = episode.timesteps, f"on being reset (episode {episode.number}, seed {episode.seed})"
+        timesteps, at = episode.timesteps, f"after reset (episode {episode.number}, seed {episode.seed})"
         found: list[tuple[str, str]] = []
         if timesteps.last[0]:
-            found.append(("last", f"the episode is over {at}, before any agent has acted; last must be False there."))
+            found.append(("last", f"last is True {at}, before any agent has acted; it must be False there."))
         if np.any(earned := np.nan_to_num(timesteps.reward[0]) != 0):
             i = int(np.argmax(earned))
             paid = f"{spec.agents[i]} has a reward of {timesteps.reward[0, i]:g} {at}"
-            found.append(("reward", f"{paid}, before any action, and no agent learns from it; it must be 0 there."))
+            found.append(("reward", f"{paid}, before any action, which training ignores; it must be 0 there."))
         if not timesteps.alive[0].any():
             found.append(("alive", f"no agent is alive {at}, so no agent acts."))
         if np.any(timesteps.discount[0] == 0):
@@ -137,10 +137,10 @@ def beginnings(played: Played) -> Iterator[Finding]:
                 ("discount", f"{spec.agents[i]}'s discount is 0 {at}; nothing has ended yet, so it must be 1.")
             )
         if not timesteps.first[0]:
-            found.append(("first", f"first is False {at}; recurrent policies would not forget the episode before."))
+            found.append(("first", f"first is False {at}; recurrent policies would not reset their state."))
         if np.any(timesteps.first[1:]):
             t = int(np.argmax(timesteps.first[1:])) + 1
-            found.append(("first", f"first is True {when(episode, t)}; it is True on being reset alone."))
+            found.append(("first", f"first is True {when(episode, t)}; it must be True only after reset."))
         for subject, sentence in found:
             if subject not in reported:
                 reported.add(subject)
@@ -159,8 +159,8 @@ def discounts(played: Played) -> Iterator[Finding]:
             yield Finding(
                 "error" if outside else "warning",
                 "discount",
-                f"{spec.agents[i]}'s discount is {given[t, i]:g} {when(episode, t)}; it is 0 on a true end and 1 "
-                f"otherwise, and algorithms multiply it by their own gamma{_more(len(index))}.",
+                f"{spec.agents[i]}'s discount is {given[t, i]:g} {when(episode, t)}; it must be 0 at a true "
+                f"termination and 1 otherwise; algorithms multiply it by their own gamma{_more(len(index))}.",
             )
             return
     for episode in played.episodes:
@@ -171,7 +171,7 @@ def discounts(played: Played) -> Iterator[Finding]:
                 "error",
                 "last",
                 f"every agent's discount is 0 {when(episode, t)}, which means termination, but last is False and the "
-                f"episode goes on; set last as well, or keep discount 1.",
+                f"episode continues; set last as well, or keep discount 1.",
             )
             return
 
@@ -185,7 +185,7 @@ def endings(played: Played) -> Iterator[Finding]:
                 "error",
                 "horizon",
                 f"episode {episode.number} (seed {episode.seed}) is not over after spec.horizon = {spec.horizon} "
-                f"steps; set last (with discount 1, since it is a time limit) at that step, or give the true horizon.",
+                f"steps; set last (with discount 1, since it is a time limit) at that step, or correct the horizon.",
             )
             return
     if whole and not any(e.ended for e in whole):
@@ -193,15 +193,15 @@ def endings(played: Played) -> Iterator[Finding]:
         yield Finding(
             "note",
             "horizon",
-            f"no episode ended within the {steps} steps played (the horizon is {spec.horizon}), so nothing is known of "
-            f"how they end; play more steps to see.",
+            f"no episode ended within the {steps} steps played (the horizon is {spec.horizon}), so the ends of "
+            f"episodes are not tested; increase steps.",
         )
 
 
 def when(episode: Episode, t: int) -> str:
     """The position of a timestep in an episode, and the action before it, as text."""
     if t == 0:
-        return f"on being reset (episode {episode.number}, seed {episode.seed})"
+        return f"after reset (episode {episode.number}, seed {episode.seed})"
     after = action_text(episode.actions[t - 1])
     return f"at step {t} of episode {episode.number} (seed {episode.seed}), after the joint action {after}"
 

@@ -1,4 +1,4 @@
-"""An algorithm under check: made for a tiny team, compiled, with noise to act on and to learn from."""
+"""An algorithm under check: made for a small team, compiled, with random data for ``act`` and ``update``."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +15,7 @@ T, E, N = 5, 4, 3
 UPDATES = 10
 """Updates of the run for which the algorithm is made."""
 FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-"""Compilation takes most of the time of a check."""
+"""Small sizes, since compilation takes most of the time of a check."""
 SMALL: dict[str, Any] = {
     "hidden": (8,),
     "orthogonal": False,  # drawing orthogonal matrices is slow to compile
@@ -65,7 +65,7 @@ class Specimen(NamedTuple):
 
 
 def tiny(config: Any, **flags: Any) -> Any:
-    """The configuration with the options of :data:`SMALL`, and others, that it has."""
+    """The configuration with the options of :data:`SMALL`, and others, where it has fields of these names."""
     return override(config, SMALL | flags)
 
 
@@ -146,7 +146,7 @@ def _replays(algorithm: Algorithm) -> list[Replay]:
 
 
 def noise(spec: EnvSpec, length: int, carry: PyTree, seed: int = 0) -> Trajectory:
-    """A trajectory of noise in which agents die, actions are illegal and episodes end in both ways.
+    """A random trajectory in which agents die, actions are illegal, and episodes terminate and are truncated.
 
     A third of the agents are dead and a third of the actions illegal, never action 0. The action and the extras are
     still to be filled in.

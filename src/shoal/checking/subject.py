@@ -87,14 +87,14 @@ class Subject:
         except Exception as error:
             reason = str(error).strip().split("\n")[0].rstrip(".")
             text = (
-                f"what makes the environment cannot be sent to worker processes ({type(error).__name__}: {reason}); "
-                f"it must be a function of a module that can be imported, or a functools.partial of one."
+                f"the function that makes the environment cannot be sent to worker processes ({type(error).__name__}: "
+                f"{reason}); it must be a function of an importable module, or a functools.partial of one."
             )
             findings.append(Finding("error", "make", text))
         game, spec = maker(), self.env.spec
         if game.spec != spec:
             differs = [name for name, value in vars(spec).items() if getattr(game.spec, name, None) != value]
-            text = f"the game that is made has another spec than the environment: {', '.join(differs)} differ."
+            text = f"the spec of the game differs from that of the environment: {', '.join(differs)}."
             findings.append(Finding("error", "spec", text))
             return
         self.instances.append(HostInstance(game, spec))

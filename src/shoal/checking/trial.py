@@ -1,4 +1,4 @@
-"""A short training in a game of one step with a known best joint action, as information about an algorithm."""
+"""A short training in a one-step game with a known best joint action, as information about an algorithm."""
 
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from shoal.training import feed as feeds
 from shoal.types import Algorithm, Environment, PyTree, Scale
 
 PAYOFF = ((1.0, 0.0), (0.0, 0.0))
-"""The team earns 1 if both agents choose their first action."""
+"""The team's reward is 1 if both agents choose their first action."""
 CHANCE = float(np.mean(PAYOFF))
 """The mean reward of random actions."""
 ENVS, LENGTH, UPDATES = 32, 4, 60
@@ -36,9 +36,9 @@ class Result(NamedTuple):
     sampled: float
 
     def __str__(self) -> str:
-        """Both, beside those of random and of the best actions."""
+        """Both mean rewards, with those of random actions and of the best joint action."""
         return (
-            f"{self.greedy:.2f} by greedy and {self.sampled:.2f} by sampled actions after "
+            f"mean reward {self.greedy:.2f} with greedy and {self.sampled:.2f} with sampled actions after "
             f"{UPDATES * LENGTH * ENVS:,} steps (random {CHANCE:.2f}, best {np.max(PAYOFF):.2f})"
         )
 
@@ -52,9 +52,9 @@ def result(module: Any) -> Result:
     """The rewards of sampled and greedy actions after a short training.
 
     Raises:
-        InputError: the algorithm refuses the game.
+        InputError: the algorithm does not support the game.
     """
-    env = matrix_game(PAYOFF, name="a game of one step")
+    env = matrix_game(PAYOFF, name="a one-step game")
     algorithm = module.make(env.spec, tiny(module.Config(), **SIZES), Scale(ENVS, LENGTH, UPDATES))
     sampled, greedy = (float(x) for x in fast(lambda key: _trained(algorithm, env, key))(jax.random.key(0)))
     return Result(greedy, sampled)

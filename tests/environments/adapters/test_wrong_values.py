@@ -138,9 +138,9 @@ def test_the_check_says_not_ready(fault: str) -> None:
 
 def test_an_environment_without_a_time_limit_gets_a_note(shoal: Callable) -> None:
     code, out, _ = shoal("check", "test_wrong_values:Wrong", "--episodes", "2")
-    assert code == 0 and "the horizon is 10000 steps, which Shoal assumes" in " ".join(out.split())
+    assert code == 0 and "the horizon is 10000 steps, Shoal's default" in " ".join(out.split())
     code, out, _ = shoal("check", "test_wrong_values:Limited", "--episodes", "2")
-    assert code == 0 and "which Shoal assumes" not in " ".join(out.split())
+    assert code == 0 and "Shoal's default for" not in " ".join(out.split())
     assert shoal("check", "test_wrong_values:Wrong", "--env.fault", "text")[0] == 1
 
 

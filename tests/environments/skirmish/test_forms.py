@@ -65,7 +65,7 @@ def test_the_step_limit(at_limit: Any, discount: float) -> None:
 def test_nothing_is_found_by_a_check() -> None:
     report = check("skirmish/3m")
     assert report.ok and {finding.level for finding in report.findings} == {"note"}, str(report)
-    assert {finding.subject for finding in report.findings} == {"agents that vanish", "seed"}, str(report)
+    assert {finding.subject for finding in report.findings} == {"agent death", "seed"}, str(report)
 
 
 def test_the_state_of_a_map_with_medivacs_holds_what_is_not_novel() -> None:
