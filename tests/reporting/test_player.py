@@ -250,7 +250,7 @@ def test_what_is_no_document_is_said(browser: Browser, page: Page) -> None:
         return page.locator(".sp-root").inner_text()
 
     assert browser.open(page({"format": 1, "runs": [], "notes": ["Nothing fits."]}), read) == "Nothing fits."
-    assert browser.open(page({}), read) == "There is no replay."
+    assert browser.open(page({}), read) == "This page has no replays."
 
 
 def test_damaged_numbers_are_said(
@@ -263,4 +263,4 @@ def test_damaged_numbers_are_said(
         page.wait_for_selector("[data-ready=failed]")
         return page.locator(".sp-notes").inner_text()
 
-    assert browser.open(page(document), read) == "The numbers of this replay are damaged."
+    assert browser.open(page(document), read) == "The data of this replay are damaged."

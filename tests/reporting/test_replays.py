@@ -225,7 +225,7 @@ def test_a_budget_is_kept_and_what_is_left_out_is_said(monkeypatch: pytest.Monke
     run, episodes = long_battle(tmp_path)
     made_of(monkeypatch, episodes)
     sizes = []
-    for budget, words in ((3_000_000, ""), (700_000, "rounded"), (120_000, "Observations are left out")):
+    for budget, words in ((3_000_000, ""), (700_000, "rounded"), (120_000, "Observations are omitted")):
         found = replays([("long", run)], episodes=2, budget=budget)
         assert found is not None
         sizes.append(size_of(found))
@@ -235,13 +235,13 @@ def test_a_budget_is_kept_and_what_is_left_out_is_said(monkeypatch: pytest.Monke
     assert short is not None and size_of(short) <= 20_000
     kept = short["runs"][0]["seeds"][0]["episodes"]
     said = " ".join(short["notes"])
-    assert len(kept) == 1 and "at most 1 episode can" in said and "every" in said
+    assert len(kept) == 1 and "At most 1 episode of each seed" in said and "every" in said
     steps = kept[0]["steps"]
     assert steps[0] == 0 and steps[-1] == len(episodes[0].rewards)
     rewards = unpacked(kept[0]["packed"])["rewards"]
     np.testing.assert_allclose(rewards.sum(0), episodes[0].rewards.sum(0), rtol=1e-3)
     nothing = replays([("long", run)], episodes=2, budget=1000)
-    assert nothing is not None and nothing["runs"] == [] and "fits into 1,000 bytes" in nothing["notes"][0]
+    assert nothing is not None and nothing["runs"] == [] and "and 1,000 are left" in nothing["notes"][0]
 
 
 def test_every_outline_fits_its_environment() -> None:

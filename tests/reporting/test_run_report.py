@@ -49,7 +49,7 @@ def test_it_says_what_the_files_say(tmp_path: Path) -> None:
     found = report(folder)
     assert "mappo on toys:busy" in found.text
     ((caption, rows),) = [(c, r) for c, r in found.tables.items() if c.startswith("Score")]
-    assert caption == "Score: mean [range over 3 seeds]; 8 greedy episodes of each seed; small marks: single seeds"
+    assert caption == "Score: mean [range over 3 seeds]; 8 greedy episodes per seed; small marks: single seeds"
     assert rows[1][0] == "last policies" and rows[1][2] == "2.3 [1.0, 4.0]"
     ((caption, rows),) = [(c, r) for c, r in found.tables.items() if c.startswith("Won")]
     assert "in per cent" in caption and rows[1][2] == "58 [25, 100]"
@@ -115,8 +115,8 @@ def test_what_is_missing_or_damaged_is_said(tmp_path: Path) -> None:
     (folder / "metrics.jsonl").unlink()
     edit(folder / "run.json", lambda x: x["made_with"].clear())
     found = report(folder)
-    assert "There is no final evaluation (evaluation.json)" in found.text and "There is no log" in found.text
-    assert found.data["chart-data"] == [] and "an installed Shoal, not a checkout" in found.text
+    assert "final evaluation (evaluation.json) is missing" in found.text and "(metrics.jsonl) is missing" in found.text
+    assert found.data["chart-data"] == [] and "since Shoal was installed as a package" in found.text
     edit(folder / "run.json", lambda x: x["config"]["config"].pop("gamma"))
     assert "The run cannot be opened: " in report(folder).text
 
@@ -188,9 +188,9 @@ def test_it_is_smaller_than_its_limit(tmp_path: Path, monkeypatch: pytest.Monkey
     assert 300_000 < report(folder).size < 400_000
     more = 200
     found = report(folder)
-    assert "replay-data" not in found.data and "they do not fit into the page" in found.text
+    assert "replay-data" not in found.data and "they would exceed its size limit" in found.text
     monkeypatch.setattr(page, "LIMIT", 50_000)
-    with pytest.raises(InputError, match=r"its limit is 0 MB"):
+    with pytest.raises(InputError, match=r"more than the limit of 0 MB"):
         report(folder)
 
 
@@ -210,7 +210,7 @@ def test_two_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     labels: list[str] = []
     monkeypatch.setattr(command, "played", lambda runs, **_: labels.extend(label for label, _ in runs))
     found = report(one, against=other)
-    assert labels == ["mappo", "qmix"] and "beside qmix" in found.text
+    assert labels == ["mappo", "qmix"] and "compared with qmix" in found.text
     ((caption, rows),) = [(c, r) for c, r in found.tables.items() if c.startswith("Score")]
     assert "[range over 3 seeds or 95% interval over 5 seeds]; 8 greedy" in caption
     assert [row[0] for row in rows[1:]] == ["mappo, last policies", "qmix, last policies"]
@@ -227,7 +227,7 @@ def test_two_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ("what", "options", "said"),
     [
         ("nowhere", {}, "is neither the folder of a run nor a study"),
-        ("", {"out": "page.txt"}, r"A report is a \.html file"),
+        ("", {"out": "page.txt"}, r"The name of a report must end in \.html"),
         ("", {"episodes": 0}, "episodes must be at least 1"),
         ("two_step", {"against": "x"}, "a study has its own comparisons"),
         ("empty", {}, r"There is no run\.json in"),

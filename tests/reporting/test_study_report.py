@@ -162,7 +162,7 @@ def test_at_most_four_runs_whose_folders_exist_are_played(tmp_path: Path, monkey
         run(cell.folder, (1.0, 2.0), cell.algorithm, cell.environment)
     found = report(path)
     assert labels == [[cell.title for cell in cells[1:5]]]
-    assert "Of 6 runs with folders, the first 4 are played." in found.text
+    assert "The first 4 of 6 runs with folders are shown." in found.text
     report(path, replays=False)
     assert len(labels) == 1
 

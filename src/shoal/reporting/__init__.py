@@ -1,12 +1,12 @@
-"""Reports: a run or a study as one HTML file, which needs no network and no server.
+"""Reports: a run or a study as one HTML file that works without network and server.
 
 * :mod:`shoal.reporting.command` writes the file.
 * :mod:`shoal.reporting.run_page` and :mod:`shoal.reporting.study_page` make its sections, from the files of a run and
   from the records of a study.
-* :mod:`shoal.reporting.markup` escapes every text; :mod:`shoal.reporting.page` puts the page together, with a content
-  security policy that allows no script but those of ``assets/``.
+* :mod:`shoal.reporting.markup` escapes every text; :mod:`shoal.reporting.page` assembles the page, with a content
+  security policy that allows only the scripts of ``assets/``.
 
-Texts from run folders and records may be somebody else's: none is executed, and none reaches the page unescaped.
+Texts from run folders and records are untrusted: they are never executed, and they are escaped in the page.
 """
 
 from shoal.reporting.command import report

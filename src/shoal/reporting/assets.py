@@ -20,7 +20,7 @@ class Asset(NamedTuple):
 
 @cache
 def scripts() -> tuple[Asset, ...]:
-    """The scripts in the order in which they run: uPlot, charts, the player, and last what starts them."""
+    """The scripts in the order in which they run: uPlot, charts, the player, and last the one that starts them."""
     return _read(UPLOT / "uPlot.iife.min.js", *_own("charts*.js"), *_own("player*.js"), FOLDER / "page.js")
 
 
@@ -32,7 +32,7 @@ def styles() -> tuple[Asset, ...]:
 
 @cache
 def licence() -> str:
-    """uPlot's licence, which each copy of it must have."""
+    """uPlot's licence, which every copy of uPlot must include."""
     return (UPLOT / "LICENSE").read_text("utf-8")
 
 
@@ -44,7 +44,7 @@ def _read(*paths: Path) -> tuple[Asset, ...]:
     found = []
     for path in paths:
         text = path.read_text("utf-8").strip()
-        # The element would end there, or its text would not be what the hash is of.
+        # The element would end there, or its text would not match the hash.
         assert not any(end in text.lower() for end in ("</script", "</style", "<!--", "\r")), path
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         found.append(Asset(text, f"'sha256-{digest}'"))

@@ -2,10 +2,10 @@
 
 A chart of lines is a JSON object:
 
-* ``x``, ``y``: names of the axes; ``percent``: values are shares, shown in per cent; ``vertical``: ``linear``, ``log``
-  or ``symlog``; ``stairs``: a value holds until the next place;
-* ``lines``: for each line its ``name``, the places ``x`` [X], ``mean`` [X], ``low`` and ``high`` [X] or empty, and
-  ``seeds``, a list of [X] with ``names``, which the reader may show. Unknown values are null.
+* ``x``, ``y``: names of the axes; ``percent``: values are fractions, shown in per cent; ``vertical``: ``linear``,
+  ``log`` or ``symlog``; ``stairs``: a step function, constant until the next x;
+* ``lines``: for each line its ``name``, the coordinates ``x`` [X], ``mean`` [X], ``low`` and ``high`` [X] or empty, and
+  ``seeds``, a list of [X] with ``names``, which the reader can show. Unknown values are null.
 """
 
 import math
@@ -23,30 +23,30 @@ from shoal.statistics.scores import Band
 DIGITS = 5
 """Significant digits of a value in a chart."""
 SEEDS = 12
-"""Most seeds of a line that are kept one by one."""
+"""Largest number of single seeds that are kept for a line."""
 MANY = 8
 """With more seeds, an interval takes a thousand times as long, so there are fewer points."""
 
 
 class Drawn(NamedTuple):
-    """A chart and what is said of it."""
+    """A chart with its title and note."""
 
     chart: dict[str, Any]
     title: str
-    """Empty where the section's heading says it."""
+    """Empty where the section's heading is the title."""
     note: str
-    """Empty where the section says it."""
+    """Empty where the section has the note."""
 
 
 def points_for(seeds: int) -> int:
-    """Most points of a curve of a run with so many seeds."""
+    """Largest number of points of a curve of a run with this number of seeds."""
     return 200 if seeds <= MANY else 60
 
 
 def thinned(
     steps: Float[np.ndarray, " X"], values: Float[np.ndarray, "X seeds"], most: int
 ) -> tuple[Float[np.ndarray, " P"], Float[np.ndarray, "P seeds"]]:
-    """At most ``most`` points: the means of consecutive ones where known, at the step of the last of them."""
+    """At most ``most`` points: means of consecutive known values, at the step of the last of them."""
     if len(steps) <= most:
         return steps, values
     groups = np.array_split(np.arange(len(steps)), most)
@@ -84,9 +84,9 @@ def line(
 
     Args:
         name: of the line.
-        places: ascending.
-        estimate: the line and its band; a band of NaN is left out.
-        seeds: single seeds, of which :data:`SEEDS` are kept; None or one seed: there are none.
+        places: x coordinates, ascending.
+        estimate: the line and its band; a band of NaN is not drawn.
+        seeds: values of single seeds, of which the first :data:`SEEDS` are kept; None or one seed: none are drawn.
         first: the number of the first seed; None if the numbers are unknown.
     """
     several = seeds is not None and seeds.shape[1] > 1
@@ -105,7 +105,7 @@ def line(
 
 
 def rounded(values: Float[np.ndarray, " X"], digits: int = DIGITS) -> list[float | int | None]:
-    """Numbers for JSON, with so many significant digits; None where not finite."""
+    """Numbers for JSON, with this number of significant digits; None where not finite."""
     return [_rounded(float(value), digits) for value in values]
 
 
@@ -125,12 +125,12 @@ def lines_chart(
     vertical: str = "linear",
     stairs: bool = False,
 ) -> dict[str, Any]:
-    """A chart of lines; see the module."""
+    """A line chart; its form is described in the module's docstring."""
     return {"x": x, "y": y, "percent": percent, "vertical": vertical, "stairs": stairs, "lines": list(lines)}
 
 
 def figure(number: int, drawn: Drawn) -> Html:
-    """The place of chart ``number`` of the page, with its note, and its title or else the name of its vertical axis."""
+    """The element of chart ``number``, with its note, and its title or else the name of its vertical axis."""
     title = tag("h3", drawn.title) if drawn.title else tag("p", drawn.chart["y"], class_="axis")
     note = tag("figcaption", drawn.note) if drawn.note else None
     return tag("figure", title, tag("div", class_="chart", data_chart=number), note, class_="charted")
@@ -145,15 +145,15 @@ def estimates_table(
     span: tuple[float, float] | None = None,
     mark: float | None = None,
 ) -> Html:
-    """Estimates with their intervals as bars on one scale, and as numbers.
+    """A table of estimates and intervals, as numbers and as bars on one scale.
 
     Args:
-        estimates: (value, low, high) by name; NaN ends leave the bar out.
-        caption: what they are, with the kind of interval.
+        estimates: (value, low, high) by name; an interval with a NaN end has no bar.
+        caption: of the table, with the kind of interval.
         seeds: single values by name, shown as small marks.
-        head: of the column of names.
-        span: the ends of the scale; None for those of all values.
-        mark: a value to mark with a line, for example one half.
+        head: the heading of the column of names.
+        span: the ends of the scale; None for the range of all values.
+        mark: a value that is marked with a line, for example one half.
     """
     seeds = seeds or {}
     every = [x for name, one in estimates.items() for x in (*one, *seeds.get(name, ())) if math.isfinite(x)]

@@ -31,7 +31,7 @@ from shoal.studies.tuning_record import winner
 
 FILE = "report.html"
 MOST_RUNS = 4
-"""Most runs of a study that are played."""
+"""Largest number of runs of a study whose episodes are played."""
 _NOTHING = "No episodes are shown."
 _LEFT_OUT = "The page was written without replays."
 
@@ -53,34 +53,34 @@ def report(
 
     The file has less than 5 MB (:data:`shoal.reporting.page.LIMIT`). The page of a run has its scores, curves,
     configuration and conditions, the commands that reproduce it, and played episodes; that of a study is made from its
-    records, with played episodes of at most four runs whose folders exist. The same files give the same bytes.
+    records, with played episodes of at most four runs whose folders exist. Equal files give a bit-identical page.
 
     Args:
         what: a run, its folder, a study file ``*.toml``, or the name of a study in ``studies/``.
         out: the file; by default ``report.html`` in the run's folder, or in the folder of the study's runs.
-        against: another run, whose scores, curves and episodes are shown beside those of ``what``, a run.
-        episodes: played episodes of each policy.
-        replays: play episodes, which needs the environment.
-        records: of a study, see :func:`shoal.study`.
-        runs: folder in which the study has a folder with its runs.
-        environment: of runs that were not trained in a name.
+        against: another run; its scores, curves and episodes are shown next to those of the run ``what``.
+        episodes: number of played episodes per policy.
+        replays: play episodes, which requires the environment.
+        records: folder of a study's records, see :func:`shoal.study`.
+        runs: folder that contains a folder with the study's runs.
+        environment: the environment, if the runs were not trained in an environment given by its name.
         trust: see :func:`shoal.open_run`.
-        recorded: what :func:`shoal.reporting.recording.recorded_episodes` gave for ``what``, a run; other seeds are
-            played.
+        recorded: the result of :func:`shoal.reporting.recording.recorded_episodes` for the run ``what``; seeds that it
+            lacks are played.
 
     Raises:
         InputError: ``what`` is neither a run nor a study, a file is damaged, or an argument is invalid.
         WriteError: the file cannot be written.
     """
     if episodes < 1:
-        raise InputError(f"episodes must be at least 1, not {episodes}; use replays=False for none.")
+        raise InputError(f"episodes must be at least 1, not {episodes}; use replays=False for a page without replays.")
     if out is not None and (Path(out).suffix not in (".html", ".htm") or Path(out).is_dir()):
-        raise InputError(f"A report is a .html file, not {str(out)!r}.")
+        raise InputError(f"The name of a report must end in .html, not {str(out)!r}.")
     if isinstance(what, Run) or _is_run(Path(what)):
         given = [what] if against is None else [what, against]
         return _run(given, out, episodes, replays, environment, trust, recorded or {})
     if against is not None:
-        raise InputError("against is only for runs; a study has its own comparisons.")
+        raise InputError("against requires a run; the page of a study has its own comparisons.")
     return _study(_study_path(what), out, episodes, replays, records, Path(runs), trust)
 
 
@@ -130,10 +130,10 @@ def _run(
 
 
 def _check_comparable(one: Facts, other: Facts) -> None:
-    """Check that two runs have the same environment, as far as they can be opened.
+    """Check that two runs have the same environment, if both can be opened.
 
     Raises:
-        InputError: they have not.
+        InputError: their environments differ.
     """
     if one.run is not None and other.run is not None:
         check_same_environment(one.run, other.run)
@@ -157,7 +157,7 @@ def _study(
     path = written_to(runs / described.name / FILE if out is None else out, Path())
     opened = list(islice(_opened(cells, trust), MOST_RUNS)) if replays else []
     kept = sum(_is_run(cell.folder) for cell in cells)
-    said = f"Of {kept} runs with folders, the first {len(opened)} are played." if kept > len(opened) > 0 else ""
+    said = f"The first {len(opened)} of {kept} runs with folders are shown." if kept > len(opened) > 0 else ""
 
     def made(notes: Sequence[str]) -> Page:
         return study_page(described, cells, held, notes if opened else [])
@@ -183,15 +183,15 @@ def _write(
     said: str,
     recorded: Mapping[str, Recorded],
 ) -> Path:
-    """Play episodes within the bytes that the page leaves, and write the page.
+    """Play episodes, reduce them to the size that the page leaves, and write the page.
 
     Args:
         path: the file.
         made: (sentences about the replays) -> the page.
-        runs: to play, with their labels.
-        episodes: of each policy.
+        runs: runs to play, with their labels.
+        episodes: number of episodes per policy.
         said: a sentence about the replays; may be empty.
-        recorded: episodes that need not be played, by label.
+        recorded: episodes that were played already, by label.
     """
     document, notes = None, [said] if said else []
     if runs:
@@ -199,7 +199,7 @@ def _write(
         try:
             document = played(runs, episodes=episodes, budget=room, recorded=recorded)
             if document is not None and page.size_of(document) > room:
-                document, notes = None, [*notes, "The episodes are left out, since they do not fit into the page."]
+                document, notes = None, [*notes, "The page has no replays, since they would exceed its size limit."]
         except (InputError, GameError) as error:
             notes.append(f"The episodes cannot be played: {error}")
     if document is None and not notes:
@@ -209,7 +209,7 @@ def _write(
 
 
 def _labels(every: Sequence[Facts]) -> list[str]:
-    """The names of runs on the page: their algorithms where these differ, otherwise their folders."""
+    """The names of runs on the page: their algorithms if these differ, otherwise their folders."""
     algorithms = [facts.entries["algorithm"] for facts in every]
     names = algorithms if len(set(algorithms)) == len(every) else [facts.name for facts in every]
     return names if len(set(names)) == len(names) else [f"{name} ({i})" for i, name in enumerate(names, 1)]

@@ -1,7 +1,7 @@
-"""What the files of a run say, each read as far as it is intact.
+"""The contents of a run's files; missing and damaged files are noted.
 
-The folder may be somebody else's: nothing in it is imported or executed for this, except that opening a run imports an
-algorithm ``module:make`` under the rules of :func:`shoal.open_run`.
+The folder is untrusted: nothing in it is imported or executed, except that opening a run imports an algorithm
+``module:make`` under the rules of :func:`shoal.open_run`.
 """
 
 import math
@@ -30,7 +30,7 @@ class Scores:
     per_seed: tuple[float, ...]
     """NaN where unknown."""
     metrics: Mapping[str, tuple[Estimate, tuple[float, ...]]]
-    """Of the environment, by name: the mean with its interval, and each seed's."""
+    """The environment's metrics by name: the mean with its interval, and the values of single seeds."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ class Facts:
     made: dict[str, Any]
     """Versions, commit, platform and hardware; unchecked."""
     rows: list[dict[str, Any]]
-    """Of the log."""
+    """The columns of the log."""
     evaluation: dict[str, Any]
     """Contents of ``evaluation.json``, unchecked; empty if there is none."""
     last: Scores | None
     """The final evaluation of the last policies."""
     best: Scores | None
-    """That of the best policies."""
+    """The final evaluation of the best policies."""
     run: Run | None
     """The opened run; None if it cannot be opened."""
     notes: list[str] = field(default_factory=list)
-    """What is missing or damaged, a sentence each."""
+    """What is missing or damaged, in one sentence each."""
 
     @property
     def name(self) -> str:
@@ -67,7 +67,7 @@ class Facts:
 
     @property
     def seeds(self) -> range:
-        """The run's seeds, as far as ``run.json`` names them."""
+        """The run's seeds, if ``run.json`` has them."""
         first, count = (self.entries["settings"].get(key) for key in ("seed", "seeds"))
         sound = type(first) is int and type(count) is int and 1 <= count <= 65_536
         return range(first, first + count) if sound else range(1)
@@ -86,7 +86,7 @@ class Facts:
             return f"The log reaches step {number_text(steps)}."
         settings, at = self.run.settings, self.run.at
         if at.update == 0:
-            return "No checkpoint of the run is intact, so how far it is is not known."
+            return "No checkpoint of the run is intact, so its progress is unknown."
         if ending.ended(settings, at):
             early = ending.reason(settings, at)
             return f"Ended {early}." if early else f"Finished after {number_text(settings.last_step)} steps per seed."
@@ -115,7 +115,7 @@ def facts_of(folder: Path, run: Run | None = None, *, environment: Any = None, t
             entries = migrated(found["config"], found["format"])
     rows = log.read(folder, notes.append)
     if not rows:
-        notes.append("There is no log (metrics.jsonl), so there are no curves.")
+        notes.append("The log (metrics.jsonl) is missing, so there are no curves.")
     evaluation = evaluation_file.read(folder) or {}
     last = _scores(evaluation)
     if last is None:
@@ -123,14 +123,14 @@ def facts_of(folder: Path, run: Run | None = None, *, environment: Any = None, t
         notes.append(
             "The final evaluation (evaluation.json) is damaged, so there is no final score."
             if damaged
-            else "There is no final evaluation (evaluation.json), so there is no final score."
+            else "The final evaluation (evaluation.json) is missing, so there is no final score."
         )
     best = _scores(evaluation["best"]) if isinstance(evaluation.get("best"), dict) else None
     return Facts(folder, entries, found["made_with"], rows, evaluation, last, best, run, notes)
 
 
 def _scores(found: Mapping[str, Any]) -> Scores | None:
-    """The numbers of an evaluation; None if they are not those of an evaluation."""
+    """The numbers of an evaluation; None if they are malformed."""
     main = _estimated(found)
     if main is None:
         return None

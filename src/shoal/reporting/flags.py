@@ -17,7 +17,7 @@ from shoal.run import Run
 from shoal.training.settings import Settings
 
 _LOCAL = ("devices", "workers", "num_workers", "worker_timeout", "address")
-"""Settings that belong to the machine of the run."""
+"""Settings that depend on the machine of the run."""
 
 
 def value_text(value: Any) -> str:
@@ -44,8 +44,8 @@ def plain_flags(run: Run) -> dict[str, Any]:
 
 
 def standard_flags(run: Run) -> dict[str, Any]:
-    """What ``shoal train ALGORITHM ENVIRONMENT`` takes for every flag: the values of the preset for both, and otherwise
-    the defaults of the code."""
+    """The flags that ``shoal train ALGORITHM ENVIRONMENT`` uses by default: the preset's values, and otherwise the
+    defaults of the code."""
     found = merged(run.algorithm, run.environment)
     return flags_of(found.sized_for(run.spec)) | flags_of(found.config)
 
@@ -76,7 +76,7 @@ def every_row(facts: Facts) -> list[dict[str, str]]:
 
 
 def train_command(run: Run) -> str:
-    """The shell command that trains this run again, or the call in Python where no command can say it."""
+    """The shell command that trains this run again, or the call in Python if a command cannot express it."""
     standard = standard_flags(run)
     changed = {
         name: value
@@ -93,8 +93,8 @@ def train_command(run: Run) -> str:
 
 
 def _start(run: Run) -> list[str] | None:
-    """The words of the command up to the environment's options; None if they cannot be written, also because that
-    would import somebody's module."""
+    """The words of the command up to the environment's options; None if they cannot be written, or if writing them
+    would import an untrusted module."""
     names = ["shoal", "train", run.algorithm, run.environment]
     if not run.by_name or any(name.startswith("-") for name in names):
         return None
@@ -134,7 +134,7 @@ def _number(value: float) -> str:
 
 
 def other_commands(facts: Facts) -> Mapping[str, str]:
-    """Commands on the run's folder, by what they do."""
+    """Commands on the run's folder, by their purpose."""
     folder = path_words(shown_folder(facts))
     best = {"Evaluate the best policies": f"shoal evaluate {folder} --episodes 1000 --best"} if facts.best else {}
     return {
@@ -147,5 +147,5 @@ def other_commands(facts: Facts) -> Mapping[str, str]:
 
 
 def shown_folder(facts: Facts) -> str:
-    """The folder as it was named, without the folders above it if it was named from the root."""
+    """The folder as the user gave it, or its last part if the path is absolute."""
     return facts.name if facts.folder.is_absolute() else str(facts.folder)

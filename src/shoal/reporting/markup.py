@@ -1,4 +1,4 @@
-"""HTML from untrusted text: whatever is not :class:`Html` is escaped."""
+"""HTML from untrusted text: all text that is not :class:`Html` is escaped."""
 
 import html
 import json
@@ -13,14 +13,14 @@ _IN_SCRIPT = {ord(x): f"\\u{ord(x):04x}" for x in "<>&\u2028\u2029"}
 
 
 class Html(str):
-    """Text that is HTML already. Only this module and constants of this package may make one."""
+    """Text that is HTML already. Only this module and constants of this package may create it."""
 
 
 Part = Html | str | None
 
 
 def escaped(text: object) -> Html:
-    """Text as HTML. What cannot be printed, for example control characters or a change of direction, becomes �."""
+    """Text as HTML. Unprintable characters, for example control characters or a change of direction, become �."""
     plain = "".join(x if x.isprintable() or x == "\n" else "\ufffd" for x in str(text))
     return Html(html.escape(plain, quote=True))
 
@@ -107,11 +107,11 @@ def _is_number(value: Any) -> bool:
 
 
 def data_script(name: str, value: Any) -> Html:
-    """Data for the page's scripts, as JSON in which no character can end the element or start a comment.
+    """Data for the page's scripts, as JSON in which no text can end the element or start a comment.
 
     Args:
         name: the element's id.
-        value: JSON values; NaN is refused.
+        value: JSON values, without NaN.
     """
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True)
     return Html(f'<script type="application/json" id="{escaped(name)}">{text.translate(_IN_SCRIPT)}</script>')

@@ -13,9 +13,9 @@ from shoal.reporting.facts import Facts
 from shoal.statistics.intervals import interval_text
 
 MOST = 60
-"""Most charts of a run."""
+"""Largest number of charts of a run."""
 AGENTS = 12
-"""Most agents whose returns are drawn."""
+"""Largest number of agents whose returns are drawn."""
 STEPS = "Environment steps per seed"
 _GREEDY, _AGENT = "greedy/", "return/"
 _LEFT_OUT = {"step", "update", "seconds", "greedy/seconds"}
@@ -49,7 +49,7 @@ def curves_of(runs: Sequence[tuple[str, Facts]]) -> tuple[list[Chart], list[Char
 
 
 def _chart(metric: str, runs: Sequence[tuple[str, Facts]]) -> Chart | None:
-    """The metric in training, and in greedy evaluations where the log has them; None if it has neither."""
+    """The metric in training, and in greedy evaluations if the log has them; None if it has neither."""
     lines, notes, greedy = [], [], False
     for label, facts in runs:
         of = f"{label}, " if len(runs) > 1 else ""
@@ -64,7 +64,7 @@ def _chart(metric: str, runs: Sequence[tuple[str, Facts]]) -> Chart | None:
         return None
     if len(lines) == 1 and not greedy:
         lines[0]["name"] = metric
-    said = ["Training samples its actions, and explores."] if greedy else []
+    said = ["During training, actions are sampled and exploration is on."] if greedy else []
     chart = lines_chart(lines, x=STEPS, y=_title(metric), percent=metric in SHARES)
     return Chart(metric, Drawn(chart, _title(metric), " ".join(dict.fromkeys([*said, *notes]))))
 

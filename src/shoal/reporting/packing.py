@@ -68,9 +68,9 @@ def _over(x: np.ndarray, edge: np.ufunc, columns: bool) -> np.ndarray:
 
 
 def _unit(low: np.ndarray, high: np.ndarray, most: int) -> np.ndarray:
-    """The step between codes, of which ``most`` cover the range, rounded up to few digits."""
+    """The step between codes, such that ``most`` steps cover the range, rounded up to few digits."""
     unit = np.asarray(high - low) / most
-    unit = np.where(unit > 1e-12 * np.abs(low), unit, np.abs(low))  # all numbers are the same
+    unit = np.where(unit > 1e-12 * np.abs(low), unit, np.abs(low))  # all numbers are equal
     unit = np.where(unit > 0.0, unit, 1.0)
     scale = 10.0 ** (6 - np.floor(np.log10(unit)))
     return np.array([float(f"{value:.7g}") for value in np.ravel(np.ceil(unit * scale) / scale)]).reshape(unit.shape)

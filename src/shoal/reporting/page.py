@@ -8,9 +8,9 @@ from shoal.reporting import assets
 from shoal.reporting.markup import Html, Part, data_script, escaped, joined, tag
 
 LIMIT = 5_000_000
-"""A report is smaller than this many bytes."""
+"""Limit of a report's size in bytes."""
 REPLAYS = 3_000_000
-"""Most bytes of the replays."""
+"""Limit of the replays' size in bytes."""
 
 
 class Section(NamedTuple):
@@ -23,7 +23,7 @@ class Section(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What a report says."""
+    """The contents of a report."""
 
     title: str
     lead: Html
@@ -34,12 +34,12 @@ class Page(NamedTuple):
 
 
 def budget(page: Page) -> int:
-    """Bytes that replays in this page may have."""
+    """Largest size of the replays in this page, in bytes."""
     return max(0, min(REPLAYS, LIMIT - len(written(page, None)) - 1000))
 
 
 def size_of(replays: Mapping[str, Any]) -> int:
-    """Bytes that replays take in the page; nearly."""
+    """Approximate size of the replays in the page, in bytes."""
     return len(data_script("", replays))
 
 
@@ -47,11 +47,11 @@ def written(page: Page, replays: Mapping[str, Any] | None) -> bytes:
     """The document.
 
     Args:
-        page: what it says.
-        replays: what the player plays; None if it plays nothing.
+        page: its contents.
+        replays: the player's document; None for a page without replays.
 
     Raises:
-        InputError: it would not be smaller than :data:`LIMIT`.
+        InputError: it would exceed :data:`LIMIT`.
     """
     data = [data_script("chart-data", list(page.charts))]
     data += [] if replays is None else [data_script("replay-data", replays)]
@@ -61,8 +61,8 @@ def written(page: Page, replays: Mapping[str, Any] | None) -> bytes:
     encoded = text.encode("utf-8")
     if len(encoded) >= LIMIT:
         raise InputError(
-            f"The report would have {len(encoded) / 1e6:.1f} MB, and its limit is {LIMIT / 1e6:.0f} MB: it has too "
-            f"many runs or metrics."
+            f"The report would take {len(encoded) / 1e6:.1f} MB, more than the limit of {LIMIT / 1e6:.0f} MB; it has "
+            f"too many runs or metrics."
         )
     return encoded
 
@@ -100,7 +100,7 @@ def _header(page: Page) -> Html:
 
 
 def _main(page: Page) -> Html:
-    silent = tag("noscript", tag("p", "Charts and replays need JavaScript; texts and tables do not.", class_="note"))
+    silent = tag("noscript", tag("p", "Charts and replays require JavaScript; text and tables do not.", class_="note"))
     parts = [
         tag("section", tag("h2", each.title, id=f"{each.name}-title"), each.body, id=each.name, **_named(each))
         for each in page.sections
@@ -114,12 +114,10 @@ def _named(section: Section) -> dict[str, str]:
 
 def _footer() -> Html:
     link = tag("a", "uPlot", href="https://github.com/leeoniya/uPlot", rel="noreferrer")
-    return tag(
-        "footer", tag("p", "Written by Shoal; nothing in this page is loaded from elsewhere. Charts: ", link, ".")
-    )
+    return tag("footer", tag("p", "Written by Shoal. This page loads nothing from the network. Charts: ", link, "."))
 
 
 def player(notes: Sequence[Part]) -> Html:
-    """The place of the player, and sentences about what it shows."""
+    """The element of the player, and sentences about its replays."""
     said = [tag("p", note, class_="note") for note in notes]
     return joined(tag("div", class_="sp-player", id="player"), *said)

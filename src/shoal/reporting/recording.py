@@ -25,8 +25,8 @@ def recorded_episodes(
 
     Args:
         run: whose last policies play.
-        seeds: of the run; none compiles nothing.
-        episodes: of each seed.
+        seeds: seeds of the run; with none, nothing is compiled.
+        episodes: number of episodes per seed.
         greedy: act by the mode of the policy rather than by sampling.
 
     Raises:
@@ -37,7 +37,7 @@ def recorded_episodes(
     rows = [seed_index(run.settings, seed) for seed in seeds]
     if not rows:
         return {}
-    env = run.env  # first, since it refuses to import the environment of an untrusted folder
+    env = run.env  # first, since it raises an error for an untrusted folder's own environment
     algorithm = run._acting()
     learner = learner_with_critic(run.folder, algorithm, run.settings.seeds, run._identity())
     each = [jax.tree.map(lambda x, row=row: x[row], learner) for row in rows]
@@ -46,8 +46,8 @@ def recorded_episodes(
 
 
 def chosen_seeds(run: Run) -> list[tuple[int, str]]:
-    """The seeds that a report plays, each with why: the best, the median and the worst seed in the final evaluation, or
-    the first ones if none is known."""
+    """The seeds that a report plays, each with the reason: the best, the median and the worst seed of the final
+    evaluation, or the first seeds if there is none."""
     count, first = run.settings.seeds, run.settings.seed
     scores = (evaluation_file.read(run.folder) or {}).get("per_seed")
     try:

@@ -1,4 +1,4 @@
-"""How much of played episodes a document keeps, from all to little, so that it fits into a number of bytes."""
+"""Degrees of detail of replays, from full to low, from which the first is used that fits into a number of bytes."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ import numpy as np
 LONGEST = 600
 """Largest number of steps that are shown of an episode at full detail."""
 NUMBERS = frozenset({"obs", "probabilities", "utilities", "mean", "std", "value", "attention"})
-"""What may be rounded to 8 bits."""
+"""Arrays that may be rounded to 8 bits."""
 
 
 class Detail(NamedTuple):
@@ -21,9 +21,9 @@ class Detail(NamedTuple):
     most_steps: int = LONGEST
     """Largest number of steps that are shown of an episode."""
     width: int = 360
-    """Of pictures, in pixels."""
+    """Width of pictures in pixels."""
     picture_stride: int = 1
-    """Every so-manieth picture is kept."""
+    """One of this number of pictures is kept."""
     seeds: int = 1_000_000
     """Number of seeds of each run, from the first."""
     episodes: int = 1_000_000
@@ -35,20 +35,20 @@ class Detail(NamedTuple):
         return np.append(np.arange(0, length, stride), length)
 
     def notes(self, played: Sequence[Any]) -> list[str]:
-        """What is left out of these episodes (:class:`shoal.reporting.replays.Played`), in sentences."""
+        """Sentences on what is omitted from these episodes (:class:`shoal.reporting.replays.Played`)."""
         every = [one for run in played for of_seed in run.episodes for one in of_seed]
         agents = max(run.run.spec.num_agents for run in played)
         pictures = any(shown.pictures for _, shown in every)
         longest = max(len(episode.rewards) for episode, _ in every)
         found = []
         if stride := -(-longest // self.most_steps) - 1:
-            found.append(f"Of an episode of {longest:,} steps every {_th(stride + 1)} is shown.")
+            found.append(f"For an episode of {longest:,} steps, every {_th(stride + 1)} step is shown.")
         if not all(episode.ended for episode, _ in every):
-            found.append("An episode that did not end was cut off.")
+            found.append("An episode that did not end is truncated.")
         if self.coarse:
             found.append("Observations, probabilities and values are rounded to 1 / 254 of their range.")
         if not self.observers:
-            found.append("Observations are left out, to keep the file small.")
+            found.append("Observations are omitted, to keep the file small.")
         elif self.observers < agents:
             found.append(f"Only the first {self.observers} agents' observations are kept, to keep the file small.")
         if pictures and self.width < 360:
@@ -56,10 +56,10 @@ class Detail(NamedTuple):
         if pictures and self.picture_stride > 1:
             found.append(f"Every {_th(self.picture_stride)} picture is kept, to keep the file small.")
         if self.seeds < max(len(run.seeds) for run in played):
-            found.append(f"Of each run at most {_counted(self.seeds, 'seed')} can be replayed, to keep the file small.")
+            found.append(f"At most {_counted(self.seeds, 'seed')} of each run can be replayed, to keep the file small.")
         if self.episodes < max(len(of_seed) for run in played for of_seed in run.episodes):
             found.append(
-                f"Of each seed at most {_counted(self.episodes, 'episode')} can be replayed, to keep the file small."
+                f"At most {_counted(self.episodes, 'episode')} of each seed can be replayed, to keep the file small."
             )
         return found
 
@@ -86,4 +86,4 @@ DETAILS = (
     _SMALL._replace(picture_stride=8, most_steps=100, seeds=1, episodes=1),
     _SMALL._replace(picture_stride=16, most_steps=25, seeds=1, episodes=1, width=120),
 )
-"""From everything to little."""
+"""From full to low detail."""

@@ -2,10 +2,10 @@
 
 The document has
 
-* ``format``: 1. ``notes``: what was left out or rounded, in sentences. ``greedy``: how the policies acted.
-* ``same_start``: whether episodes of one index start alike in all runs: the same key of the start and of the
-  environment's chance.
-* ``fixed``: a list of what episodes refer to by index: :attr:`Outline.fixed`, with ``actions`` and ``features`` as
+* ``format``: 1. ``notes``: sentences on what was omitted or rounded. ``greedy``: how the policies acted.
+* ``same_start``: whether episodes of one index start alike in all runs: equal keys of the initial state and of the
+  environment's random numbers.
+* ``fixed``: a list to which episodes refer by index: :attr:`Outline.fixed`, with ``actions`` and ``features`` as
   tables {``names``: strings, ``rows`` [N][]: indices into them}.
 * ``runs``: for each its ``label``, ``algorithm``, ``environment``, ``agents``, ``dims`` and ``obs_dims`` of each agent
   (0 where images are observed, which are left out), ``space`` {``kind``: ``discrete`` or ``box``, ``n`` or ``low`` and
@@ -15,8 +15,8 @@ The document has
 An episode of T steps, of which S are shown, has ``kind`` (``units``, ``bodies``, ``pictures``, ``none``), ``fixed`` (an
 index or null), ``length`` T, ``steps`` [S + 1] (the timesteps shown, null for all), ``score``, ``result``, ``metrics``,
 ``ended``, ``captions`` and ``messages`` (different texts), ``pictures`` (different ``data:`` addresses), and ``packed``
-(:mod:`shoal.reporting.packing`): ``rewards`` [S, N], sums over the steps up to the next one shown; ``actions``; what
-was recorded of the decisions [S, N, …]; ``scene/…`` [S + 1, …] from :attr:`Outline.moving`; ``caption`` [S + 1],
+(:mod:`shoal.reporting.packing`): ``rewards`` [S, N], sums over the steps up to the next one shown; ``actions``; the
+recorded arrays of decisions [S, N, …]; ``scene/…`` [S + 1, …] from :attr:`Outline.moving`; ``caption`` [S + 1],
 ``message`` [S + 1, N] and ``picture`` [S + 1], indices of texts and pictures.
 """
 
@@ -44,7 +44,7 @@ class Played(NamedTuple):
     label: str
     run: Run
     seeds: list[tuple[int, str]]
-    """Each seed and why it was chosen."""
+    """Each seed and the reason for its choice."""
     episodes: list[list[tuple[RecordedEpisode, Seen]]]
     """By seed."""
 
@@ -61,13 +61,13 @@ def replays(
     """Play episodes of one or several labelled runs, as a JSON value for the player; None without runs.
 
     Args:
-        runs: labels and runs; those of one environment start alike.
-        episodes: of each seed.
-        seeds: of the runs; None for the best, the median and the worst seed in the final evaluation of each.
-        budget: most bytes of the JSON. Details are left out until it is kept, which ``notes`` of the document say.
+        runs: labels and runs; episodes of the same environment start alike.
+        episodes: number of episodes per seed.
+        seeds: seeds of the runs; None for the best, the median and the worst seed in the final evaluation of each.
+        budget: largest size of the JSON in bytes. Details are omitted until it fits; ``notes`` of the document says so.
         greedy: act by the mode of the policy rather than by sampling.
-        recorded: by label, what :func:`shoal.reporting.recording.recorded_episodes` gave with the same ``episodes`` and
-            ``greedy``; seeds that it lacks are played.
+        recorded: by label, the result of :func:`shoal.reporting.recording.recorded_episodes` with the same ``episodes``
+            and ``greedy``; seeds that it lacks are played.
 
     Raises:
         InputError: a run does not have a seed, or ``episodes`` is below 1.
@@ -82,7 +82,8 @@ def replays(
         document = _document(played, detail, greedy)
         if size_of(document) <= budget:
             return document
-    document["notes"] = [f"No replay fits into {budget:,} bytes; the smallest has {size_of(document):,}."]
+    smallest = size_of(document)
+    document["notes"] = [f"The page has no replays: the smallest takes {smallest:,} bytes, and {budget:,} are left."]
     return document | {"runs": [], "fixed": []}
 
 
@@ -177,13 +178,13 @@ def _episode(
 
 
 def _texts(texts: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """The different texts, and the number of each."""
+    """The distinct texts, and the index of each."""
     different, numbers = np.unique(texts, return_inverse=True)
     return different.tolist(), numbers.reshape(texts.shape)
 
 
 def _kept(fixed: list[dict[str, Any]], one: dict[str, Any]) -> int | None:
-    """The index of a value in a list, to which it is added if it is new; None for an empty one."""
+    """The index of a value in a list, to which it is added if it is new; None for an empty value."""
     if not one:
         return None
     if one not in fixed:

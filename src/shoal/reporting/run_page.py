@@ -14,20 +14,20 @@ from shoal.reporting.page import Page, Section, player
 from shoal.statistics.intervals import Estimate, interval_text, scaled
 
 Labelled = Sequence[tuple[str, Facts]]
-"""The run, and perhaps another that it is shown beside, with their names on the page."""
+"""The run, and optionally another run to compare it with, with their names on the page."""
 
 
 def run_page(runs: Labelled, rates: Sequence[float | None], comparison: Html | None, notes: Sequence[str]) -> Page:
     """The page.
 
     Args:
-        runs: the run, and one to compare it with if there is one.
+        runs: the run, and optionally one to compare it with.
         rates: rate in FLOP/s of a 2048³ float32 product on the machine of each; None where unknown.
         comparison: statistics of two runs.
         notes: sentences about the replays.
     """
     first = runs[0][1]
-    title = first.title if len(runs) == 1 else f"{first.title}, beside {runs[1][0]}"
+    title = first.title if len(runs) == 1 else f"{first.title}, compared with {runs[1][0]}"
     charts: list[dict[str, Any]] = []
     curves = _curves(runs, charts)
     sections = [Section("score", "Score", joined(_scores(runs), comparison))]
@@ -60,16 +60,14 @@ def _scores(runs: Labelled) -> Html:
     ]
     parts: list[Html | None] = [_cards(runs)]
     if not every:
-        return joined(*parts, tag("p", "There is no final evaluation."))
+        return joined(*parts, tag("p", "The run has no final evaluation."))
     parts.append(_bars("score", [(name, facts, one.estimate, one.per_seed) for name, facts, one in every]))
     for metric in dict.fromkeys(name for _, _, one in every for name in one.metrics):
         known = [(name, facts, one.metrics[metric]) for name, facts, one in every if metric in one.metrics]
         parts.append(_bars(metric, [(name, facts, *values) for name, facts, values in known]))
     parts += [_seeds(label if len(runs) > 1 else "", facts) for label, facts in runs if len(facts.seeds) > 1]
     if any(facts.best for _, facts in runs):
-        said = (
-            "The best policies were selected by evaluations during training; their scores here are of other episodes."
-        )
+        said = "The best policies were selected by evaluations during training; these scores are from other episodes."
         parts.append(tag("p", said, class_="note"))
     return joined(*parts)
 
@@ -96,11 +94,11 @@ def _bars(metric: str, every: Sequence[tuple[str, Facts, Estimate, tuple[float, 
 
 def _episodes(facts: Facts) -> str:
     episodes, kind = facts.evaluation.get("episodes"), "greedy" if facts.evaluation.get("greedy") else "sampled"
-    return f"; {episodes} {kind} episodes of each seed" if type(episodes) is int else ""
+    return f"; {episodes} {kind} episodes per seed" if type(episodes) is int else ""
 
 
 def _seeds(label: str, facts: Facts) -> Html:
-    """A row for each seed; folded, since there may be many."""
+    """A row per seed; collapsed, since there may be many."""
     rows = []
     for i, seed in enumerate(facts.seeds):
         row: dict[str, str] = {"seed": str(seed)}
@@ -111,7 +109,7 @@ def _seeds(label: str, facts: Facts) -> Html:
             row |= {f"{name}, {which}": _at(values, i, name) for name, (_, values) in one.metrics.items()}
         rows.append(row)
     caption = f"Mean over the final episodes of each seed{f' of {label}' if label else ''}"
-    return tag("details", tag("summary", "Every seed"), table(rows, caption))
+    return tag("details", tag("summary", "All seeds"), table(rows, caption))
 
 
 def _at(values: Sequence[float], i: int, metric: str) -> str:
@@ -151,7 +149,7 @@ def _curves(runs: Labelled, charts: list[dict[str, Any]]) -> Html:
 
     said = tag(
         "p",
-        "Select a range with the mouse to zoom, double-click to see everything again. A line's name shows or hides it.",
+        "Select a range with the mouse to zoom, and double-click to reset it. Click a line's name to show or hide it.",
         class_="note screen",
     )
     parts = [said, tag("div", *placed(main), class_="charts")]
@@ -168,7 +166,7 @@ def _again(runs: Labelled) -> Html:
         lines |= flags.other_commands(facts)
         parts.append(tag("h3", label) if len(runs) > 1 else None)
         parts.append(pairs({what: tag("code", command) for what, command in lines.items()}, class_="commands"))
-    said = "The same commit, versions and kind of device give the same numbers."
+    said = "The same commit, versions and type of device give the same numbers."
     return joined(*parts, tag("p", said, class_="note"))
 
 
@@ -179,8 +177,8 @@ def _configuration(label: str, facts: Facts, count: int) -> Html:
     if facts.run is None:
         return joined(head, folded)
     rows = flags.changed_rows(facts.run)
-    caption = "Flags that differ from the defaults of the code: set by Shoal's preset for this task, or given"
-    return joined(head, table(rows, caption) if rows else tag("p", "All flags have their defaults."), folded)
+    caption = "Flags that differ from the code's defaults: from Shoal's preset for this task, or given by the user"
+    return joined(head, table(rows, caption) if rows else tag("p", "All flags have their default values."), folded)
 
 
 def _made(runs: Labelled, rates: Sequence[float | None]) -> Html:
@@ -192,7 +190,7 @@ def _made(runs: Labelled, rates: Sequence[float | None]) -> Html:
 
 
 def made_of(facts: Facts, rate: float | None) -> dict[str, str]:
-    """Commit, versions, platform and hardware, as far as ``run.json`` has them.
+    """Commit, versions, platform and hardware, where ``run.json`` has them.
 
     Args:
         facts: the run's.
@@ -204,7 +202,7 @@ def made_of(facts: Facts, rate: float | None) -> dict[str, str]:
     if isinstance(commit, str):
         found["Commit"] = commit.removesuffix("+") + (" with changed files" if commit.endswith("+") else "")
     else:
-        found["Commit"] = "an installed Shoal, not a checkout"
+        found["Commit"] = "unknown, since Shoal was installed as a package"
     if isinstance(versions, dict):
         found["Versions"] = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     if isinstance(made.get("platform"), str):
@@ -215,6 +213,6 @@ def made_of(facts: Facts, rate: float | None) -> dict[str, str]:
         known = ", ".join(f"{one.get('count')} × {one.get('kind')}" for one in each)
         memory = f", {hardware['memory_gib']} GiB of memory" if hardware.get("memory_gib") else ""
         found["Machine"] = f"{hardware.get('processor')}, {hardware.get('cores')} cores{memory}; devices: {known}"
-    measured = "not known, since this page was not written on the run's machine"
-    found["Product rate"] = measured if rate is None else f"{rate / 1e9:.0f} GFLOP/s in a 2048³ float32 product"
+    measured = "unknown, since this page was not written on the run's machine"
+    found["Matrix product rate"] = measured if rate is None else f"{rate / 1e9:.0f} GFLOP/s in a 2048³ float32 product"
     return {name: text if len(text) <= 500 else f"{text[:499]}…" for name, text in found.items()}

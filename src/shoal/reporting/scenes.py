@@ -1,4 +1,4 @@
-"""What is seen of an episode at each timestep: outlines, pictures, or neither."""
+"""The scene of an episode at each timestep: an outline, a picture, or neither."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from shoal.training.episodes import RecordedEpisode
 from shoal.types import AnyEnvironment, Environment
 
 PICTURES = 200
-"""Largest number of pictures of an episode; of a longer one every second, third … is shown."""
+"""Largest number of pictures of an episode; a longer episode has one at every second, third … timestep."""
 
 
 class Seen(NamedTuple):
@@ -59,7 +59,7 @@ def _outlined(outlines: Sequence[Outline]) -> Seen:
     captions = tuple(each.caption for each in outlines)
     messages = tuple(each.messages for each in outlines)
     fixed = dict(first.fixed)
-    if first.kind == "bodies":  # things may leave the box
+    if first.kind == "bodies":  # bodies may leave the box
         around = np.array([body["radius"] for body in fixed["bodies"]]) + 0.05
         low = [np.nanmin(moving[axis] - around, initial=np.inf) for axis in ("x", "y")]
         high = [np.nanmax(moving[axis] + around, initial=-np.inf) for axis in ("x", "y")]

@@ -1,4 +1,4 @@
-"""The page of a study, from its file and its records: what the Markdown page says, with charts that can be explored."""
+"""The page of a study, from its file and its records: the contents of the Markdown page, with interactive charts."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -24,7 +24,7 @@ def study_page(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Re
         study: the study.
         cells: all its runs.
         records: their records by the cells' names; other runs are shown as missing.
-        notes: sentences about the replays; without any, no replays are mentioned.
+        notes: sentences about the replays; without any, the page has no section on replays.
 
     Raises:
         InputError: a value cannot be drawn on a figure's vertical axis.
@@ -78,13 +78,13 @@ def _tables(number: int, section: study_contents.Section) -> Section:
 
 
 def _table(rows: Rows, caption: str, *, hidden: bool = False) -> Html:
-    """A table; its caption is ``hidden`` from sight where a heading says the same."""
+    """A table; its caption is ``hidden`` where a heading says the same."""
     cells = [{name: str(value) for name, value in row.items()} for row in rows]
     return table(cells, caption, class_="titled" if hidden else None)
 
 
 def _figure(number: int, panels: Sequence[Chart], charts: list[dict[str, Any]]) -> Section:
-    """A figure of the study; ``charts`` receives the data of what a script draws."""
+    """A figure of the study; ``charts`` receives the data of its interactive charts."""
     title = panels[0].title.removesuffix(f", {panels[0].panel}") if len(panels) > 1 else panels[0].title
     notes = list(dict.fromkeys(panel.note for panel in panels))
     bodies = []
@@ -125,10 +125,10 @@ def _lines(chart: Chart) -> dict[str, Any]:
 def _again(study: StudyFile) -> Html:
     named = path_words(study.name)
     lines = {
-        "Run what is missing": f"shoal study {named}",
+        "Train the missing runs": f"shoal study {named}",
         "Write the Markdown page": f"shoal results {named}",
         "Write this page": f"shoal report {named}",
     }
     commands = pairs({what: tag("code", command) for what, command in lines.items()}, class_="commands")
-    said = "Tables and charts are made from the study's file and its records alone."
+    said = "Tables and charts are made only from the study's file and its records."
     return joined(commands, tag("p", said, class_="note"))

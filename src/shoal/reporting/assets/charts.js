@@ -2,7 +2,7 @@
 "use strict";
 window.ShoalCharts = (() => {
   const HUES = 7;
-  const MANY = 6; // bands of more lines hide each other, so they are shown on demand
+  const MANY = 6; // bands of more lines cover each other, so they are shown on request
   const DASHES = [[], [8, 4], [8, 3, 2, 3], [2, 3]];
   const charts = [];
   let palette = {};
@@ -45,7 +45,7 @@ window.ShoalCharts = (() => {
 
   const shown = (chart, value) => (chart.percent ? `${number(100 * value)} %` : number(value));
 
-  // The aligned data of uPlot, and for each of its series which line it belongs to and what it is.
+  // The aligned data of uPlot, and for each of its series the line and the kind (mean, low, high, seed).
   function aligned(chart) {
     const tables = [];
     const series = [];
@@ -125,7 +125,7 @@ window.ShoalCharts = (() => {
     };
   }
 
-  // One chart in its place: a row of tools, the plot, and the legend.
+  // One chart in its element: a row of tools, the plot, and the legend.
   function mount(place, chart) {
     const state = { seeds: false, bands: chart.lines.length <= MANY, log: false, hidden: new Set(), plot: null, read() {}, zoomed() {} };
     const parts = aligned(chart);
@@ -133,7 +133,7 @@ window.ShoalCharts = (() => {
     const tools = make("div", "tools"), field = make("div", "plot"), legend = make("div", "legend");
     field.tabIndex = 0;
     field.setAttribute("role", "img");
-    field.setAttribute("aria-label", `${chart.y} over ${chart.x}; left and right arrows read the values`);
+    field.setAttribute("aria-label", `${chart.y} over ${chart.x}; use the left and right arrow keys to read values`);
     place.append(tools, field, legend);
 
     const keys = chart.lines.map((line, i) => {
@@ -213,7 +213,7 @@ window.ShoalCharts = (() => {
       if (state.plot) state.plot.redraw(false);
     }
 
-    // A chart in a folded part of the page has no width until it is opened.
+    // A chart in a collapsed part of the page has no width until it is opened.
     new ResizeObserver(() => {
       if (field.clientWidth === 0) return;
       if (!state.plot) draw();

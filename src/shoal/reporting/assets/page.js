@@ -10,7 +10,7 @@
       const value = localStorage.getItem(KEY);
       return value === "dark" || value === "light" ? value : null;
     } catch {
-      return null; // a browser may refuse storage to files
+      return null; // a browser may deny storage to local files
     }
   }
 

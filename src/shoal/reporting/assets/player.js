@@ -11,7 +11,7 @@
 
   const largest = (numbers) => numbers.reduce((most, n) => Math.max(most, n), 0);
 
-  /** One view of two episodes of the same environment, so that their canvases are alike; null for others. */
+  /** The union of the views of two episodes of the same environment, so that their scales are equal; otherwise null. */
   const commonBox = (episodes) => {
     const boxes = episodes.map(parts.boxOf);
     const [one, other] = episodes;
@@ -25,7 +25,7 @@
     container.classList.add("sp-root");
     container.textContent = "";
     if (!doc || doc.format !== 1 || !Array.isArray(doc.runs) || doc.runs.length === 0) {
-      container.append(el("p", "sp-notes", {}, ((doc && doc.notes) || ["There is no replay."]).join(" ")));
+      container.append(el("p", "sp-notes", {}, ((doc && doc.notes) || ["This page has no replays."]).join(" ")));
       return null;
     }
     const count = largest(doc.runs.flatMap((run) => run.seeds.map((seed) => seed.episodes.length)));
@@ -97,7 +97,7 @@
     const controls = parts.makeControls(act);
     const panel = parts.makePanel((agent) => act.agent(agent), act.seek);
     const message = el("p", "sp-notes", { role: "status" });
-    const help = el("p", "sp-small", {}, "Keys: space plays, arrows step, Home and End, [ and ] speed, N next agent. Click an agent to choose it.");
+    const help = el("p", "sp-small", {}, "Keys: Space: play or pause; ← →: step; Home, End: first, last step; [ ]: speed; N: next agent. Click an agent to select it.");
     const stages = el("div", "sp-stages", {}, ...figures.map((each) => each.figure));
     const left = el("div", "sp-left", {}, episodes.element, stages, controls.element, help);
     container.append(el("div", "sp-grid", {}, left, panel.element), message);
@@ -157,7 +157,7 @@
         const found = await Promise.all(
           now.views.map(({ run, seed }) => (run < 0 ? null : parts.openEpisode(doc, run, seed, now.episode))),
         );
-        if (turn !== opening) return; // another one was chosen meanwhile
+        if (turn !== opening) return; // another episode was selected in the meantime
         open = found;
         now.length = largest(open.filter(Boolean).map((episode) => episode.length));
         box = commonBox(open.filter(Boolean));

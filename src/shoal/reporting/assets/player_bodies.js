@@ -1,12 +1,12 @@
 // Scenes of discs, rings and squares: particle worlds and grids (shoal/environments/outlines.py).
-// Also pictures, and what is drawn where there is neither.
+// Also pictures, and the chart of actions that is drawn if there is neither.
 "use strict";
 (() => {
   const sp = (window.ShoalPlayer = window.ShoalPlayer || {});
   const parts = (sp.parts = sp.parts || {});
   const drawers = (parts.drawers = parts.drawers || {});
   const MARK = "#e69f00";
-  // Okabe and Ito's palette, which is safe for common forms of colour blindness.
+  // Okabe and Ito's palette, whose colours differ for people with common forms of colour blindness.
   const PALETTE = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
 
   const ground = (scene) => {
@@ -151,6 +151,6 @@
     pen.moveTo(at, 0);
     pen.lineTo(at, 8 + n * line);
     pen.stroke();
-    parts.write(pen, "actions over time, one colour for each", left, 20 + n * line, 12, colours.faint, "left");
+    parts.write(pen, "actions over time, one colour per action", left, 20 + n * line, 12, colours.faint, "left");
   };
 })();

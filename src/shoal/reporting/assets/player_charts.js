@@ -12,7 +12,7 @@
     return text.replace(/^-(?=[0.]+$)/, "").replace("-", "−");
   };
 
-  /** Writes numbers between low and high, with enough digits to tell these apart. */
+  /** Formats numbers between low and high, with enough digits to distinguish these two. */
   parts.numberWithin = (low, high) => {
     const digits = high > low ? Math.min(6, 1 + Math.ceil(-Math.log10(high - low))) : 0;
     return (value) => {
@@ -141,7 +141,7 @@
       pen.strokeRect(left, 18 + agent * side, count * side - 1, side - 1);
       const own = Array.from(weights.subarray(agent * count, (agent + 1) * count));
       const most = own.indexOf(Math.max(...own));
-      note.textContent = most < 0 ? "" : `most to ${names[most]} (${Math.round(100 * own[most])} %)`;
+      note.textContent = most < 0 ? "" : `largest for ${names[most]} (${Math.round(100 * own[most])} %)`;
       canvas.setAttribute("aria-label", `Attention of ${names[agent]}: ${note.textContent}`);
     };
     return { element, draw };

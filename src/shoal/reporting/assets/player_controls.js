@@ -55,7 +55,7 @@
 
   const seedName = (seed) => (seed.about ? `seed ${seed.seed}: ${seed.about}` : `seed ${seed.seed}`);
 
-  /** The choices above one canvas: run and seed. ``none`` offers to leave the place empty. */
+  /** The menus above one canvas: run and seed. With ``none``, "no second policy" can be selected. */
   parts.makeChoice = (doc, none, change) => {
     const run = parts.el("select", "sp-run", { "aria-label": none ? "Second policy" : "Policy" });
     if (none) run.append(parts.el("option", "", { value: "-1" }, "no second policy"));
@@ -81,7 +81,7 @@
     return { element, draw };
   };
 
-  /** The choice of the episode. */
+  /** The menu of episodes. */
   parts.makeEpisodes = (count, change) => {
     const select = parts.el("select", "", { "aria-label": "Episode" });
     for (let i = 0; i < count; i += 1) select.append(parts.el("option", "", { value: String(i) }, `episode ${i + 1} of ${count}`));

@@ -6,7 +6,7 @@
 
   const inflate = async (text) => {
     if (typeof DecompressionStream === "undefined") {
-      throw new Error("This browser is too old to unpack replays.");
+      throw new Error("This browser cannot decompress replays; use a newer one.");
     }
     const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -22,7 +22,7 @@
     const data = new Float64Array(size);
     const needed = entry.type === "bits" ? Math.ceil(size / 8) : entry.type === "u8" ? size : 2 * size;
     if (!["bits", "u8", "u16"].includes(entry.type) || at + needed > bytes.length) {
-      throw new Error("The numbers of this replay are damaged.");
+      throw new Error("The data of this replay are damaged.");
     }
     if (entry.type === "bits") {
       for (let i = 0; i < size; i += 1) data[i] = (bytes[at + (i >> 3)] >> (7 - (i & 7))) & 1;
@@ -30,7 +30,7 @@
     }
     const wide = entry.type === "u16";
     const most = wide ? 65535 : 255;
-    const codes = wide ? new Uint16Array(size) : new Uint8Array(size); // sums wrap around, as they were made
+    const codes = wide ? new Uint16Array(size) : new Uint8Array(size); // sums wrap around, as in the encoder
     const many = Array.isArray(entry.first);
     for (let i = 0; i < size; i += 1) {
       const change = wide ? (bytes[at + i] << 8) | bytes[at + size + i] : bytes[at + i];
@@ -65,7 +65,7 @@
       }
       const image = new Image();
       image.onload = () => resolve(image);
-      image.onerror = () => reject(new Error("A picture of this replay cannot be read."));
+      image.onerror = () => reject(new Error("A picture of this replay cannot be decoded."));
       image.src = address;
     });
 
@@ -122,7 +122,7 @@
         return raw.messages[row("message", j)[agent]] || "";
       },
       caption: (j) => (arrays.has("caption") ? raw.captions[row("caption", j)[0]] || "" : ""),
-      /** The step shown at a time, and the part of the way to the next one. */
+      /** The step shown at a time, and the fraction of the way to the next one. */
       place: (time) => {
         if (time >= raw.length) return { j: shown, part: 0 };
         let low = 0;

@@ -1,4 +1,4 @@
-// The chosen agent: its actions, its observation, its values and rewards, what is said, and attention.
+// The selected agent: its actions, observation, values, rewards, messages and attention.
 "use strict";
 (() => {
   const sp = (window.ShoalPlayer = window.ShoalPlayer || {});
@@ -16,7 +16,7 @@
     fill.style.width = `${(100 * Math.max(high - low, 0)).toFixed(1)}%`;
   };
 
-  /** Discrete actions as bars, with the illegal ones marked and the chosen one highlighted. */
+  /** Discrete actions as bars: illegal actions are marked, the agent's action is highlighted. */
   const choices = (episode, j, agent) => {
     const names = episode.actionNames(agent);
     const legal = episode.has("legal") ? episode.of("legal", j, agent) : null;
@@ -55,8 +55,8 @@
       target.list.append(parts.el("li", state, row.taken ? { "aria-current": "true" } : {}, label, bar.element, value));
     }
     const kinds = { probabilities: "probability of each action", utilities: "utility of each action" };
-    const more = hidden ? `; ${hidden} others are less likely or illegal` : "";
-    target.note.textContent = (kinds[name] || "the policy does not tell more") + more;
+    const more = hidden ? `; ${hidden} less likely or illegal actions are not listed` : "";
+    target.note.textContent = (kinds[name] || "the policy records no probabilities or utilities") + more;
   };
 
   const drawContinuous = (target, episode, j, agent) => {
@@ -78,7 +78,7 @@
       const name = parts.el("span", "sp-name", { title: label }, label);
       target.list.append(parts.el("li", "sp-row sp-real", {}, name, bar.element, value));
     });
-    target.note.textContent = told ? `mark: the action; bar: mean ± deviation, from ${low} to ${high}` : `the action, from ${low} to ${high}`;
+    target.note.textContent = told ? `mark: the action; bar: mean ± standard deviation; scale from ${low} to ${high}` : `the action; scale from ${low} to ${high}`;
   };
 
   const makeObservation = () => {
@@ -106,7 +106,7 @@
       const values = episode.of("obs", j, agent);
       const top = Math.max(...sizes, 1e-9);
       for (const { row, bar, value, k } of rows) {
-        // One scale where features are of one size, else each feature's own.
+        // One scale if all features have similar sizes, otherwise one per feature.
         const scale = top < 20 ? Math.max(1, top) : sizes[k] || 1;
         place(bar.fill, 0.5, 0.5 + (0.5 * values[k]) / scale);
         value.textContent = parts.number(values[k]);
@@ -152,7 +152,7 @@
       select.value = String(agent);
       const alive = !episode.has("alive") || episode.row("alive", j)[agent] > 0;
       const unit = episode.kind === "units" && episode.fixed.units.find((each) => each.agent === agent);
-      const words = [unit ? unit.type : "", alive ? "" : "dead", now > j ? "the episode is over: its last step" : ""];
+      const words = [unit ? unit.type : "", alive ? "" : "dead", now > j ? "the episode is over; showing its last step" : ""];
       state.textContent = words.filter(Boolean).join(" · ");
       (run.space.kind === "discrete" ? drawChoices : drawContinuous)(actions, episode, j, agent);
       sections.said.hidden = !episode.has("message");

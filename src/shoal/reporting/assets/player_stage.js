@@ -39,7 +39,7 @@
 
   const busy = new WeakMap();
 
-  /** The part of a battle's map where units are at any time, with some ground around it. */
+  /** The part of a battle's map in which units are at any time, with a margin. */
   const busyBox = (episode) => {
     if (!busy.has(episode)) {
       const [left, bottom, right, top] = episode.fixed.ground.box;
@@ -69,7 +69,7 @@
     return { scale, x: (x) => dx + (x - left) * scale, y: (y) => dy + (top - y) * scale };
   };
 
-  /** Where things are between two steps; a leap over a third of the scene is not a movement. */
+  /** Interpolated positions between two steps; a jump of more than a third of the scene is not interpolated. */
   const positions = (episode, j, part, far) => {
     const [x0, y0] = [episode.row("scene/x", j), episode.row("scene/y", j)];
     if (part === 0) return { x: x0, y: y0 };
@@ -152,7 +152,7 @@
     pen.arc(x, y, Math.max(radius, 0.5), 0, 2 * Math.PI);
   };
 
-  /** The ring around the chosen agent. */
+  /** The ring around the selected agent. */
   parts.chosen = (scene, x, y, radius) => {
     const { pen, colours } = scene;
     for (const [colour, width] of [[colours.paper, 5], [colours.accent, 2.5]]) {
@@ -171,7 +171,7 @@
     pen.fillText(text, x, y);
   };
 
-  /** What an agent says, in a bubble above it. */
+  /** An agent's message, in a bubble above it. */
   parts.speech = (scene, text, x, y, radius) => {
     const { pen, colours, width } = scene;
     const words = text.length > 24 ? `${text.slice(0, 23)}…` : text;
@@ -194,7 +194,7 @@
     parts.write(pen, words, left + wide / 2, top + 11.5, 13, colours.ink, "center", true);
   };
 
-  /** Lines from the chosen agent to those it attends to, the wider the more. */
+  /** Lines from the selected agent to the agents that it attends to; the width is the attention. */
   parts.attention = (scene, spots) => {
     const { episode, pen, view, j, colours } = scene;
     if (!episode.has("attention")) return;

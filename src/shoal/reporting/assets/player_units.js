@@ -4,7 +4,7 @@
   const sp = (window.ShoalPlayer = window.ShoalPlayer || {});
   const parts = (sp.parts = sp.parts || {});
   const drawers = (parts.drawers = parts.drawers || {});
-  // Okabe and Ito's palette, which is safe for common forms of colour blindness.
+  // Okabe and Ito's palette, whose colours differ for people with common forms of colour blindness.
   const SIDES = ["#0072b2", "#d55e00"];
   const RIMS = ["#004a75", "#8a3d00"];
   const [HEALTH, SHIELD, ENERGY, BURST, HEAL] = ["#009e73", "#56b4e9", "#9457b4", "#e69f00", "#009e73"];
@@ -110,7 +110,7 @@
       pen.lineTo(...at(stop));
       pen.stroke();
     }
-    // While time passes the dot flies to the target.
+    // During playback the dot moves to the target.
     const [x, y] = at(part === 0 ? stop : start + (stop - start) * Math.min(1, 1.4 * part));
     pen.fillStyle = colour;
     parts.disc(pen, x, y, 3.5);
@@ -187,7 +187,7 @@
     units.forEach((unit, k) => {
       if (bursts[k] > 0) burst(scene, unit, spots[k].x, spots[k].y, bursts[k]);
     });
-    // The attacks of the step that passes; at rest, those of the step before.
+    // The attacks of the step being played; when paused, those of the step before.
     const aims = episode.row("scene/shot", part > 0 ? j + 1 : j);
     units.forEach((unit, k) => {
       if (aims[k] >= 0 && unit.attack === "beam") beam(scene, unit, spots[k], spots[aims[k]]);
@@ -208,7 +208,7 @@
     pen.globalAlpha = 1;
   };
 
-  /** How many units of both sides live, in words; empty for scenes without units. */
+  /** The numbers of living units of both sides, as text; empty for scenes without units. */
   parts.armies = (episode, j) => {
     if (episode.kind !== "units") return "";
     const health = episode.row("scene/health", j);
