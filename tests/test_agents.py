@@ -96,7 +96,7 @@ def test_pictures_for_notebooks(trained: Agent) -> None:
 def test_a_copy_goes_on_elsewhere(trained: Agent, whole: library.Run, tmp_path: Path) -> None:
     """Also after the declared steps, with the last values of schedules: the agent itself goes the same way."""
     copy = trained.save(tmp_path / "copy")
-    with pytest.raises(InputError, match="already holds a run"):
+    with pytest.raises(InputError, match="already contains a run"):
         trained.save(copy)
     other = library.agent(folder=copy, environment=toys.busy, progress=False)
     other.train(24)
@@ -189,7 +189,7 @@ def test_what_is_refused(tmp_path: Path, trained: Agent) -> None:
         ({"algorithm": "qmix", "folder": trained.folder}, "holds a run, whose algorithm .* keeps: omit 'qmix'"),
         ({"folder": trained.folder, "seeds": 2}, "takes no flags"),
         ({"folder": tmp_path}, "no run"),
-        ({"algorithm": "mappo", "environment": toys.busy, "folder": trained.folder}, "already holds a run"),
+        ({"algorithm": "mappo", "environment": toys.busy, "folder": trained.folder}, "already contains a run"),
         ({"algorithm": "mappo", "environment": toys.busy, "hiden": (3,)}, "hiden"),
     ):
         with pytest.raises(InputError, match=message):

@@ -192,7 +192,7 @@ def test_a_policy_that_is_damaged_or_not_there(own: Own, tmp_path: Path) -> None
 
 def test_a_folder_holds_one_run(own: Own) -> None:
     before = (own.folder / "run.json").read_bytes()
-    with pytest.raises(InputError, match="already holds a run"):
+    with pytest.raises(InputError, match="already contains a run"):
         shoal.train("mappo", "toys:coordination", folder=own.folder, **trained.QUICK)
     assert (own.folder / "run.json").read_bytes() == before
 

@@ -231,7 +231,7 @@ def test_bad_input(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("train --resume RUN --learning-rate 1", "learning_rate cannot change in a resumed run"),
         ("train --resume RUN --env.num-agents 5", "num_agents cannot change in a resumed run"),
         ("train --resume RUN --folder elsewhere", "--folder cannot be combined with --resume"),
-        ("train mappo mpe/simple_spread --folder RUN", "already holds a run"),
+        ("train mappo mpe/simple_spread --folder RUN", "already contains a run"),
         ("evaluate RUN --episodes 0", "episodes must be at least 1"),
         ("evaluate RUN --episodes many", "--episodes cannot be 'many'; it takes INT."),
         ("evaluate RUN RUN", "has no argument for"),

@@ -114,17 +114,17 @@ def parts(**fields: Any) -> Any:
 
 
 DAMAGES: list[tuple[str, Any, str]] = [
-    ("format", 9, f"is of format 9, written by a newer Shoal; this one reads up to {manifest.FORMAT}"),
-    ("format", "2", "has no format that is known: '2'"),
-    ("format", True, "has no format that is known: True"),
-    ("format", 0, "has no format that is known: 0"),
-    ("format", None, "has no format that is known: None"),
+    ("format", 9, f"has format 9, of a newer version of Shoal; this one reads up to {manifest.FORMAT}"),
+    ("format", "2", "has an unknown format: '2'"),
+    ("format", True, "has an unknown format: True"),
+    ("format", 0, "has an unknown format: 0"),
+    ("format", None, "has an unknown format: None"),
     ("extra", 1, "has the unknown key 'extra'; known: format, config, made_with"),
-    ("config", GONE, "holds no configuration"),
-    ("config", None, "holds no configuration"),
-    ("config", [], "holds no configuration"),
-    ("made_with", GONE, "holds no 'made_with'"),
-    ("made_with", "me", "holds no 'made_with'"),
+    ("config", GONE, "contains no configuration"),
+    ("config", None, "contains no configuration"),
+    ("config", [], "contains no configuration"),
+    ("made_with", GONE, "contains no 'made_with'"),
+    ("made_with", "me", "contains no 'made_with'"),
     ("config.algorithm", GONE, "'config' lacks 'algorithm'"),
     ("config.algorithm", None, "'algorithm' must be short printable text, not None"),
     ("config.algorithm", 7, "'algorithm' must be short printable text, not 7"),
@@ -256,15 +256,15 @@ TEXTS: list[tuple[bytes, str]] = [
     (b'"run"', "is not a JSON object"),
     (b"3", "is not a JSON object"),
     (b"{", "cannot be read as JSON"),
-    (b'{"format": 2}', "holds no configuration"),
+    (b'{"format": 2}', "contains no configuration"),
     (b'{"config": {}, "made_with": {}}', "'config' lacks 'algorithm'"),
     (b"\xff\xfe{}", "cannot be read as JSON"),
     ('{"a": "ü"}'.encode("latin-1"), "cannot be read as JSON"),
     (b'{"format": 2, "format": 2}', "has the key 'format' twice"),
     (b'{"config": {"seeds": 1, "seeds": 2}}', "has the key 'seeds' twice"),
-    (b'{"format": NaN}', "holds NaN, which is not JSON"),
-    (b'{"format": -Infinity}', "holds -Infinity, which is not JSON"),
-    (b'{"format": 1e999}', "holds the number 1e999, which is too large"),
+    (b'{"format": NaN}', "contains NaN, which is not valid JSON"),
+    (b'{"format": -Infinity}', "contains -Infinity, which is not valid JSON"),
+    (b'{"format": 1e999}', "contains the number 1e999, which is too large"),
     (b'{"format": ' + b"9" * 5000 + b"}", "cannot be read as JSON"),
     (b"[" * 100_000, "is nested too deeply"),
     (b"[" * 41 + b"]" * 41, "is nested too deeply"),
@@ -496,7 +496,7 @@ def test_a_checkpoint_that_recorded_nothing_is_of_an_earlier_shoal(tmp_path: Pat
     Checkpoints(tmp_path / "checkpoints").save(7, state, {})
     here = configuration.identity(described(written(tmp_path / "run")).as_json(), ())
     assert Checkpoints(tmp_path / "checkpoints", 3, here).restore(state)[2] == 7
-    with pytest.raises(CheckpointError, match="does not say which configuration"):
+    with pytest.raises(CheckpointError, match="does not contain the run's configuration"):
         configuration.check_same({"format": 2}, here, 7)
 
 

@@ -27,7 +27,7 @@ class FolderError(InputError):
 
 
 class FolderTakenError(FolderError):
-    """Another process trains in a folder, or it already holds a run."""
+    """Another process is training in a folder, or the folder already contains a run."""
 
 
 class GameError(RuntimeError):

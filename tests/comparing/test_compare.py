@@ -190,7 +190,10 @@ MISTAKES: dict[str, tuple[Callable[[Path, Path, Path], tuple[Any, dict[str, Any]
     ),
     "equal bounds": (lambda a, b, t: ([a, b], {"normalise": (1, 1)}), "are two different numbers, not (1, 1)."),
     "a missing bound": (lambda a, b, t: ([a, b], {"normalise": {"x": (0, 1)}}), "score of toys:busy are missing."),
-    "a figure": (lambda a, b, t: ([a, b], {"output": "x.gif"}), "A figure is a .png, .pdf or .svg file, not 'x.gif'."),
+    "a figure": (
+        lambda a, b, t: ([a, b], {"output": "x.gif"}),
+        "The name of a figure must end in .png, .pdf or .svg, not 'x.gif'.",
+    ),
 }
 
 

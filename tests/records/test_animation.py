@@ -303,7 +303,7 @@ def test_a_sheet_shows_frames_at_equal_intervals(tmp_path: Path, monkeypatch: py
 
 def test_mp4_goes_through_ffmpeg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="needs the program ffmpeg"):
+    with pytest.raises(InputError, match="requires the program ffmpeg"):
         animate([scene(0)], None, tmp_path / "x.mp4")
     stand_in = tmp_path / "ffmpeg"
     stand_in.write_text('#!/bin/sh\nfor last; do :; done\n/bin/cat > "$last"\n')
@@ -322,12 +322,12 @@ def test_bad_requests_are_one_sentence(tmp_path: Path):
     for wrong, sentence in (
         (lambda: animate(frames, None, tmp_path / "x.avi"), "not 'x.avi'"),
         (lambda: animate([], None, gif), "at least one frame"),
-        (lambda: animate(None, None, gif), "needs frames, or the actions"),
+        (lambda: animate(None, None, gif), "requires frames, or the actions"),
         (lambda: animate(frames, rewards(7), gif), "4 frames and 7 rows"),
         (lambda: animate(frames, None, gif, first=[True, False]), "one entry for each of the 4 frames"),
-        (lambda: animate([np.zeros((4, 4))], None, gif), "not one of shape"),
-        (lambda: animate([np.zeros((4, 4, 3)), np.zeros((4, 8, 3))], None, gif), "must all have one size"),
-        (lambda: animate(None, rewards(4), gif, actions=np.zeros((5, 2), int)), "2 agents in 5 steps"),
+        (lambda: animate([np.zeros((4, 4))], None, gif), r"not an array \(4, 4\)"),
+        (lambda: animate([np.zeros((4, 4, 3)), np.zeros((4, 8, 3))], None, gif), "must have the same size"),
+        (lambda: animate(None, rewards(4), gif, actions=np.zeros((5, 2), int)), "5 steps and 2 agents"),
         (lambda: animate(None, rewards(4), gif, names=("a",)), "2 agents and 1 names"),
         (lambda: contact_sheet([], tmp_path / "x.png"), "at least one frame"),
         (lambda: contact_sheet(frames, gif), "not 'x.gif'"),

@@ -110,10 +110,13 @@ def test_the_newest_are_kept_and_a_rewound_run_replaces_what_came_after(tmp_path
 
 
 MISFITS = {
-    "shape": ({"x": np.zeros(6, np.float32), "n": np.int32(0)}, r"'x' is float32\[5\] in it and float32\[6\] in this"),
-    "dtype": ({"x": np.zeros(5, np.float32), "n": np.uint32(0)}, r"'n' is int32\[\] in it and uint32\[\] in this run"),
+    "shape": (
+        {"x": np.zeros(6, np.float32), "n": np.int32(0)},
+        r"'x' is float32\[5\] in the checkpoint and float32\[6\]",
+    ),
+    "dtype": ({"x": np.zeros(5, np.float32), "n": np.uint32(0)}, r"'n' is int32\[\] in the checkpoint and uint32\[\]"),
     "missing": (small(0) | {"z": {"deep": np.zeros(2, np.float32)}}, r"it lacks 'z/deep' \(float32\[2\]\)"),
-    "too many": ({"x": np.zeros(5, np.float32)}, r"it holds 'n' \(int32\[\]\), which this run does not have"),
+    "too many": ({"x": np.zeros(5, np.float32)}, r"it contains 'n' \(int32\[\]\), which this run does not have"),
 }
 
 
@@ -126,7 +129,7 @@ def test_a_tree_that_does_not_fit_is_named(three: Path, template: Any, sentence:
 def test_a_key_is_not_mistaken_for_its_words_or_another_kind(tmp_path: Path):
     Checkpoints(tmp_path).save(1, {"key": jax.random.key(0)}, {})
     for other in (jax.random.key_data(jax.random.key(0)), jax.random.key(0, impl="rbg")):
-        with pytest.raises(CheckpointError, match=r"'key' is key<fry>\[\] in it"):
+        with pytest.raises(CheckpointError, match=r"'key' is key<fry>\[\] in the checkpoint"):
             Checkpoints(tmp_path).restore({"key": other})
 
 
@@ -163,10 +166,10 @@ def test_a_position_that_has_become_a_field_is_the_same_leaf(tmp_path: Path):
     state, _, _ = checkpoints.restore({"optimiser": Named(np.zeros(2), (np.zeros(3), np.zeros(1)))})
     np.testing.assert_array_equal(state["optimiser"].critic[0], np.arange(3.0))
     for other in ({"optimiser": Named(np.zeros(3), (np.zeros(2), np.zeros(1)))}, {"state": (np.zeros(2),)}):
-        with pytest.raises(CheckpointError, match="does not fit this run"):
+        with pytest.raises(CheckpointError, match="does not match this run"):
             checkpoints.restore(other)
     checkpoints.save(2, {"optimiser": Named(np.zeros(2), ())}, {})
-    with pytest.raises(CheckpointError, match="does not fit this run"):
+    with pytest.raises(CheckpointError, match="does not match this run"):
         checkpoints.restore({"optimiser": (np.zeros(2), ())})
 
 
@@ -176,5 +179,5 @@ def test_a_renamed_field_and_a_position_that_is_gone_are_the_same_leaves(tmp_pat
     state, _, _ = checkpoints.restore({"critic": {"kernel": np.zeros(2)}, "policy": {"epsilon": np.float32(0)}})
     np.testing.assert_array_equal(state["critic"]["kernel"], np.arange(2.0))
     assert state["policy"]["epsilon"] == 0.5
-    with pytest.raises(CheckpointError, match="does not fit this run"):
+    with pytest.raises(CheckpointError, match="does not match this run"):
         checkpoints.restore({"critic": {"bias": np.zeros(2)}, "policy": {"epsilon": np.float32(0)}})

@@ -103,10 +103,10 @@ def test_what_was_wrong_is_counted(tmp_path: Path) -> None:
         return "".join(told).removeprefix(f"{FILE} of {tmp_path.name!r} is damaged: ")
 
     assert said(LINES) == said(LINES[:4]) == said([*LINES, b'{"step": 7']) == ""
-    assert said(LINES[1:]) == "1 row is mended."
-    assert said([]) == "4 rows are mended."
+    assert said(LINES[1:]) == "1 row is restored."
+    assert said([]) == "4 rows are restored."
     assert said([b"x\n", *LINES]) == "1 line is left out."
-    assert said(DAMAGE["another number"](LINES)) == "1 row is mended and 1 line is left out."
+    assert said(DAMAGE["another number"](LINES)) == "1 row is restored and 1 line is left out."
 
 
 def test_rows_after_the_checkpoint_go_without_a_word(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_file_that_is_changed_while_the_run_writes(tmp_path: Path) -> None:
     log.mend()
     assert [row["step"] for row in read(tmp_path, warn=pytest.fail)] == [10, 20, 30]
     assert said == [
-        f"{FILE} is damaged: 2 rows are mended.",
+        f"{FILE} is damaged: 2 rows are restored.",
         f"{FILE} is damaged: 1 line is left out.",
     ]
 
@@ -222,6 +222,6 @@ def test_more_rows_than_a_checkpoint_keeps(tmp_path: Path, monkeypatch: pytest.M
     again.resume(80, kept, 8)
     assert [row["step"] for row in read(tmp_path)] == [10, 40, 50, 60, 70, 80]
     assert said == [
-        f"{FILE} is damaged: 2 rows are mended and 1 line is left out.",
-        f"2 of 8 rows of {FILE} are lost, and no checkpoint has them.",
+        f"{FILE} is damaged: 2 rows are restored and 1 line is left out.",
+        f"2 of 8 rows of {FILE} are missing, also in the checkpoint.",
     ]

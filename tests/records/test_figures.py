@@ -56,7 +56,7 @@ def test_a_logarithmic_axis_shows_what_a_linear_one_hides(tmp_path: Path) -> Non
 def test_a_logarithmic_axis_needs_positive_values(tmp_path: Path) -> None:
     """Also of the bands; those that are unknown do not matter."""
     below = Band(POINT, POINT - 0.2, POINT)
-    with pytest.raises(InputError, match="needs positive values, and 'B' with its band reaches 0; symlog is linear"):
+    with pytest.raises(InputError, match="but 'B' with its band reaches 0; use symlog, which is linear"):
         figures.plot_efficiency({"A": (STEPS, WIDE), "B": (STEPS, below)}, tmp_path / "a.png", vertical="log")
     assert not (tmp_path / "a.png").exists()
     figures.plot_efficiency({"A": (STEPS, NONE)}, tmp_path / "b.png", vertical="log")
@@ -92,7 +92,7 @@ def test_formats_and_global_state(tmp_path: Path) -> None:
 
 
 def test_bad_requests_are_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"\.png, \.pdf or \.svg file, not 'a\.bmp'"):
+    with pytest.raises(InputError, match=r"must end in \.png, \.pdf or \.svg, not 'a\.bmp'"):
         figures.plot_efficiency({"A": (STEPS, WIDE)}, tmp_path / "a.bmp")
     for draw in (figures.plot_efficiency, figures.plot_profiles, figures.plot_improvement):
         with pytest.raises(InputError, match="at least one algorithm"):
@@ -101,7 +101,7 @@ def test_bad_requests_are_one_sentence(tmp_path: Path) -> None:
         figures.plot_estimates({"IQM": {}}, tmp_path / "a.png")
     with pytest.raises(InputError, match="estimates of the same algorithms"):
         figures.plot_estimates({"IQM": {"A": (1.0, 0.0, 2.0)}, "Mean": {"B": (1.0, 0.0, 2.0)}}, tmp_path / "a.png")
-    with pytest.raises(InputError, match="line of 'A' has 2 places and 9 points"):
+    with pytest.raises(InputError, match="line of 'A' has 2 x coordinates, but 9 values"):
         figures.plot_profiles({"A": (STEPS[:2], WIDE)}, tmp_path / "a.png")
     with pytest.raises(WriteError, match=r"a\.png cannot be written"):
         figures.plot_efficiency({"A": (STEPS, WIDE)}, tmp_path / "none" / "a.png")

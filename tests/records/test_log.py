@@ -59,7 +59,7 @@ def test_a_row_is_on_file_as_soon_as_it_is_written(tmp_path: Path):
 
 @pytest.mark.parametrize("row", [{"return": 1.0}, {"step": 1.5}, {"step": "1"}, {"step": None}])
 def test_every_row_needs_a_step(tmp_path: Path, row: dict[str, Any]):
-    with Log(tmp_path) as log, pytest.raises(InputError, match="whole number 'step'"):
+    with Log(tmp_path) as log, pytest.raises(InputError, match="integer 'step'"):
         log.write(row)
     assert read(tmp_path) == []
 

@@ -102,7 +102,7 @@ def a_step(step: str) -> str:
 
 
 MALFORMED: list[tuple[str | bytes, str]] = [
-    (b"\xff\xfe{}", "is not text in UTF-8"),
+    (b"\xff\xfe{}", "is not UTF-8 text"),
     ('{"e": ', "is not JSON: Expecting value in line 1"),
     ('{"e": {"t": {}, "t": {}}}', "has the key 't' twice"),
     ("[" * 100_000, "nested too deeply"),

@@ -203,7 +203,7 @@ def test_an_axis_of_a_figure_may_be_logarithmic(tmp_path: Path) -> None:
     assert notes[0].endswith(" The vertical axis is logarithmic.")
     assert notes[-1].endswith(" The vertical axis is linear between -1 and 1, and logarithmic beyond.")
     study, cells, records = studied(tmp_path, text, curve=CURVE | {"score": [[0.0] * 5] * 3})
-    with pytest.raises(InputError, match=r"demo\.toml: \[\[figures\]\] 1: a logarithmic axis needs positive values"):
+    with pytest.raises(InputError, match=r"demo\.toml: \[\[figures\]\] 1: a logarithmic axis requires positive values"):
         draw_figures(study, cells, records, tmp_path)
 
 

@@ -361,7 +361,7 @@ def test_the_grid_itself_has_no_mistake(tmp_path: Path) -> None:
 def test_a_file_that_is_no_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "demo.toml"
     path.write_bytes(b"title = '\xff'")
-    assert refusal(path) == f"{path}: it is not text in UTF-8."
+    assert refusal(path) == f"{path}: it is not UTF-8 text."
     path.write_bytes(b"#" * (2**20 + 1))
     assert refusal(path) == f"{path}: it is larger than 1 MiB."
     assert refusal(tmp_path / "none.toml") == f"There is no study file '{tmp_path / 'none.toml'}'."

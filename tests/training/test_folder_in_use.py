@@ -108,10 +108,10 @@ def test_while_one_trains_others_may_only_read(copy: Path, capsys: pytest.Captur
             lambda: shoal.resume(copy, progress=False),
             lambda: shoal.train("mappo", "toys:busy", folder=copy, progress=False),
         ):
-            with pytest.raises(FolderTakenError, match="Another process trains in"):
+            with pytest.raises(FolderTakenError, match="Another process is training in"):
                 refused()
         assert cli.main(["train", "--resume", str(copy)]) == 2
-        assert capsys.readouterr().err.startswith(f"shoal: Another process trains in '{copy}'")
+        assert capsys.readouterr().err.startswith(f"shoal: Another process is training in '{copy}'")
         assert cli.main(["curves", str(copy)]) == 0
         shoal.load(copy)
         assert "final return" in shoal.open_run(copy).summary()
@@ -144,7 +144,7 @@ def test_what_is_left_of_a_run_is_not_overwritten(left: str, copy: Path) -> None
         if path.name != left:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     before = sorted(copy.rglob("*"))
-    with pytest.raises(InputError, match=f"holds {left} of a run, but no run.json"):
+    with pytest.raises(InputError, match=f"contains {left} of a run, but no run.json"):
         shoal.train("mappo", "toys:busy", folder=copy, progress=False)
     assert set(before) <= set(copy.rglob("*"))
 

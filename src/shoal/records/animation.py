@@ -64,7 +64,7 @@ def animate(
         ``path``.
 
     Raises:
-        InputError: the shapes do not fit together, there is nothing to draw, or the format cannot be written.
+        InputError: the shapes do not match, there is nothing to draw, or the format cannot be written.
     """
     check_format(Path(path))
     rewards = None if rewards is None else np.nan_to_num(np.asarray(rewards, np.float64), posinf=0.0, neginf=0.0)
@@ -79,7 +79,7 @@ def animate(
         if rewards is not None and len(rewards) == length - 1:
             rewards = np.concatenate([np.zeros_like(rewards[:1]), rewards])
     if length == 0:
-        raise InputError("A replay needs at least one frame.")
+        raise InputError("A replay requires at least one frame.")
     if rewards is not None and len(rewards) != length:
         raise InputError(f"There are {length} frames and {len(rewards)} rows of rewards.")
     episodes, captions = _episodes(first, length), _captions(frames, length)
@@ -99,7 +99,7 @@ def animate(
             images.append(_panel(body(t, start, stop), heading, clock, returns, t - start, captions[t]))
             seconds.append(_LAST_FRAME_SECONDS if t == stop - 1 else 1 / fps)
     if len(images.sizes) > 1:
-        raise InputError("The frames of a replay must all have one size.")
+        raise InputError("All frames of a replay must have the same size.")
     write_video(Path(path), images, seconds)
     return Path(path)
 
@@ -120,7 +120,7 @@ def contact_sheet(
         path: where to write.
         columns: pictures side by side.
         rows: lines of pictures.
-        title: printed above all.
+        title: printed above the pictures.
         size: width of each picture in pixels.
 
     Returns:
@@ -130,9 +130,9 @@ def contact_sheet(
         InputError: there are no frames, their sizes differ, or the file is not a ``.png``.
     """
     if columns < 1 or rows < 1 or not len(frames):
-        raise InputError("A contact sheet needs at least one frame, one column and one row.")
+        raise InputError("A contact sheet requires at least one frame, one column and one row.")
     if Path(path).suffix != ".png":
-        raise InputError(f"A contact sheet is a .png file, not {Path(path).name!r}.")
+        raise InputError(f"The name of a contact sheet must end in .png, not {Path(path).name!r}.")
     chosen = np.unique(np.linspace(0, len(frames) - 1, min(columns * rows, len(frames))).round().astype(int))
     renderer = _FrameRenderer(frames, size)
     images = [_captioned(renderer.draw(int(t), 0, len(frames)), f"step {t}") for t in chosen]
@@ -141,7 +141,7 @@ def contact_sheet(
 
 
 class _FrameRenderer:
-    """Draws frames; all Scenes of an episode share the extent of its widest Scene, so that the view does not jump."""
+    """Draws frames; all Scenes of an episode are drawn with the largest extent, so that the view does not change."""
 
     def __init__(self, frames: Sequence[Frame] | np.ndarray, size: int):
         self.frames, self.size = frames, size

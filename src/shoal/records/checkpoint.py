@@ -39,7 +39,7 @@ _PART_NAME = re.compile(r"arrays(-\d+)?")
 
 
 class Checkpoints:
-    """The newest ``keep`` checkpoints of one run in ``folder``, which the first save creates. One writer at a time.
+    """The newest ``keep`` checkpoints of one run in ``folder``, which the first save creates; for one writer.
 
     Each checkpoint records ``run``, the run's configuration (:func:`shoal.records.configuration.identity`), and is
     restored only under the same one; None disables the comparison. ``guard`` is called before every write and raises if
@@ -54,14 +54,15 @@ class Checkpoints:
         guard: Callable[[], None] = lambda: None,
     ):
         if keep < 1:
-            raise InputError(f"keep is the number of checkpoints to keep, at least 1, not {keep}.")
+            raise InputError(f"keep, the number of checkpoints to keep, must be at least 1, not {keep}.")
         self.folder, self.keep, self.run, self.guard = Path(folder).absolute(), keep, run, guard
 
     def save(self, step: int, state: PyTree, meta: dict, files: Mapping[str, bytes] = MappingProxyType({})) -> None:
         """Store ``state`` (arrays on any local devices), ``meta`` (JSON values) and other files, by name.
 
-        Everything is flushed to the disk when this returns. If the process is killed meanwhile, the earlier checkpoints
-        or the new one remain. Later steps are removed: they belong to a branch that was left by resuming earlier.
+        Everything is flushed to the disk when this returns. If the process is killed while saving, the earlier
+        checkpoints or the new one remain. Later steps are removed: they were saved before the run resumed from an
+        earlier step.
 
         Raises:
             InputError: ``meta`` has no JSON form.
@@ -137,7 +138,7 @@ class Checkpoints:
         """Remove the checkpoints after ``step``, from which the run resumes.
 
         Raises:
-            CheckpointError: the operating system refused.
+            CheckpointError: they cannot be removed.
         """
         self.guard()
         drop_after(self.folder, step)
@@ -190,7 +191,9 @@ def read_index(path: Path) -> dict:
 def _write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
     import orbax.checkpoint as ocp
 
-    tree = {str(i): array for i, array in enumerate(arrays) if array.size}  # orbax refuses arrays without elements
+    tree = {
+        str(i): array for i, array in enumerate(arrays) if array.size
+    }  # orbax does not support arrays without elements
     if tree:
         log, unraisable = logging.getLogger("absl"), sys.unraisablehook
         was, log.disabled = log.disabled, True  # errors that it logs at length are raised as well

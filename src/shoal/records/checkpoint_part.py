@@ -14,10 +14,10 @@ def restore_part(checkpoints: Checkpoints, name: str, template: PyTree, step: in
     """The leaves of one branch of a saved tree.
 
     Args:
-        checkpoints: of a run.
-        name: of the branch, for example ``learner``.
-        template: a tree of arrays or ``jax.ShapeDtypeStruct``, with some of the branch's leaves or all.
-        step: of the checkpoint.
+        checkpoints: the run's checkpoints.
+        name: the branch's name, for example ``learner``.
+        template: a tree of arrays or ``jax.ShapeDtypeStruct``, with some or all of the branch's leaves.
+        step: the checkpoint's step.
 
     Raises:
         CheckpointError: there is no intact checkpoint of this step, it was saved under another configuration, or its

@@ -22,7 +22,7 @@ def plot(
     score: str,
     in_steps: bool = True,
 ) -> Path:
-    """Draw what there is of three panels.
+    """Draw up to three panels; those without data are omitted.
 
     Args:
         curves: (places, band) by method; may be empty. The methods have the order and colours of ``profiles``.
@@ -40,7 +40,7 @@ def plot(
     path = Path(path)
     check_format(path)
     if not profiles:
-        raise InputError("A figure needs at least one method.")
+        raise InputError("A figure requires at least one method.")
     shown = [bool(curves), True, bool(pairs)]
     height = max(3.6, 1.2 + 0.36 * len(pairs))
     panels = iter(new_figure(4.6 * sum(shown), height).subplots(1, sum(shown), squeeze=False)[0])

@@ -50,7 +50,7 @@ ADDED: dict[int, dict[str, Any]] = {
 }
 """Default values of keys that files of earlier formats lack, by the format that introduced them.
 
-A key belongs here if and only if the value describes exactly what such a run did. Other missing keys are refused.
+A key belongs here if and only if the value describes exactly what such a run did. Other missing keys are errors.
 """
 
 ADDED_OPTIONS: dict[int, dict[str, tuple[str, Any]]] = {
@@ -129,7 +129,7 @@ def check_same(recorded: Any, here: Mapping[str, Any], step: int) -> None:
         return
     config = recorded.get("config") if isinstance(recorded, dict) else None
     if not isinstance(config, dict) or type(recorded.get("format")) is not int:
-        raise CheckpointError(f"The checkpoint of step {step} does not say which configuration it belongs to.")
+        raise CheckpointError(f"The checkpoint of step {step} does not contain the run's configuration.")
     before, now = _flat(migrated(config, recorded["format"])), _flat(here["config"])
     undescribed = set() if before.get("spec.parts") else {"spec.parts"}  # widths are compared
     for key in before | now:

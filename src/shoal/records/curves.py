@@ -40,7 +40,7 @@ def series_of(
 ) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, "X seeds"]]:
     """:func:`series` of the rows of a log; ``name`` is the run's, for messages."""
     if not rows:
-        raise InputError(f"The run {name!r} has no log to read.")
+        raise InputError(f"The run {name!r} has no log.")
     found = [(row["step"], np.atleast_1d(np.asarray(row[metric], np.float64))) for row in rows if _numeric(row, metric)]
     if not found:
         known = {column for row in rows for column in row if column != "step" and _numeric(row, column)}
@@ -67,8 +67,8 @@ def plot(
 
     Args:
         folders: one run's folder or several.
-        path: the picture, PNG, PDF or SVG by its suffix; by default ``curves.png`` in the run's folder, or beside
-            the first of several runs.
+        path: the picture, PNG, PDF or SVG by its suffix; by default ``curves.png`` in the run's folder, or next to
+            the folder of the first of several runs.
         metrics: columns of the log.
         lines: reference values, drawn as labelled horizontal lines in the first panel.
         names: names of the runs in the legend; by default their folders' names.
@@ -99,7 +99,7 @@ def _plot(
 ) -> Path:
     runs = [Path(folders)] if isinstance(folders, (str, Path)) else [Path(folder) for folder in folders]
     if not runs or not metrics:
-        raise InputError("A figure needs at least one run and one metric.")
+        raise InputError("A figure requires at least one run and one metric.")
     names = list(names) if names is not None else [run.resolve().name for run in runs]
     if len(names) != len(runs):
         raise InputError(f"There are {len(runs)} runs and {len(names)} names for them.")

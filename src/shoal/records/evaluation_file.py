@@ -1,4 +1,4 @@
-"""``evaluation.json``: the final evaluation of a run, read without JAX and without trust."""
+"""``evaluation.json``: the final evaluation of a run, read without JAX; its contents are not checked."""
 
 from pathlib import Path
 from typing import Any

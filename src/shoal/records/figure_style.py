@@ -1,4 +1,4 @@
-"""What all figures share: colours, axes, file formats."""
+"""Colours, axes and file formats of all figures."""
 
 import io
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any, Literal
 from shoal.errors import InputError
 from shoal.records.files import write_bytes
 
-# Okabe and Ito's palette: its hues stay apart under the common forms of colour blindness.
+# Okabe and Ito's palette: its hues differ also for people with common forms of colour blindness.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 INK, FAINT, GRID, AXIS = "#262626", "#707070", "#E6E6E6", "#B0B0B0"
 Vertical = Literal["linear", "log", "symlog"]
@@ -28,7 +28,7 @@ def check_format(path: Path) -> None:
         InputError: it is not .png, .pdf or .svg.
     """
     if path.suffix not in (".png", ".pdf", ".svg"):
-        raise InputError(f"A figure is a .png, .pdf or .svg file, not {path.name!r}.")
+        raise InputError(f"The name of a figure must end in .png, .pdf or .svg, not {path.name!r}.")
 
 
 def new_figure(width: float, height: float) -> Any:

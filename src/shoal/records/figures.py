@@ -33,7 +33,7 @@ from shoal.statistics.scores import Band
 
 _P = ParamSpec("_P")
 Line = tuple[Real[np.ndarray, " _"], Band]
-"""The places of X points, and what was estimated there."""
+"""The x coordinates of X points, and the estimates there."""
 
 
 def without_latex(draw: Callable[_P, Path]) -> Callable[_P, Path]:
@@ -93,7 +93,7 @@ def plot_profiles(
     share: str = "Share of runs with score > τ",
     title: str = "",
 ) -> Path:
-    """Draw performance profiles, one line with a band for each algorithm; the higher, the better.
+    """Draw performance profiles, one line with a band for each algorithm; higher is better.
 
     Args:
         profiles: (thresholds, band) for each algorithm; see :func:`shoal.statistics.profile`.
@@ -140,10 +140,10 @@ def plot_estimates(
     path = Path(path)
     check_format(path)
     if not estimates or not all(estimates.values()):
-        raise InputError("A figure of estimates needs at least one statistic and one algorithm.")
+        raise InputError("A figure of estimates requires at least one statistic and one algorithm.")
     names = list(next(iter(estimates.values())))
     if any(set(row) != set(names) for row in estimates.values()):
-        raise InputError("All statistics in a figure need estimates of the same algorithms.")
+        raise InputError("All statistics in a figure must have estimates of the same algorithms.")
     figure = new_figure(1.3 + 2.2 * max(2, len(estimates)), 1.2 + 0.32 * len(names))
     panels = figure.subplots(1, len(estimates), sharey=True, squeeze=False)[0]
     for panel, (statistic, row) in zip(panels, estimates.items(), strict=True):
@@ -191,8 +191,8 @@ def check_positive(curves: Mapping[str, Line]) -> None:
         known = np.concatenate([np.asarray(part)[np.isfinite(part)] for part in band])
         if known.size and known.min() <= 0:
             raise InputError(
-                f"a logarithmic axis needs positive values, and {name!r} with its band reaches {known.min():.3g}; "
-                f"symlog is linear between -1 and 1."
+                f"a logarithmic axis requires positive values, but {name!r} with its band reaches {known.min():.3g}; "
+                f"use symlog, which is linear between -1 and 1."
             )
 
 
@@ -200,17 +200,17 @@ def _panel(drawn: Mapping[Any, Any], path: Path | str, width: float, height: flo
     path = Path(path)
     check_format(path)
     if not drawn:
-        raise InputError("A figure needs at least one algorithm.")
+        raise InputError("A figure requires at least one algorithm.")
     return path, new_figure(width, height).subplots()
 
 
 def draw_lines(panel: Any, lines: Mapping[str, Line], stairs: bool = False) -> None:
-    """A line with a band for each method; ``stairs`` if a value holds until the next place."""
+    """A line with a band for each method; ``stairs`` draws step functions, constant until the next x."""
     dress(panel)
     drawstyle, step = ("steps-post", {"step": "post"}) if stairs else ("default", {})
     for i, (name, (places, band)) in enumerate(lines.items()):
         if not len(places) == len(band.point) > 0:
-            raise InputError(f"The line of {name!r} has {len(places)} places and {len(band.point)} points.")
+            raise InputError(f"The line of {name!r} has {len(places)} x coordinates, but {len(band.point)} values.")
         style = line_style(i)
         panel.fill_between(places, band.low, band.high, color=style["color"], alpha=0.18, linewidth=0, **step)
         marker = {"marker": "o", "markersize": 4} if len(places) < 3 else {}
@@ -231,7 +231,7 @@ def draw_rows(panel: Any, estimates: Sequence[Estimate], colours: Sequence[str])
 
 
 def name_rows(panel: Any, names: Sequence[str]) -> None:
-    """Names beside the rows of :func:`draw_rows`."""
+    """Names to the left of the rows of :func:`draw_rows`."""
     panel.set_yticks(range(len(names)), names, fontsize=9.5)
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from shoal.errors import InputError, WriteError
 
 _PLAIN = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-"""Flags for appending: refuse symbolic links, and pipes without a reader instead of blocking."""
+"""Flags for appending: opening fails on symbolic links, and on pipes without a reader instead of blocking."""
 
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -94,7 +94,7 @@ def replacing(path: Path) -> Iterator[Path]:
     beside = path.with_name(f".{path.stem}.tmp{path.suffix}")
     try:
         with writing(path.name):
-            if beside.is_symlink():  # in somebody else's folder it could lead to any file
+            if beside.is_symlink():  # in an untrusted folder it could point to any file
                 beside.unlink()
             yield beside
             sync(beside)

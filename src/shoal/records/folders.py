@@ -1,4 +1,4 @@
-"""The folder of a run: its name, and the check that it is free."""
+"""The folder of a run: its name, and the check that it holds no other run."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def path_of(folder: str | Path) -> Path:
-    """The path of a run's folder; an empty name, which would be the working directory, is refused.
+    """The path of a run's folder; an empty name, which would mean the working directory, is an error.
 
     Raises:
         InputError: the name is empty.
@@ -29,11 +29,11 @@ def check_free(folder: Path) -> None:
         FolderTakenError: the folder holds a run, or a part of one.
     """
     if (folder / manifest.FILE).exists():
-        raise FolderTakenError(f"{folder} already holds a run; resume that one, or choose another folder.")
+        raise FolderTakenError(f"{folder} already contains a run; resume it, or choose another folder.")
     for name in ("checkpoints", "policy", log.FILE):
         if (folder / name).exists():
             raise FolderTakenError(
-                f"{folder} holds {name} of a run, but no {manifest.FILE} to resume it by; choose another folder."
+                f"{folder} contains {name} of a run, but no {manifest.FILE} to resume it; choose another folder."
             )
 
 

@@ -87,12 +87,12 @@ def compare(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
         if there and here and there[1:] == here[1:] and _became(there.name, here.name):
             continue
         if here is None or (there is not None and there.name not in {leaf.name for leaf in wanted}):
-            what = f"it holds {there.name!r} ({there}), which this run does not have"
+            what = f"it contains {there.name!r} ({there}), which this run does not have"
         elif there is None or there.name != here.name:
             what = f"it lacks {here.name!r} ({here})"
         else:
-            what = f"{here.name!r} is {there} in it and {here} in this run"
-        raise CheckpointError(f"The checkpoint of step {step} does not fit this run: {what}.")
+            what = f"{here.name!r} is {there} in the checkpoint and {here} in this run"
+        raise CheckpointError(f"The checkpoint of step {step} does not match this run: {what}.")
 
 
 RENAMED = {"floor": "epsilon"}
@@ -100,7 +100,7 @@ RENAMED = {"floor": "epsilon"}
 
 
 def _became(old: str, new: str) -> bool:
-    """Whether two paths are equal but for renamed fields, and for indices that became names or are gone.
+    """Whether two paths are equal except for renamed fields, and indices that became names or were removed.
 
     For example ``optimiser/0/count`` became ``optimiser/actor/count``, and ``critic/0/kernel`` ``critic/kernel``.
     """

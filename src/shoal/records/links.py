@@ -17,8 +17,8 @@ def check_inside(folder: Path) -> None:
         for path in (Path(here) / name for name in (*folders, *files)):
             if path.is_symlink() and not _target(path).is_relative_to(root):
                 raise InputError(
-                    f"{path} is a symbolic link out of a run's folder that is not recorded as your own run; use "
-                    f"--trust (trust=True in Python) to write through it."
+                    f"{path} is a symbolic link that leads out of a run's folder, and the run is not recorded as your "
+                    f"own; pass --trust (trust=True in Python) to write through it."
                 )
 
 
@@ -30,7 +30,7 @@ def own_file(folder: Path, name: str) -> Path:
     """
     path = folder / name
     if path.is_symlink():
-        raise InputError(f"{path} is a symbolic link, so it is not written to; choose another file.")
+        raise InputError(f"{path} is a symbolic link, which is not overwritten; choose another file.")
     return path
 
 

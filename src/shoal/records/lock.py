@@ -21,7 +21,7 @@ from shoal.records.files import make_folder, writing
 FILE = ".lock"
 
 _NOT_FOLLOWING = getattr(os, "O_NOFOLLOW", 0)
-"""Refuse a symbolic link in place of the lock file: its target could be any file."""
+"""Fail if the lock file is a symbolic link: its target could be any file."""
 
 
 class Lock:
@@ -39,8 +39,8 @@ class Lock:
         """
         if not _same(self.handle, self.folder / FILE):
             raise FolderError(
-                f"The run's folder {str(self.folder)!r} was deleted, moved or replaced while it was trained in, so "
-                f"training stops and writes nothing more."
+                f"The run's folder {str(self.folder)!r} was deleted, moved or replaced during training, so training "
+                f"stops and writes nothing more."
             )
 
     def release(self) -> None:
@@ -97,9 +97,9 @@ def _locked(folder: Path, warn: Warn) -> int:
         try:
             if not _try_to_lock(handle):
                 os.close(handle)
-                raise FolderTakenError(f"Another process trains in {str(folder)!r}; only one can at a time.")
+                raise FolderTakenError(f"Another process is training in {str(folder)!r}; only one can at a time.")
         except OSError as error:
-            warn(f"Nothing keeps a second process out of {str(folder)!r}, since it cannot be locked: {error.strerror}.")
+            warn(f"{str(folder)!r} cannot be locked ({error.strerror}); do not start a second process in this folder.")
         if _same(handle, folder / FILE):
             return handle
         os.close(handle)  # the previous holder removed the file meanwhile

@@ -60,13 +60,13 @@ class Log:
         """Append one row of numbers and lists of numbers (also NumPy and JAX scalars and arrays).
 
         Raises:
-            InputError: ``step`` is missing or no integer, or a value has no JSON form.
+            InputError: ``step`` is missing or not an integer, or a value has no JSON form.
             WriteError: the disk is full.
         """
         text = dumps(row, "row")
         plain = json.loads(text)
         if type(plain.get("step")) is not int:
-            raise InputError("Every row of the log needs a whole number 'step', the environment steps per seed.")
+            raise InputError("Every row of the log requires an integer 'step', the environment steps per seed.")
         self.mend()  # calls the guard
         line = f"{text}\n".encode()
         append(self.folder / FILE, line)
@@ -119,7 +119,7 @@ class Log:
         if damage := merged.damage(FILE):
             self.warn(damage)
         if len(merged.rows) < count:
-            self.warn(f"{count - len(merged.rows)} of {count} rows of {FILE} are lost, and no checkpoint has them.")
+            self.warn(f"{count - len(merged.rows)} of {count} rows of {FILE} are missing, also in the checkpoint.")
         self._size, self.count = len(data), len(merged.rows)
         if not self._rows:
             self._hold(merged.rows)

@@ -2,7 +2,7 @@
 
 A row is one JSON object per line with an ascending ``step``. Other lines and rows out of order are left out. Every
 checkpoint holds a copy of the newest rows (all of them, unless they exceed :data:`~shoal.records.log.KEPT`) under its
-checksum; where the copy and the file differ, the copy is right.
+checksum; where the copy and the file differ, the copy is used.
 """
 
 import bisect
@@ -38,7 +38,7 @@ class LogRows(NamedTuple):
         """One sentence on the damage of the log ``name``; empty if there is none."""
         parts = []
         if self.mended:
-            parts.append(f"{_count(self.mended, 'row')} {'is' if self.mended == 1 else 'are'} mended")
+            parts.append(f"{_count(self.mended, 'row')} {'is' if self.mended == 1 else 'are'} restored")
         if self.dropped:
             parts.append(f"{_count(self.dropped, 'line')} {'is' if self.dropped == 1 else 'are'} left out")
         return f"{name} is damaged: {' and '.join(parts)}." if parts else ""

@@ -1,4 +1,4 @@
-"""``run.json``: the configuration of a run, and the versions and hardware it ran on. It names no person or machine."""
+"""``run.json``: the configuration of a run, versions and hardware. It contains no names of users or machines."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ from shoal.records.files import dumps, from_json, write_text
 
 FILE = "run.json"
 FORMAT = 7
-"""Format number that :func:`write` writes. Files of format 1 have none; see :mod:`shoal.records.configuration`."""
+"""Format number that :func:`write` writes. Files of format 1 lack it; see :mod:`shoal.records.configuration`."""
 MOST = 16 * reading.MIB
 """Largest size in bytes of a ``run.json``."""
 _KEYS = ("format", "config", "made_with")
@@ -74,15 +74,15 @@ def read(folder: Path) -> dict[str, Any]:
         raise InputError(f"{where} is not a JSON object.")
     version = found.get("format", 1)
     if type(version) is not int or version < 1:
-        raise InputError(f"{where} has no format that is known: {shortened(version)}.")
+        raise InputError(f"{where} has an unknown format: {shortened(version)}.")
     if version > FORMAT:
-        raise InputError(f"{where} is of format {version}, written by a newer Shoal; this one reads up to {FORMAT}.")
+        raise InputError(f"{where} has format {version}, of a newer version of Shoal; this one reads up to {FORMAT}.")
     for key in found:
         if key not in _KEYS:
             raise InputError(f"{where} has the unknown key {shortened(key)}; known: {', '.join(_KEYS)}.")
     for key in ("config", "made_with"):
         if not isinstance(found.get(key), dict):
-            raise InputError(f"{where} holds no {'configuration' if key == 'config' else repr(key)}.")
+            raise InputError(f"{where} contains no {'configuration' if key == 'config' else repr(key)}.")
     return {"format": version} | found
 
 

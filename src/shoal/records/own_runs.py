@@ -1,7 +1,7 @@
 """Records of the run folders that the user's own training created, one file each in the user's state folder.
 
 A record holds the folder's path and a digest of the entries of its ``run.json`` that determine what is imported and
-called. A folder that was copied, moved or created by somebody else has no record.
+called. A folder that was copied or moved, or created by another user, has no record.
 """
 
 import contextlib

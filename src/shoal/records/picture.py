@@ -72,7 +72,7 @@ def draw(frame: Frame, size: int, past: Sequence[Scene] = (), extent: float | No
         return _scene(frame, size, past[-TRAIL:], extent or frame.extent)
     array = np.asarray(frame)
     if array.ndim != 3 or array.shape[2] != 3 or 0 in array.shape:
-        raise InputError(f"A frame is a Scene or an array [height, width, 3], not one of shape {array.shape}.")
+        raise InputError(f"A frame must be a Scene or an array [height, width, 3], not an array {array.shape}.")
     if array.dtype != np.uint8:
         array = np.clip(array * (255.0 if np.issubdtype(array.dtype, np.floating) else 1), 0, 255).astype(np.uint8)
     image = Image.fromarray(np.ascontiguousarray(array))

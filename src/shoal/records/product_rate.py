@@ -1,4 +1,4 @@
-"""The speed of this machine, as the rate of a matrix product, with which published times are compared."""
+"""The speed of this machine as the rate of a matrix product, for comparison of times on different machines."""
 
 import contextlib
 import time
@@ -36,8 +36,8 @@ def product_rate() -> float:
 def rate_of(folder: Path, hardware: Any) -> float | None:
     """:func:`product_rate` of the machine of the run in ``folder``, in FLOP/s; None if this is another machine.
 
-    The first call measures it and keeps it in the folder, so that later ones agree; a folder that cannot be written is
-    left as it is.
+    The first call measures the rate and saves it in the folder, so that later calls return the same number; it is not
+    saved if the folder cannot be written.
 
     Args:
         folder: the run's.

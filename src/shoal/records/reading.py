@@ -1,4 +1,4 @@
-"""Safe reading of files, also from an untrusted run folder: they cannot block the program or exhaust its memory."""
+"""Safe reading of untrusted files, for example of a run folder: it cannot block or exhaust the memory."""
 
 import json
 import math
@@ -20,7 +20,7 @@ class ReadingError(ValueError):
 
 
 def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """The contents of a regular file; pipes, devices and sockets are refused without blocking.
+    """The contents of a regular file; pipes, devices and sockets are errors, without blocking.
 
     Args:
         path: the file.
@@ -28,7 +28,7 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ReadingError: it is no regular file, too large, or cannot be read.
+        ReadingError: it is not a regular file, too large, or cannot be read.
     """
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
     try:
@@ -54,7 +54,7 @@ def read_toml(path: Path, kind: str, most: int) -> dict[str, Any]:
 
     Args:
         path: the file.
-        kind: what it is, for the message.
+        kind: the kind of file, for the message.
         most: largest size in bytes.
 
     Raises:
@@ -67,11 +67,11 @@ def read_toml(path: Path, kind: str, most: int) -> dict[str, Any]:
     except ReadingError as error:
         raise InputError(f"{path}: it {error}.") from None
     except UnicodeDecodeError:
-        raise InputError(f"{path}: it is not text in UTF-8.") from None
+        raise InputError(f"{path}: it is not UTF-8 text.") from None
     except tomllib.TOMLDecodeError as error:
         what, _, place = str(error).rpartition(" (at ")
         raise InputError(f"{path}: {place.rstrip(')')} is not valid TOML: {what[:1].lower()}{what[1:]}.") from None
-    except ValueError:  # a whole number of thousands of digits
+    except ValueError:  # an integer of thousands of digits
         raise InputError(f"{path}: it is not valid TOML.") from None
     except RecursionError:
         raise InputError(f"{path}: it is nested too deeply.") from None
@@ -88,7 +88,7 @@ def parse(data: bytes | str) -> Any:
         found = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number)
     except ReadingError:
         raise
-    except ValueError:  # no UTF-8, no JSON, or a whole number of thousands of digits
+    except ValueError:  # not UTF-8, not JSON, or an integer of thousands of digits
         raise ReadingError("cannot be read as JSON") from None
     except RecursionError:
         raise ReadingError("is nested too deeply") from None
@@ -111,11 +111,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _constant(name: str) -> NoReturn:
-    raise ReadingError(f"holds {name}, which is not JSON")
+    raise ReadingError(f"contains {name}, which is not valid JSON")
 
 
 def _number(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ReadingError(f"holds the number {text[:40]}, which is too large")
+        raise ReadingError(f"contains the number {text[:40]}, which is too large")
     return value

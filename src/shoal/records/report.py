@@ -48,8 +48,8 @@ def metric_text(name: str, value: float | int) -> str:
 
 
 def result_text(metrics: Mapping[str, float]) -> str:
-    """An episode's result: "won" or "lost" from the metric ``won``, or "draw" where a metric ``lost`` tells it apart,
-    else the values of its metrics; may be empty."""
+    """An episode's result: "won" or "lost" from the metric ``won``, "draw" if the metrics ``won`` and ``lost`` are both
+    0, else the values of its metrics; may be empty."""
     if metrics.keys() >= {"won", "lost"} and max(metrics["won"], metrics["lost"]) < 0.5:
         return "draw"
     if "won" in metrics:
@@ -68,7 +68,7 @@ def markdown_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | N
         InputError: there are no rows.
     """
     if not rows:
-        raise InputError("A table needs at least one row.")
+        raise InputError("A table requires at least one row.")
     columns = list(dict.fromkeys(name for row in rows for name in row)) if columns is None else list(columns)
     cells = [[_cell(row.get(name)) for name in columns] for row in rows]
     right = [all(not isinstance(row.get(name), str) for row in rows) for name in columns]
@@ -98,7 +98,7 @@ def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95
     last = max(logged, key=lambda row: row["step"])
     metrics = [name for name in _metrics(folder) if name != metric and any(name in row for row in logged)]
     lines = [("final " + name.replace("_", " "), _final(folder, name, confidence)) for name in (metric, *metrics)]
-    total = f", {number_text(last['step'] * seeds)} in all" if seeds > 1 else ""
+    total = f", {number_text(last['step'] * seeds)} in total" if seeds > 1 else ""
     lines.append(("steps", f"{number_text(last['step'])} per seed{total}"))
     lines += [("ended", ended)] if ended else []
     seconds = last.get("seconds")

@@ -36,8 +36,8 @@ def found(folder: Path) -> list[tuple[int, int, Path]]:
 def commit(folder: Path, step: int, keep: int):
     """Yield an empty folder to fill; at the end of the block it is flushed and becomes ``step``.
 
-    The newest ``keep`` steps up to ``step`` remain. Later steps are removed: they belong to a branch that was left by
-    resuming earlier.
+    The newest ``keep`` steps up to ``step`` remain. Later steps are removed: they were saved before the run resumed
+    from an earlier step.
 
     Raises:
         CheckpointError: writing failed, for example because the disk is full; or ``folder`` is a symbolic link, whose

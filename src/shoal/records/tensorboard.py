@@ -24,7 +24,7 @@ class Events:
 
         Args:
             folder: the run's ``tensorboard``.
-            purge: hides earlier events at this step and later, of an abandoned part of the run.
+            purge: hides events of earlier files at this step and later, which resuming has replaced.
 
         Raises:
             WriteError: it cannot be written.

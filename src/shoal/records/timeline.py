@@ -54,7 +54,7 @@ class Timeline:
         size: int,
     ):
         if actions is None and rewards is None:
-            raise InputError("A replay needs frames, or the actions or rewards of the episode.")
+            raise InputError("A replay requires frames, or the actions or rewards of the episode.")
         self.actions = None if actions is None else np.asarray(actions)
         if self.actions is not None and self.actions.ndim not in (2, 3):
             raise InputError(f"actions must be [T, N] or [T, N, A], not {self.actions.shape}.")
@@ -62,7 +62,7 @@ class Timeline:
         lead = next(array for array in (self.actions, rewards) if array is not None)
         self.length, self.agents = lead.shape[:2]
         if rewards is not None and rewards.shape != (self.length, self.agents):
-            raise InputError(f"actions are of {self.agents} agents in {self.length} steps, rewards {rewards.shape}.")
+            raise InputError(f"actions have {self.length} steps and {self.agents} agents, but rewards {rewards.shape}.")
         self.names = names or tuple(f"agent {i}" for i in range(self.agents))
         if len(self.names) != self.agents:
             raise InputError(f"There are {self.agents} agents and {len(self.names)} names.")

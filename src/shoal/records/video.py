@@ -16,8 +16,8 @@ from shoal.records.files import replacing, write_bytes
 from shoal.records.picture import INK, PAPER, WHITE, font
 
 _COLOURS, _RARE = 128, 24
-"""All frames of a GIF share one palette, which avoids flicker; fewer colours make a smaller file. The second number is
-that of colours chosen for their difference from others instead of their frequency."""
+"""Number of colours of a GIF, whose frames share one palette to avoid flicker; fewer colours make a smaller file. The
+second number is that of colours chosen because they differ most from the others, not by frequency."""
 _STILLS = 12
 _GAP, _MARGIN, _TITLE = 12, 14, 32
 
@@ -60,9 +60,9 @@ def check_format(path: Path) -> None:
         InputError: its suffix is not one of .gif, .png and .mp4, or it is .mp4 and there is no ffmpeg.
     """
     if path.suffix not in (".gif", ".png", ".mp4"):
-        raise InputError(f"A replay is a .gif, .png or .mp4 file, not {path.name!r}.")
+        raise InputError(f"The name of a replay must end in .gif, .png or .mp4, not {path.name!r}.")
     if path.suffix == ".mp4" and shutil.which("ffmpeg") is None:
-        raise InputError("Writing .mp4 needs the program ffmpeg, which is not installed; a .gif needs nothing.")
+        raise InputError("Writing .mp4 requires the program ffmpeg, which is not installed; write a .gif instead.")
 
 
 def write_video(path: Path, images: Sequence[Image.Image], seconds: Sequence[float]) -> None:
@@ -89,7 +89,7 @@ def write_sheet(path: Path, images: Sequence[Image.Image], columns: int, title: 
         InputError: their sizes differ.
     """
     if len({image.size for image in images}) > 1:
-        raise InputError("The frames of a sheet must all have one size.")
+        raise InputError("All frames of a contact sheet must have the same size.")
     width, height = images[0].size
     columns = min(columns, len(images))
     rows, top = -(-len(images) // columns), _MARGIN + (_TITLE if title else 0)

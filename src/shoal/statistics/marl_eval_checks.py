@@ -28,7 +28,7 @@ def parse(data: str | bytes, name: str) -> Any:
     except InputError:  # a ValueError
         raise
     except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not text in UTF-8.") from error
+        raise InputError(f"{name} is not UTF-8 text.") from error
     except json.JSONDecodeError as error:
         raise InputError(f"{name} is not JSON: {error.msg} in line {error.lineno}.") from error
     except ValueError as error:  # a number of thousands of digits
