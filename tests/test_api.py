@@ -247,8 +247,8 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
     ("mappo", "toys:busy", {"recurrent": 4, "chunk_length": 3}, "chunk_length 3 does not divide the rollout of 8"),
     ("mappo", "toys:coordination", {"critic_input": "state"}, "has no global state"),
     ("mappo", "toys:busy", {"sharing": (0, 1)}, "must give each of the 3 agents a policy"),
-    ("mappo", "toys:busy", {"devices": 3}, "devices is 3, but there are only 2 here"),
-    ("mappo", "toys:busy", {"devices": 2, "seeds": 1, "num_envs": 15}, "num_envs 15 does not divide over 2 devices"),
+    ("mappo", "toys:busy", {"devices": 3}, "devices is 3, but this machine has only 2"),
+    ("mappo", "toys:busy", {"devices": 2, "seeds": 1, "num_envs": 15}, "num_envs 15 is not divisible by the 2 devices"),
     ("mappo", "toys:busy", {"seed": -1}, "seed must be at least 0 and at most 2147483647"),
 ]
 

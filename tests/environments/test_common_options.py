@@ -270,5 +270,5 @@ def test_training_says_first_what_a_team_learns_from(
     sizes = {"steps": 8, "num_envs": 2, "rollout_length": 4, "num_workers": 0}
     env = {"shared_reward": True} if shared else {}
     shoal.train(algorithm, Script, env=env, folder=tmp_path / "run", progress=False, tensorboard=False, **sizes)
-    sentence = "Agents of script may earn different rewards; the team learns from the mean of all agents' rewards"
+    sentence = "Agents of script may receive different rewards; the team learns from the mean of all agents' rewards"
     assert (sentence in said[0]) == (algorithm == "vdn" and not shared)

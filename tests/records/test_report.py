@@ -53,7 +53,7 @@ def test_a_summary_tells_what_was_reached(tmp_path: Path):
     lines = dict(line.split("  ", 1) for line in summary(tmp_path).splitlines())
     text = {name.strip(): value.strip() for name, value in lines.items()}
     assert text["final return"] == "2.0 [1.0, 3.0]  (range over 3 seeds; mean of the last 2 rows)"
-    assert text["steps"] == "40,000 per seed, 120,000 in all"
+    assert text["steps"] == "40,000 per seed, 120,000 in total"
     assert text["speed"] == "2,000 environment steps per second"
     assert text["time"] == "1 min 00 s"
     assert "cores; devices: 2 × " in text["on"]

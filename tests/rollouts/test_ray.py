@@ -198,7 +198,7 @@ def test_who_does_not_wait(cluster: Any, tmp_path: Path, monkeypatch: pytest.Mon
 def test_what_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused in words, before there is a folder."""
     flags = FLAGS | {"folder": tmp_path / "run", "rollout_length": 8, "steps": 64}
-    with pytest.raises(InputError, match="num_envs 4 does not divide over 3 Ray actors"):
+    with pytest.raises(InputError, match="num_envs 4 is not divisible by the 3 Ray actors"):
         shoal.train("ippo", counters.hosted(), **flags | {"num_workers": 3})
     with pytest.raises(InputError, match="cannot use Ray workers"):
         shoal.train("ippo", counters.device(), **flags)

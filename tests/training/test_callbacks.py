@@ -265,7 +265,7 @@ def test_a_fault_loses_nothing(method: str, alone: shoal.Run, tmp_path: Path, mo
     ("found", "complaint"),
     [
         ([1], "returned [1], which is neither a dict of metrics nor None, in on_metrics at step 48."),
-        ({"return": 1.0}, "returned 'return', which is a column of the log already,"),
+        ({"return": 1.0}, "returned 'return', which is already a column of the log,"),
         ({3: 1.0}, "returned a metric with the name 3,"),
         ({"a\n": 1.0}, "returned a metric with the name 'a\\n',"),
         ({"a": [1.0, 2.0, 3.0]}, "as 'a', which is neither a number nor one number per seed,"),
@@ -309,10 +309,10 @@ def test_there_are_no_policies_before_the_first_checkpoint(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("callbacks", "complaint"),
     [
-        ([Noting], "The callback Noting is a class; give an instance, Noting().."),
+        ([Noting], "The callback Noting is a class; pass an instance, Noting().."),
         ([3], "A callback is a shoal.Callback or a function"),
-        (Noting(), "callbacks is a list"),
-        (print, "callbacks is a list"),
+        (Noting(), "callbacks must be a list"),
+        (print, "callbacks must be a list"),
         ([lambda context: None], "must take .context, metrics."),
     ],
 )

@@ -185,7 +185,7 @@ def test_sides() -> None:
         first_side(tag, ["agent_9"])
     with pytest.raises(InputError, match="side 2 would be empty"):
         first_side(spread, range(3))
-    with pytest.raises(InputError, match="has one agent"):
+    with pytest.raises(InputError, match="has only one agent"):
         first_side(registry.make("mpe/simple").spec)
 
 

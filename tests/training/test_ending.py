@@ -230,7 +230,7 @@ def test_a_damaged_meta_ends_nothing(meta: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ({"stop_at": 1.0}, "stop_at is compared with evaluations during training, so it needs eval_every."),
+        ({"stop_at": 1.0}, "stop_at is compared with evaluations during training, so it requires eval_every."),
         ({"stop_at": math.inf, "eval_every": 9.0}, "stop_at must be at least -1e15 and at most 1e15, not inf."),
         ({"time_budget": 0.0}, "time_budget must be above 0 and at most 1e9, not 0."),
         ({"time_budget": math.inf}, "time_budget must be above 0 and at most 1e9, not inf."),

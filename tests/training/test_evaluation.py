@@ -168,7 +168,7 @@ def test_a_metric_has_its_mean_and_interval() -> None:
     alone = evaluation.Evaluation(scores[:1, :, None], scores[:1], scores[:1], {"kills": kills[:1]})
     assert alone.metric("kills")[:3] == (3.0, 2.0, 4.0)  # over the two episodes
     said = str(result).splitlines()
-    assert said[1] == "won 37.5 % (range 25.0 … 50.0)" and said[3] == "never is not known in any episode"
+    assert said[1] == "won 37.5 % (range 25.0 … 50.0)" and said[3] == "never is unknown in all episodes"
     assert said[2] == "kills 4.00 (range 3.00 … 5.00, known in 3 of 8 episodes)"
     kept = result.as_json()["metrics"]
     assert kept["won"]["mean"] == 0.375 and kept["won"]["per_seed"] == [0.25, 0.5] and kept["kills"]["episodes"] == 3

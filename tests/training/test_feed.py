@@ -99,9 +99,9 @@ def test_on_policy_takes_the_trajectory_itself() -> None:
 @pytest.mark.parametrize(
     ("change", "shards", "sentence"),
     [
-        ({"batch": 9}, 2, "batch_size 9 does not divide over 2 devices."),
-        ({"capacity": 17}, 1, "buffer_size 17 is too small .* it takes 18."),
-        ({"length": 7}, 2, "sequences of 7 steps; it takes 72."),
+        ({"batch": 9}, 2, "batch_size 9 is not divisible by the 2 devices."),
+        ({"capacity": 17}, 1, "buffer_size 17 is too small .* it must be at least 18."),
+        ({"length": 7}, 2, "sequences of 7 steps; it must be at least 72."),
         ({"warm_up": 91}, 1, "learning_starts 91 exceeds"),
     ],
 )
@@ -118,7 +118,7 @@ def test_memory_is_said_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         memory.check(150_000, devices, 5000, 1) == "The replay buffer of 5,000 timesteps takes 300.0 kB of 1.0 MB free."
     )
     with pytest.raises(
-        InputError, match=r"2 seeds' replay .* would take 600.0 kB, and a checkpoint 1.2 MB .* 1.0 MB are free; lower"
+        InputError, match=r"2 seeds' replay .* would take 600.0 kB, and writing .* 1.2 MB .* 1.0 MB are free; lower"
     ):
         memory.check(300_000, devices, 5000, 2)
     monkeypatch.setattr(memory, "free", lambda device: None)
@@ -131,9 +131,9 @@ def test_an_accelerator_needs_memory_for_the_buffer_and_its_computer_for_checkpo
     devices = np.array([SimpleNamespace(platform="gpu")] * 2)
     monkeypatch.setattr(memory, "free", lambda device: 1_000_000 if device.platform == "gpu" else 1_500_000)
     assert memory.check(700_000, devices, 5000, 1).endswith("takes 700.0 kB of 1.0 MB free on each device.")
-    with pytest.raises(InputError, match=r"would take 900.0 kB on each device, and 1.0 MB are free"):
+    with pytest.raises(InputError, match=r"would take 900.0 kB on each device, but 1.0 MB are free"):
         memory.check(900_000, devices, 5000, 1)
-    with pytest.raises(InputError, match=r"take 780.0 kB on each device, and a checkpoint 1.6 MB .* 1.5 MB are free"):
+    with pytest.raises(InputError, match=r"take 780.0 kB on each device, and writing .* 1.6 MB .* 1.5 MB are free"):
         memory.check(780_000, devices, 5000, 1)
 
 
@@ -146,7 +146,7 @@ def test_a_run_too_short_to_learn_says_so(tmp_path: Path) -> None:
         return run.trainer(False).warnings
 
     assert said(96) == []
-    assert said(97) == ["Nothing is learned in 96 steps, since learning_starts is 97."]
+    assert said(97) == ["A run of 96 steps has no update, since learning_starts is 97."]
 
 
 @cache

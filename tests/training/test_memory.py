@@ -79,5 +79,5 @@ def test_episodes_to_judge_by_are_counted(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_too_many_python_objects_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="131072 environments would be Python objects, and there can be 65536"):
+    with pytest.raises(InputError, match="131072 host environments, and the limit is 65536"):
         shoal.train("mappo", counters.hosted(True), folder=tmp_path / "run", num_envs=65_536, seeds=2, progress=False)

@@ -24,7 +24,7 @@ def test_no_sound_checkpoint_is_an_error(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"steps": 480}, "has done 19200 steps already"),
+        ({"steps": 480}, "has already done 19200 steps"),
         ({"seeds": 4}, "seeds cannot change"),
         (
             {"init_from": "other"},

@@ -21,22 +21,22 @@ ADVERSARIES = "adversary_0, adversary_1, adversary_2"
             "mpe/simple_tag",
             {},
             {"opponents": "runs/early"},
-            [f"Learning: {ADVERSARIES}. Played by runs/early, which does not learn: agent_0."],
+            [f"Trained: {ADVERSARIES}. Controlled by runs/early, not trained: agent_0."],
         ),
         (
             "mpe/simple_tag",
             {},
             {"opponents": "past", "past_share": 0.25},
-            [f"All agents learn. In 4 of 16 environments past selves play {ADVERSARIES} or, in turn, agent_0."],
+            [f"All agents are trained. In 4 of 16 environments, past selves control {ADVERSARIES} or agent_0."],
         ),
         (
             "skirmish/3m",
             {},
             {"opponents": "past"},
             [
-                "All agents learn. In 8 of 16 environments past selves play ally_0 or, in turn, ally_1, ally_2.",
-                "All agents of skirmish/3m share one reward, so past selves are partners, not opponents. skirmish/ "
-                "maps have two armies with --env.both.",
+                "All agents are trained. In 8 of 16 environments, past selves control ally_0 or ally_1, ally_2.",
+                "All agents of skirmish/3m share one reward, so past selves are partners, not opponents. With "
+                "--env.both, skirmish/ maps have two sides.",
             ],
         ),
         (
@@ -44,8 +44,8 @@ ADVERSARIES = "adversary_0, adversary_1, adversary_2"
             {"num_agents": 24},
             {"opponents": "scripted", "freeze": ("critic", "actor.head")},
             [
-                f"Learning: {', '.join(f'agent_{i}' for i in range(10))} … (12 agents). Played by scripted, which does "
-                f"not learn: {', '.join(f'agent_{i}' for i in range(12, 22))} … (12 agents).",
+                f"Trained: {', '.join(f'agent_{i}' for i in range(10))} … (12 agents). Controlled by scripted, not "
+                f"trained: {', '.join(f'agent_{i}' for i in range(12, 22))} … (12 agents).",
                 "Not trained (freeze): critic, actor.head.",
             ],
         ),
@@ -55,7 +55,7 @@ ADVERSARIES = "adversary_0, adversary_1, adversary_2"
 def test_who_learns(environment: str, options: dict[str, Any], flags: dict[str, Any], said: list[str] | None) -> None:
     settings, config = override(Settings(), flags), override(algorithms.get("mappo").Config(), flags)
     found = checks.roles(registry.make(environment, **options).spec, settings, config, 16)
-    assert found == said if said is not None else (len(found) == 1 and "Played by scripted" in found[0])
+    assert found == said if said is not None else (len(found) == 1 and "Controlled by scripted" in found[0])
 
 
 def test_a_side_that_is_frozen() -> None:

@@ -123,7 +123,7 @@ def test_costly_evaluations_are_told_of_once(tmp_path: Path) -> None:
     made.seconds = 6.0
     assert made.costs(1114.1) == ""  # 5 % of them
     assert made.costs(1054.0) == (
-        "Evaluations take 10% of the time of this run: 32 episodes of each seed every 200 steps. A larger eval_every "
-        "or fewer curve_episodes make them cheaper."
+        "Evaluations take 10% of the time of this run: 32 episodes per seed every 200 steps. To reduce this, "
+        "raise eval_every or lower curve_episodes."
     )
     assert made.costs(1054.0) == ""

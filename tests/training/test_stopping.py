@@ -205,7 +205,7 @@ def test_compiling_is_not_waited_for(number: int, what: str, tmp_path: Path, rel
     began = time.monotonic()
     assert trainer.run() is False
     assert time.monotonic() - began < 15 and not released.is_set() and stopping.busy()
-    assert said == ["Stopping before training begins; nothing is trained yet, and --resume starts the run."]
+    assert said == ["Stopping before training begins; --resume starts the run."]
     assert trainer.checkpoints.latest() == trainer.policies.latest() == (None if what == "init" else 0)
 
 
@@ -216,7 +216,7 @@ def test_a_signal_before_compiling(when: str, tmp_path: Path, monkeypatch: pytes
 
     def signalled(*_: Any) -> Any:
         signal.raise_signal(signal.SIGTERM)
-        assert said == ["Stopping before training begins; nothing is trained yet, and --resume starts the run."]
+        assert said == ["Stopping before training begins; --resume starts the run."]
         return state
 
     def start(state: Any) -> Any:
@@ -351,7 +351,7 @@ def test_the_program_ends_while_it_compiles(tmp_path: Path) -> None:
         began = time.monotonic()
         said = process.communicate()[1]
     assert time.monotonic() - began < 10 and process.returncode == 130
-    assert "Stopping before training begins; nothing is trained yet, and --resume starts the run.\n" in said
+    assert "Stopping before training begins; --resume starts the run.\n" in said
     assert "Traceback" not in said
     assert said.endswith(f"Stopped; continue with\nshoal train --resume {folder}\n")
     assert Checkpoints(folder / "checkpoints").latest() == 0

@@ -88,4 +88,4 @@ def test_a_run_too_short_to_learn(
     config = iql.Config(network=Body((4,)), buffer_size=2400, learning_starts=97)
     run = api.Run(tmp_path / "run", "iql", "toys:busy", {}, settings, config, toys.busy())
     run.finish(run.trainer(False))
-    assert capsys.readouterr() == ("", "Nothing is learned in 96 steps, since learning_starts is 97.\n")
+    assert capsys.readouterr() == ("", "A run of 96 steps has no update, since learning_starts is 97.\n")

@@ -33,13 +33,13 @@ def actors(parallelism: Parallelism) -> int:
     """W, the number of actors; by default the largest number up to one per core that divides E.
 
     Raises:
-        InputError: the environments do not divide over them.
+        InputError: the number of environments is not divisible by it.
     """
     count = spread(parallelism.num_envs, parallelism.num_workers) or 1
     if parallelism.num_workers is None:
         return next(n for n in range(count, 0, -1) if parallelism.num_envs % n == 0)
     if parallelism.num_envs % count:
-        raise InputError(f"num_envs {parallelism.num_envs} does not divide over {count} Ray actors.")
+        raise InputError(f"num_envs {parallelism.num_envs} is not divisible by the {count} Ray actors.")
     return count
 
 

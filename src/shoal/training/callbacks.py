@@ -1,4 +1,4 @@
-"""Callbacks: the user's own code, called on the host while a run trains (docs/hooks.md)."""
+"""Callbacks: user code that is called on the host during training (docs/hooks.md)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,19 +22,19 @@ Metrics = Mapping[str, Any]
 
 
 class Callback:
-    """What a run calls while it trains; override what you need. Every method does nothing by default.
+    """Methods that are called during training; override those that you need. By default they do nothing.
 
     Methods are called in the process of training, between calls of compiled programs. An exception stops training: the
     run is saved first, and :class:`shoal.errors.CallbackError` names the callback.
     """
 
     after_others: bool = False
-    """Whether it is called after the callbacks that have False, so that it is given the metrics that they add."""
+    """Whether it is called after the callbacks with ``False``, so that it receives the metrics that they add."""
 
     def on_start(self, context: "Context") -> None:
-        """Called once, before anything compiles; of a resumed run with the steps so far.
+        """Called once, before compilation; in a resumed run, ``context.step`` is the number of steps so far.
 
-        An :class:`shoal.errors.InputError` is raised unchanged: the request of the user cannot be carried out.
+        An :class:`shoal.errors.InputError` is raised unchanged, for an invalid request of the user.
         """
 
     def on_metrics(self, context: "Context", metrics: Metrics) -> Mapping[str, Any] | None:
@@ -66,27 +66,29 @@ class Callback:
 
         Args:
             context: the run.
-            folder: the run's ``checkpoints``, whose newest is the one that was saved; older ones are removed.
+            folder: the run's folder ``checkpoints``; the newest checkpoint is the saved one; older ones are removed.
         """
 
     def on_end(self, context: "Context") -> None:
-        """Called once if :meth:`on_start` was, after the final evaluation; also if training failed or was interrupted.
+        """Called once after the final evaluation, also if training failed or was interrupted; only if :meth:`on_start`
+        was called.
 
-        An exception is printed, and changes nothing.
+        An exception is printed and otherwise ignored.
         """
 
 
 class Context:
-    """A run while it trains, as callbacks see it."""
+    """The state of a run during training, for callbacks."""
 
     def __init__(self, run: Any, trainer: Any):
         self.run = run
-        """The :class:`shoal.Run`. What it evaluates and loads is what is saved, up to ``checkpoint_seconds`` old; see
-        :meth:`evaluate` and :meth:`policies`. ``evaluation`` is the final evaluation, from :meth:`Callback.on_end` on.
+        """The :class:`shoal.Run`. It evaluates and loads the saved policies, which may be ``checkpoint_seconds`` old;
+        for the current ones, see :meth:`evaluate` and :meth:`policies`. ``evaluation`` is the final evaluation, set
+        before :meth:`Callback.on_end`.
         """
         self.status: Status = "training"
-        """``finished`` (also if the run ended early: see :attr:`ended`), ``interrupted`` (by a signal, saved) or
-        ``failed`` in :meth:`Callback.on_end`."""
+        """In :meth:`Callback.on_end`: ``finished`` (also if the run ended early, see :attr:`ended`), ``interrupted``
+        (by a signal; the run is saved) or ``failed``."""
         self.error: BaseException | None = None
         """The exception with which training failed."""
         self._trainer = trainer
@@ -159,7 +161,7 @@ class Context:
         """
         state = self._trainer.state
         if state is None:
-            raise InputError("A new run has no policies in on_start; the first are there in on_checkpoint.")
+            raise InputError("A new run has no policies in on_start; use on_checkpoint for the initial ones.")
         return state.learner
 
     def policies(self, seed: int | None = None, *, greedy: bool = True) -> Policies:
@@ -196,20 +198,20 @@ class Context:
         return self._evaluators[episodes, greedy](learner_of(policy), jax.random.key(seed))
 
     def stop(self, reason: str) -> None:
-        """End the run: with the last policies evaluated, checkpoint and final evaluation, as after its last step.
+        """End the run as after its last step: with an evaluation, a checkpoint and the final evaluation.
 
-        Called in ``on_metrics`` and ``on_evaluation`` it ends here, elsewhere after the next update. The run counts as
-        finished; ``resume(folder, continue_stopped=True)`` continues it. After :meth:`Callback.on_end` has begun it has
-        no effect.
+        If called in ``on_metrics`` or ``on_evaluation``, the run ends immediately, otherwise after the next update. The
+        run counts as finished; ``resume(folder, continue_stopped=True)`` continues it. In :meth:`Callback.on_end` it
+        has no effect.
 
         Args:
-            reason: why, for the summary and :attr:`shoal.Run.ended`: one line of at most 200 characters.
+            reason: the reason, for the summary and :attr:`shoal.Run.ended`: one line of at most 200 characters.
 
         Raises:
-            InputError: ``reason`` is something else.
+            InputError: ``reason`` is not such a line.
         """
         if not ending.is_reason(reason):
-            raise InputError(f"The reason to stop must be one line of at most {ending.LONGEST} characters.")
+            raise InputError(f"The reason must be one line of at most {ending.LONGEST} characters.")
         self._reason = self._reason or reason
 
     def say(self, sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""What is checked and said of a run before it starts."""
+"""Checks of a run before it starts, and the notes and warnings that are printed then."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,14 +14,14 @@ from shoal.training.sharding import Layout
 from shoal.types import Algorithm, Environment, EnvSpec
 
 SHOWN = 10
-"""Largest number of agents that a line names."""
+"""Largest number of agents that are named in a line."""
 
 
 def evaluations(env: Environment, settings: Settings) -> None:
     """Check that the evaluations of a run fit in memory.
 
     Raises:
-        InputError: the episodes of one do not.
+        InputError: they do not.
     """
     played = {"eval_episodes": settings.evaluation_episodes(env)}
     if settings.eval_every is not None:
@@ -34,18 +34,18 @@ def rewards(settings: Settings, config: Any) -> None:
     """Check that rewards are not scaled twice, by a setting of the run and by an option of the algorithm.
 
     Raises:
-        InputError: they would be.
+        InputError: they are.
     """
     for flag, value in flags_of(config).items() if settings.normalise_rewards else ():
         if flag.endswith("reward_norm") and value != "none":
             raise InputError(
-                f"normalise_rewards and {flag} {value} would both scale rewards; set {flag} to none, or leave out "
+                f"normalise_rewards and {flag} {value} would both scale rewards; set {flag} to none, or remove "
                 f"normalise_rewards."
             )
 
 
 def roles(spec: EnvSpec, settings: Settings, config: Any, num_envs: int) -> list[str]:
-    """Who learns and who plays the others, and what is not trained, as lines to print when the run starts.
+    """Lines to print when the run starts: which agents are trained, who controls the others, and frozen parts.
 
     Args:
         spec: the wrapped environment's.
@@ -59,13 +59,13 @@ def roles(spec: EnvSpec, settings: Settings, config: Any, num_envs: int) -> list
         others = [i for i in range(spec.num_agents) if i not in own]
         if name == PAST:
             held = round(opposition.past_share * num_envs)
-            who = f"All agents learn. In {held} of {num_envs} environments"
-            who += f" past selves play {_called(spec, own)} or, in turn, {_called(spec, others)}."
+            who = f"All agents are trained. In {held} of {num_envs} environments, past selves control"
+            who += f" {_called(spec, own)} or {_called(spec, others)}."
         else:
-            who = f"Learning: {_called(spec, own)}. Played by {name}, which does not learn: {_called(spec, others)}."
+            who = f"Trained: {_called(spec, own)}. Controlled by {name}, not trained: {_called(spec, others)}."
         lines.append(who)
         if spec.shared_reward:
-            armies = " skirmish/ maps have two armies with --env.both." if spec.name.startswith("skirmish/") else ""
+            armies = " With --env.both, skirmish/ maps have two sides." if spec.name.startswith("skirmish/") else ""
             kind = "past selves" if name == PAST else f"policies of {name}"
             lines.append(f"All agents of {spec.name} share one reward, so {kind} are partners, not opponents.{armies}")
     frozen = {flag: parts for flag, parts in flags_of(config).items() if flag.endswith("freeze") and parts}
@@ -87,7 +87,7 @@ def before(
     """
     notes, warnings = [], []
     if what := algorithm.unequal_rewards:
-        warnings.append(f"Agents of {spec.name} may earn different rewards; the team learns from {what}.")
+        warnings.append(f"Agents of {spec.name} may receive different rewards; the team learns from {what}.")
     buffers = feed.wanted(algorithm.replay)
     drawn = sum(one.draws * one.batch * one.length for one in buffers)
     size = settings.seeds, settings.num_envs, settings.rollout_length, drawn
@@ -97,5 +97,5 @@ def before(
         notes.append(memory.check(program.replay_bytes, layout.mesh.devices, timesteps, settings.seeds))
         steps, waiting = settings.last_step, max(one.warm_up for one in buffers)
         if steps < waiting:
-            warnings.append(f"Nothing is learned in {steps:,} steps, since learning_starts is {waiting:,}.")
+            warnings.append(f"A run of {steps:,} steps has no update, since learning_starts is {waiting:,}.")
     return notes, warnings

@@ -61,7 +61,7 @@ class ProcessCollector:
     def play(self, learner: Learner, key: Array, episodes: int, greedy: bool) -> tuple[np.ndarray, ...]:
         """Returns, lengths and metrics of whole episodes."""
         keys = jax.random.split(key, self.rollout.parallelism.seeds)
-        policies = acting(learner._replace(critic=(), statistics=()))  # as deployed: past selves do not play
+        policies = acting(learner._replace(critic=(), statistics=()))  # as in deployment: without past selves
         return self.rollout.play(self.act, policies, keys, episodes, greedy)
 
 

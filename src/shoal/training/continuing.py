@@ -1,4 +1,4 @@
-"""A trainer that trains in parts: what it has compiled, and the workers of a host environment, are kept in between."""
+"""A trainer that trains in parts and keeps its compiled programs and workers of a host environment in between."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from shoal.training.trainer import Trainer
 
 
 class Continued(Trainer):
-    """A trainer of which :meth:`run` may be called again, for more steps."""
+    """A trainer whose :meth:`run` may be called again, for more steps."""
 
     _advance: Callable[..., Any] | None = None
 
@@ -21,7 +21,7 @@ class Continued(Trainer):
             self.save()
 
     def until(self, settings: Settings) -> None:
-        """Let the next :meth:`run` end as ``settings`` say, which differ in the number of steps only."""
+        """Set the end of the next :meth:`run`; ``settings`` differ from the earlier ones only in ``steps``."""
         self.settings, shown = settings, self.progress.shown
         # Rows are as far apart as those of a run whose schedules have the same length.
         self.per_row = max(1, settings.schedule_updates // settings.rows)

@@ -75,7 +75,7 @@ class CrossPlay(NamedTuple):
         """Mean result of each run on side 1 with each on side 2: 1 for an episode that side 1 wins, ½ for a draw.
 
         The side with the higher return wins, unless the environment has the metrics ``won`` and ``lost``, which then
-        tell.
+        determine the result.
         """
         decided = {"won", "lost"} <= set(self.metrics)
 
@@ -103,7 +103,7 @@ class CrossPlay(NamedTuple):
         names = [f"{x} {name}" for x, name in zip(heads[1:], self.names, strict=True)]
         return "\n".join(
             [
-                "Share of episodes that the row wins on side 1, draws as a half, and Elo ratings",
+                "Share of episodes that the row's run wins on side 1 (a draw counts ½), and Elo ratings",
                 "",
                 *table(["side 1 \\ side 2", *names], [heads, *rows]),
                 "",
@@ -168,7 +168,7 @@ def first_side(spec: EnvSpec, chosen: Sequence[str | int] = ()) -> tuple[int, ..
     """
     n = spec.num_agents
     if n < 2:
-        raise InputError(f"{spec.name} has one agent; two sides need two.")
+        raise InputError(f"{spec.name} has only one agent; two sides require at least two.")
     if not chosen:
         return tuple(i for i in range(n) if (spec.teams[i] == 0 if any(spec.teams) else i < n // 2))
     chosen = (chosen,) if isinstance(chosen, str) else chosen

@@ -1,8 +1,8 @@
-"""When a run ends: after its last step, when every seed has reached a score, when its time is used up, or where a
-callback stopped it.
+"""When a run ends: after its last step, when every seed has reached a score, when its time budget is used up, or when a
+callback stops it.
 
-Checkpoints record how far the run is, and whether a callback stopped it there. Whether it has ended otherwise follows
-from the settings, which may change when it is resumed.
+Checkpoints record the progress of the run, and whether a callback stopped it. The other ends follow from the settings,
+which may change when the run is resumed.
 """
 
 import math
@@ -26,7 +26,7 @@ LONGEST = 200
 
 
 class Standing(NamedTuple):
-    """How far a run is."""
+    """The progress of a run."""
 
     update: int
     """Updates so far."""
@@ -45,7 +45,7 @@ class Standing(NamedTuple):
 
 
 def standing(update: int, meta: Mapping[str, Any]) -> Standing:
-    """The standing in a checkpoint's ``meta``, which may be somebody else's; what is damaged or missing is unknown."""
+    """The progress in a checkpoint's ``meta``, which is untrusted; damaged and missing entries are unknown."""
     seconds, found, stopped = meta.get("elapsed"), meta.get("best"), meta.get("stopped")
     best = found if isinstance(found, list) and found and all(map(_is_number, found)) else None
     return Standing(
@@ -66,8 +66,8 @@ def _is_number(value: Any) -> TypeGuard[float]:
 
 
 def saved(folder: Path) -> Standing:
-    """The standing of the newest checkpoint of the run in ``folder`` whose index is intact; that of a new run if there
-    is none. Arrays are not read: they may be large."""
+    """The progress in the newest checkpoint of the run in ``folder`` whose index is intact; that of a new run if there
+    is none. Arrays are not read, since they may be large."""
     try:
         index = from_json(reading.parse(Checkpoints(folder / "checkpoints").file("index.json") or b""))
         return standing(int(index["step"]), dict(index["meta"]))
@@ -103,7 +103,7 @@ def _reached(settings: Settings, at: Standing) -> bool:
 def reason(settings: Settings, at: Standing) -> str:
     """Why the run ends before its last step, for example ``at step 3,200 of 6,400: every seed reached 20``; else empty.
 
-    A run with one seed has its own words.
+    For a run with one seed it is ``the greedy return reached 20``.
     """
     if at.update >= settings.num_updates or not ended(settings, at):
         return ""
@@ -132,7 +132,7 @@ def more(settings: Settings, at: Standing) -> dict[str, float | bool | None]:
 
 
 def sentence(settings: Settings, at: Standing) -> str:
-    """What is said of a run that has ended when it is resumed."""
+    """The message for a run that has ended when it is resumed."""
     words = {"steps": "more steps", "stop_at": "a higher stop_at", "time_budget": "a larger time_budget"}
     words["continue_stopped"] = "continue_stopped"
     further = " and ".join(words[name] for name in more(settings, at))
@@ -142,7 +142,7 @@ def sentence(settings: Settings, at: Standing) -> str:
 
 
 def fraction(settings: Settings, at: Standing) -> float:
-    """The fraction of the training that is done, at least, by steps and time; 1 if and only if the run has ended."""
+    """Lower bound on the fraction of training that is done, by steps and time; 1 if and only if the run has ended."""
     if ended(settings, at):
         return 1.0
     time = at.seconds / settings.time_budget if settings.time_budget is not None else 0.0
@@ -150,7 +150,7 @@ def fraction(settings: Settings, at: Standing) -> float:
 
 
 def seconds_left(settings: Settings, at: Standing) -> Seconds:
-    """Time of training until the run ends at the latest, as far as the settings tell; may be infinite."""
+    """Upper bound on the time of training until the run ends, from the settings; may be infinite."""
     if ended(settings, at):
         return 0.0
     return math.inf if settings.time_budget is None else settings.time_budget - at.seconds
@@ -161,7 +161,7 @@ def call_size(settings: Settings, at: Standing, per_update: Seconds | None, targ
 
     Args:
         settings: the run's.
-        at: its standing; the run has not ended.
+        at: its progress; the run has not ended.
         per_update: duration of an update in the last call; None before the first one.
         target: duration of a call.
     """

@@ -46,9 +46,9 @@ class RecordedEpisode(NamedTuple):
     """The finite values of ``EnvSpec.metrics``; empty if the episode did not end."""
     decisions: dict[str, np.ndarray] | None = None
     """``obs`` [T, N, O] unless there are images, ``legal`` [T, N, A] and ``alive`` [T, N] of each step, and what the
-    policy considered in it (``Algorithm.inspect``); None unless it was asked for."""
+    policy computed in it (``Algorithm.inspect``); None unless requested."""
     ended: bool = True
-    """Whether the episode ended; False if it was cut off at the largest number of recorded steps."""
+    """Whether the episode ended; False if it was truncated at the largest number of recorded steps."""
 
 
 def record(
@@ -62,14 +62,14 @@ def record(
 ) -> list[RecordedEpisode]:
     """Play ``episodes`` episodes with one seed's policy (the learner's leaves have no seed axis).
 
-    The start of each episode and the environment's chance depend on ``key`` alone, not on the algorithm.
+    The initial state of each episode and the environment's random numbers depend only on ``key``, not on the algorithm.
 
     Args:
         env: the environment.
         algorithm: the algorithm.
         learner: its learner; ``policy`` is enough to act.
-        key: of all episodes.
-        episodes: their number.
+        key: the key of all episodes.
+        episodes: number of episodes.
         greedy: act by the mode of the policy rather than by sampling.
         decisions: record :attr:`RecordedEpisode.decisions` as well.
 
@@ -88,7 +88,7 @@ def record_each(
     greedy: bool = True,
     decisions: bool = False,
 ) -> list[list[RecordedEpisode]]:
-    """:func:`record` with each of several learners, from the same starts; compiled once."""
+    """:func:`record` with each of several learners, from the same initial states; compiled once."""
     check_episodes(episodes)
     keys = jax.random.split(key, episodes)
     act = observing(algorithm) if decisions else algorithm.act
@@ -173,7 +173,7 @@ class Pictures(Sequence[Frame]):
 
 
 def _pictures(render: Callable[[PyTree], Frame], states: Sequence[PyTree]) -> Sequence[Frame]:
-    """The pictures of an episode's states; Scenes, which are small, are made at once."""
+    """The pictures of an episode's states; Scenes, which are small, are drawn immediately."""
     if isinstance(render(states[0]), Scene):
         return [render(state) for state in states]
     return Pictures([partial(render, state) for state in states])

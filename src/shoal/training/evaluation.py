@@ -124,7 +124,7 @@ def _mean(values: np.ndarray) -> MetricMean:
 def _line(name: str, found: MetricMean, episodes: int) -> str:
     """One metric as text; shares in per cent."""
     if not found.episodes:
-        return f"{name} is not known in any episode"
+        return f"{name} is unknown in all episodes"
     scale, digits, unit = (100.0, 1, " %") if name in SHARES else (1.0, 2, "")
     mean, low, high = (f"{scale * x:.{digits}f}" for x in (found.mean, found.low, found.high))
     some = f", known in {found.episodes} of {episodes} episodes" if found.episodes < episodes else ""

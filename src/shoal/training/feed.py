@@ -42,7 +42,7 @@ def make(replay: PyTree, trajectory: PyTree, num_envs: int, shards: int) -> Feed
         shards: devices over which the environments of a seed are sharded.
 
     Raises:
-        InputError: a batch does not divide over the devices, or the buffer is too small for its sequences.
+        InputError: a batch is not divisible by the number of devices, or the buffer is too small for its sequences.
     """
     structure, buffers = jax.tree.structure(replay, is_leaf=_is_replay), wanted(replay)
     if not buffers:
@@ -132,14 +132,14 @@ def _ring(one: Replay, num_envs: int, shards: int, length: int) -> Any:
     import flashbax
 
     if one.batch % shards:
-        raise InputError(f"batch_size {one.batch} does not divide over {shards} devices.")
+        raise InputError(f"batch_size {one.batch} is not divisible by the {shards} devices.")
     per_env = one.capacity // (num_envs * shards) // length * length
     needed = max(one.length, length)
     if per_env < needed:
         least = -(-needed // length) * length * num_envs * shards
         raise InputError(
             f"buffer_size {one.capacity} is too small for {num_envs * shards} environments with rollouts of {length} "
-            f"and sequences of {one.length} steps; it takes {least}."
+            f"and sequences of {one.length} steps; it must be at least {least}."
         )
     warm_up = _least(one, num_envs * shards)
     if warm_up > per_env:

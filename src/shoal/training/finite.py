@@ -1,4 +1,4 @@
-"""Refuses metrics and parameters that are NaN or infinite."""
+"""Checks that metrics and parameters are finite."""
 
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -42,6 +42,6 @@ def check_learner(learner: Learner, update: int, seed: int, saved: int) -> None:
 
 def _refuse(name: str, seed: int, value: Any, update: int, saved: int) -> NoReturn:
     raise NonFiniteError(
-        f"{name} of seed {seed} is {value} after update {update}; the checkpoint after update {saved} is kept. A lower "
-        f"learning rate or a gradient clip usually helps."
+        f"{name} of seed {seed} is {value} after update {update}; the checkpoint after update {saved} is kept. Try a "
+        f"lower learning rate or gradient clipping."
     )

@@ -1,4 +1,4 @@
-"""Calls callbacks, and keeps their faults away from training."""
+"""Calls callbacks, and handles their errors."""
 
 import inspect
 import traceback
@@ -36,21 +36,21 @@ def accepted(callbacks: Any) -> list[Callback]:
         InputError: one is neither a :class:`Callback` nor a function of two arguments.
     """
     if isinstance(callbacks, Callback | str | Mapping) or callable(callbacks):
-        raise InputError(f"callbacks is a list, for example callbacks=[MyCallback()], not {shortened(callbacks)}.")
+        raise InputError(f"callbacks must be a list, such as callbacks=[MyCallback()], not {shortened(callbacks)}.")
     made = [one if isinstance(one, Callback) else _of_function(one) for one in callbacks]
     return sorted(made, key=lambda one: one.after_others)
 
 
 def _of_function(given: Any) -> Callback:
     if isinstance(given, type):
-        raise InputError(f"The callback {given.__name__} is a class; give an instance, {given.__name__}().")
+        raise InputError(f"The callback {given.__name__} is a class; pass an instance, {given.__name__}().")
     if not callable(given):
         raise InputError(f"A callback is a shoal.Callback or a function (context, metrics), not {shortened(given)}.")
     try:
         inspect.signature(given).bind(None, None)
     except TypeError:
         raise InputError(f"The function {_name(_Function(given))} must take (context, metrics).") from None
-    except ValueError:  # a function of C without a signature
+    except ValueError:  # a C function without a signature
         pass
     return _Function(given)
 
@@ -62,7 +62,7 @@ def _name(callback: Callback) -> str:
 class Hooks:
     """The callbacks of a run.
 
-    A fault of a callback is kept until :meth:`check`, so that the caller can first bring into order what it writes; the
+    An error of a callback is stored until :meth:`check`, so that the caller can first complete what it writes; the
     other callbacks are not called any more.
     """
 
@@ -81,7 +81,7 @@ class Hooks:
     def call_size(self, n: int, left_in_row: int) -> int:
         """The number of updates of the next call, at most ``n``.
 
-        Calls end with rows, so that the policies that callbacks see are those of the row. A run that is to stop makes
+        Calls end with rows of the log, so that callbacks receive the policies of the row. A run that is to stop makes
         one more update.
         """
         if self.reason:
@@ -134,7 +134,7 @@ class Hooks:
             self._call(callback, "on_checkpoint", folder)
 
     def check(self) -> None:
-        """Raise what a callback did wrong.
+        """Raise the error of a callback, if there is one.
 
         Raises:
             CallbackError: with the callback's exception as its cause.
@@ -143,7 +143,7 @@ class Hooks:
             raise self._fault
 
     def end(self, status: Status, error: BaseException | None = None) -> None:
-        """Call ``on_end`` of all callbacks that were started; what they raise is printed."""
+        """Call ``on_end`` of all callbacks that were started; their exceptions are printed."""
         for callback in self._begun:
             assert self.context is not None
             self.context.status, self.context.error = status, error
@@ -181,7 +181,7 @@ class Hooks:
             if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST:
                 self._fail(callback, method, f"returned a metric with the name {shortened(name)}")
             elif name in taken:
-                self._fail(callback, method, f"returned {name!r}, which is a column of the log already")
+                self._fail(callback, method, f"returned {name!r}, which is already a column of the log")
             elif column is None:
                 what = f"returned {shortened(value)} as {name!r}, which is neither a number nor one number per seed"
                 self._fail(callback, method, what)
@@ -222,7 +222,7 @@ def watched(run: Any, trainer: Any, callbacks: Sequence[Callback]) -> Iterator[N
 
     Raises:
         InputError: ``on_start`` of a callback raised it.
-        CallbackError: a callback raised something else, or returned something that is no metric.
+        CallbackError: a callback raised something else, or returned something that is not a metric.
     """
     if not callbacks:
         yield

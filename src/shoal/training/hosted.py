@@ -40,7 +40,7 @@ def compile_program(
     warn: Warn,
     remake: Callable[[], Algorithm],
 ) -> Program:
-    """The program of host environments; each call makes one update, so that a fault loses at most one rollout.
+    """The program of host environments; each call makes one update, so that an error loses at most one rollout.
 
     The environments' states cannot be saved: a resumed run keeps the learner and buffers, and starts new episodes.
     ``remake`` builds the algorithm again in the process of a Ray actor.
@@ -50,7 +50,7 @@ def compile_program(
     """
     objects = settings.seeds * settings.num_envs
     if objects > MOST:
-        raise InputError(f"{objects} environments would be Python objects, and there can be {MOST}; lower num_envs.")
+        raise InputError(f"The run has {objects} host environments, and the limit is {MOST}; lower num_envs.")
     if settings.workers == "ray":
         library()
         actors(Parallelism(settings.seeds, settings.num_envs, settings.num_workers))
@@ -140,8 +140,7 @@ def _feed(
 ) -> tuple[Feed, Callable[[Any, Trajectory], Any]]:
     """The feed, and a function that inserts one actor's chunk (all seeds) into that actor's buffer.
 
-    Asynchronous actors have one buffer each, since a sequence must not run from one actor's environments into
-    another's.
+    Asynchronous actors have one buffer each, since a sequence must not mix the environments of several actors.
     """
     if settings.workers != "ray" or not jax.tree.leaves(algorithm.replay):
         shape = trajectory_shape(env, algorithm, layout.num_envs, settings)

@@ -101,7 +101,7 @@ def check_episodes(spec: EnvSpec, seeds: int, episodes: int, length: int, name: 
 
 def _refuse(what: str, needed: int, there: int | None, lower: str) -> None:
     if there is not None and needed > there:
-        raise InputError(f"{what} would take {_size(needed)} of memory, and {_size(there)} are free; lower {lower}.")
+        raise InputError(f"{what} would take {_size(needed)} of memory, but {_size(there)} are free; lower {lower}.")
 
 
 def check(per_device: int, devices: np.ndarray, timesteps: int, seeds: int) -> str:
@@ -123,14 +123,14 @@ def check(per_device: int, devices: np.ndarray, timesteps: int, seeds: int) -> s
     where = "" if shared or devices.size == 1 else " on each device"
     if not shared and there is not None and needed > SHARE * there:
         raise InputError(
-            f"{of} of {timesteps:,} timesteps would take {_size(needed)}{where}, and {_size(there)} are free; lower "
-            f"buffer_size or seeds."
+            f"{of} of {timesteps:,} timesteps would take {_size(needed)}{where}, but {_size(there)} are free; "
+            f"lower buffer_size or seeds."
         )
     host, saving = there if shared else free(jax.devices("cpu")[0]), total * (COPIES + shared)
     if host is not None and saving > host:
         raise InputError(
-            f"{of} of {timesteps:,} timesteps would take {_size(needed)}{where}, and a checkpoint {_size(saving)} of "
-            f"the computer's memory while it is written, of which {_size(host)} are free; lower buffer_size or seeds."
+            f"{of} of {timesteps:,} timesteps would take {_size(needed)}{where}, and writing a checkpoint would take "
+            f"{_size(saving)} of host memory, but {_size(host)} are free; lower buffer_size or seeds."
         )
     free_text = "" if there is None else f" of {_size(there)} free"
     return f"{of} of {timesteps:,} timesteps {'take' if seeds > 1 else 'takes'} {_size(needed)}{free_text}{where}."

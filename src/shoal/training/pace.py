@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from shoal.types import Seconds
 
 SAVING = 20.0
-"""Time between two checkpoints is at least this multiple of the time that writing one takes."""
+"""The time between two checkpoints is at least this multiple of the time to write one."""
 
 
 class Pace:

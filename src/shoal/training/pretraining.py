@@ -48,7 +48,7 @@ def decide(
 
 
 def keep(decision: Decision | None, folder: Path, progress: Progress, guard: Callable[[], None]) -> None:
-    """Say what was decided, and write the data behind it to ``preparation.json``."""
+    """Print the decision, and write its data to ``preparation.json``."""
     if decision:
         progress.say(decision.message)
         guard()

@@ -39,8 +39,8 @@ class Program(NamedTuple):
     close: Callable[[], None] = lambda: None
     """Stop worker processes and actors."""
     ahead: Callable[[], Callable[[], Callable[[TrainState, np.int32], tuple[TrainState, Any]]]] | None = None
-    """Begin to compile as ``start`` does, for the state that ``init`` will give; returns the function that waits for
-    it. None where ``start`` needs the state itself."""
+    """Begin to compile as ``start`` does, for the state that ``init`` will return; returns a function that waits for
+    the compilation. None where ``start`` needs the state itself."""
 
 
 def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, length: int, capacity: int) -> Program:

@@ -1,4 +1,4 @@
-"""Compiled programs on disk, so that a command that ran before starts without compiling again."""
+"""Compiled programs on disk, so that a repeated command starts without compilation."""
 
 import contextlib
 import hashlib

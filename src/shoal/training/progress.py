@@ -47,8 +47,8 @@ class Progress:
         at_most: Seconds = math.inf,
     ) -> None:
         """Show ``step`` (environment steps per seed so far), the latest mean score, ``won`` or else the first of
-        ``metrics``, ``speed`` (environment steps per second over all seeds), and the time left: what the other steps
-        take, and ``at_most`` this; 0 if the run has ended."""
+        ``metrics``, ``speed`` (environment steps per second over all seeds), and the time left: the estimate for the
+        remaining steps, but ``at_most`` this; 0 if the run has ended."""
         now = time.monotonic()
         self.score = self.score if score is None else score
         self.metrics.update(metrics)

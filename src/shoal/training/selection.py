@@ -17,14 +17,14 @@ from shoal.training.settings import SHARE, Settings
 from shoal.types import Algorithm, AnyEnvironment, Learner, PyTree, Seconds
 
 NOTICED: Seconds = 5.0
-"""Evaluations that took less in all are not warned of."""
+"""Without a warning, evaluations may take this long in total."""
 
 FOLDER = "best"
-"""The folder of a run that holds the best policies, beside ``policy`` with the last ones."""
+"""The folder of a run with the best policies; the folder ``policy`` has the last ones."""
 
 
 class Best(NamedTuple):
-    """The policies that scored highest, for each seed its own."""
+    """The policies with the highest score of each seed."""
 
     policy: PyTree
     """Leaves [S, ...]."""
@@ -58,7 +58,8 @@ class Selection:
         self.every = settings.updates_between
         self.best: Best | None = None
         self.seconds, self.prepared, self.told = 0.0, False, False
-        """Of the evaluations of this process but the first, whether that was made, and whether the cost is told."""
+        """Time of the evaluations of this process except the first; whether the first was made; whether the warning on
+        their cost was printed."""
         self.begun: Seconds = 0.0
         """Seconds of training in earlier processes."""
         self.store = Checkpoints(folder / FOLDER, 2, run, guard)
@@ -100,16 +101,16 @@ class Selection:
             return ""
         self.told = True
         return (
-            f"Evaluations take {share:.0%} of the time of this run: {self.evaluator.episodes} episodes of each seed "
-            f"every {self.every * self.settings.steps_per_update:,} steps. A larger eval_every or fewer curve_episodes "
-            f"make them cheaper."
+            f"Evaluations take {share:.0%} of the time of this run: {self.evaluator.episodes} episodes per seed "
+            f"every {self.every * self.settings.steps_per_update:,} steps. To reduce this, raise eval_every or lower "
+            f"curve_episodes."
         )
 
     def _select(self, policy: PyTree, score: np.ndarray, step: int) -> None:
         if self.best is None:
             self.best = Best(policy, score, np.full(len(score), step))
             return
-        higher = score > self.best.score  # of equal ones the earlier is kept
+        higher = score > self.best.score  # of equal scores, the earlier policy is kept
 
         def chosen(new: np.ndarray, old: np.ndarray) -> np.ndarray:
             return np.where(higher.reshape(-1, *[1] * (np.ndim(new) - 1)), new, old)
@@ -118,13 +119,13 @@ class Selection:
         self.best = Best(kept, chosen(score, self.best.score), np.where(higher, step, self.best.step))
 
     def save(self, update: int) -> None:
-        """Save the best policies, beside the checkpoint of the same update."""
+        """Save the best policies, in addition to the checkpoint of the same update."""
         if self.best is not None:
             meta = {"score": self.best.score.tolist(), "step": self.best.step.tolist()}
             self.store.save(update, self.best.policy, meta)
 
     def restore(self, at: Standing, policy: PyTree) -> None:
-        """Restore what was best at a checkpoint; ``policy`` has the shapes."""
+        """Restore the best policies at a checkpoint; ``policy`` has the shapes."""
         self.begun = at.seconds
         self.store.drop_after(at.update)
         if self.store.latest() is not None:
@@ -139,7 +140,7 @@ def of(
     run: Mapping[str, Any] | None,
     guard: Callable[[], None],
 ) -> Selection | None:
-    """The evaluations that ``settings`` ask for; None for none. Other arguments are those of :class:`Selection`."""
+    """The evaluations during training by ``settings``, or None. Other arguments are those of :class:`Selection`."""
     if settings.eval_every is None:
         return None
     evaluator = Evaluator(env, algorithm, settings.episodes_between(env), True, settings.num_workers)

@@ -19,10 +19,10 @@ CHANGEABLE = frozenset(
 """Settings that may change when a run is resumed."""
 
 SHARE = 0.05
-"""Evaluations during training are to take at most this share of the time."""
+"""Evaluations during training should take at most this share of the time."""
 STEPS_SHARE, HOST_STEPS_SHARE = 0.05, 0.02
 """By default their steps are at most these shares of the steps of training, on the device and on the host, where fewer
-environments side by side make a step slower (docs/evaluation.md)."""
+parallel environments make a step slower (docs/evaluation.md)."""
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,12 @@ class Settings:
         if self.init_from is not None and not (self.init_from and self.init_from.isprintable()):
             raise InputError("init_from must be the name of a folder, in printable characters.")
         if self.stop_at is not None and self.eval_every is None:
-            raise InputError("stop_at is compared with evaluations during training, so it needs eval_every.")
+            raise InputError("stop_at is compared with evaluations during training, so it requires eval_every.")
         if self.seed + self.seeds - 1 > LARGEST_INT:
             raise InputError(f"{self.seeds} seeds from {self.seed} on exceed the largest seed, {LARGEST_INT}.")
         if self.num_updates > LARGEST_INT:
             raise InputError(
-                f"{text(self.steps)} steps would be {self.num_updates} updates, and there can be {LARGEST_INT}; lower "
+                f"{text(self.steps)} steps are {self.num_updates} updates, and the limit is {LARGEST_INT}; lower "
                 f"steps, or raise num_envs or rollout_length."
             )
 

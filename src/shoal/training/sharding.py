@@ -72,7 +72,7 @@ def shape_on(sharding: NamedSharding, array: Array | jax.ShapeDtypeStruct) -> ja
 
 
 def one_device_per_core(least: int = 1) -> None:
-    """On a CPU, give XLA one device per core: sharding environments is faster than threads within small products.
+    """On a CPU, create one XLA device per core: sharding environments is faster than threads in small products.
 
     With ``least``, at least as many, for a run that was trained on another machine.
 
@@ -92,18 +92,18 @@ def plan(seeds: int, num_envs: int, devices: int | None) -> Layout:
     """The layout of a run over the local devices.
 
     Raises:
-        InputError: there are fewer devices than requested, or E does not divide over them.
+        InputError: there are fewer devices than requested, or E is not divisible by their number.
     """
     local = jax.local_devices()
     if devices is not None and devices > len(local):
-        raise InputError(f"devices is {devices}, but there are only {len(local)} here.")
+        raise InputError(f"devices is {devices}, but this machine has only {len(local)}.")
     count = devices or len(local)
     seed_shards = math.gcd(seeds, count)
     env_shards = count // seed_shards
-    if devices is None:  # use fewer devices if E does not divide over them
+    if devices is None:  # use fewer devices if E is not divisible by their number
         env_shards = math.gcd(env_shards, num_envs)
     if num_envs % env_shards:
-        raise InputError(f"num_envs {num_envs} does not divide over {env_shards} devices.")
+        raise InputError(f"num_envs {num_envs} is not divisible by the {env_shards} devices.")
     chosen = local[: seed_shards * env_shards]
     mesh = jax.make_mesh((seed_shards, env_shards), (SEED_SHARDS, DEVICES), (AxisType.Auto,) * 2, devices=chosen)
     return Layout(mesh, seeds // seed_shards, num_envs // env_shards)

@@ -20,18 +20,18 @@ SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if 
 
 
 class Stopped(KeyboardInterrupt):
-    """The run was asked to stop at a point where everything is saved."""
+    """A signal stopped the run at a point at which everything is saved."""
 
 
 class Stop:
-    """Handles signals: the first one asks the run to stop; a Ctrl-C after it raises KeyboardInterrupt."""
+    """Handles signals: the first one requests a stop; a later Ctrl-C raises KeyboardInterrupt."""
 
     def __init__(self, warn: Warn, begun: Callable[[], bool] = lambda: True):
         """Wait for signals only in :meth:`listening`.
 
         Args:
-            warn: called with one sentence when the run is asked to stop.
-            begun: whether the run has trained at all, which the sentence says.
+            warn: called with one sentence when a stop is requested.
+            begun: whether the run has trained before, for the sentence.
         """
         self.warn, self.begun = warn, begun
         self.asked = False
@@ -57,7 +57,7 @@ class Stop:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Inside the block nothing unsaved can be lost: :func:`wait` stops waiting and raises :class:`Stopped`.
+        """Stop immediately: inside the block, in which everything is saved, :func:`wait` raises :class:`Stopped`.
 
         The signal handler does not raise it itself, since that could interrupt an import or be swallowed.
         """
@@ -69,15 +69,15 @@ class Stop:
             self._at_once = False
 
     def leave(self) -> None:
-        """Raise :class:`Stopped` if the run is asked to stop inside :meth:`at_once`."""
+        """Raise :class:`Stopped` if a stop was requested inside :meth:`at_once`."""
         if self.asked and self._at_once:
             raise Stopped
 
     def exception(self, sentence: str) -> KeyboardInterrupt | Terminated:
-        """What ends the program that asked for the training, once the run is saved: it must not go on as if trained.
+        """The exception that ends the calling program once the run is saved, so that it does not continue.
 
         Args:
-            sentence: the message after Ctrl-C; after another signal, which no user waits for, there is none.
+            sentence: the message after Ctrl-C; other signals have no message.
         """
         return KeyboardInterrupt(sentence) if self._number == signal.SIGINT else Terminated(128 + self._number)
 
@@ -88,9 +88,9 @@ class Stop:
             return
         self.asked, self._number = True, signal.Signals(number)
         if self._at_once and not self.begun():
-            self.warn("Stopping before training begins; nothing is trained yet, and --resume starts the run.")
+            self.warn("Stopping before training begins; --resume starts the run.")
         else:
-            when = "before training goes on" if self._at_once else "after this call"
+            when = "before training continues" if self._at_once else "after this call"
             self.warn(f"Stopping {when}; the run is saved and --resume continues it.")
         _woken.put(None)
 
@@ -116,8 +116,8 @@ def wait(work: Callable[[], T]) -> T:
     """Run ``work`` in another thread, since signals are handled only while the main thread executes Python code.
 
     Raises:
-        Stopped: the run was asked to stop inside :meth:`Stop.at_once`. The work continues, since compiled code cannot
-            be interrupted, and its result is dropped.
+        Stopped: a stop was requested inside :meth:`Stop.at_once`. The work continues, since compiled code cannot be
+            interrupted, and its result is discarded.
     """
     return begin(work)()
 

@@ -91,8 +91,8 @@ class Trainer:
     def restore(self, continue_stopped: bool = False) -> None:
         """Restore the newest intact checkpoint and drop the log rows written after it.
 
-        A run that was killed before its first checkpoint starts from the beginning. With ``continue_stopped`` it goes
-        on where a callback stopped it.
+        A run that was killed before its first checkpoint starts from the beginning. With ``continue_stopped`` it
+        continues where a callback stopped it.
 
         Raises:
             CheckpointError: none is intact although the run has log rows, or it has another configuration.
@@ -107,7 +107,7 @@ class Trainer:
         self.layout.check_same(meta["shards"])
         if update > self.settings.num_updates:
             done, end = update * self.settings.steps_per_update, self.settings.steps
-            raise InputError(f"This run has done {done} steps already, so it cannot end at {end:g}.")
+            raise InputError(f"This run has already done {done} steps, so it cannot end at {end:g}.")
         self.state = place(state, self.layout)
         self.at, self._saved = ending.standing(update, meta), update
         self.at = self.at._replace(stopped="") if continue_stopped else self.at
@@ -195,7 +195,7 @@ class Trainer:
 
         Raises:
             NonFiniteError: a parameter is NaN or infinite; nothing is saved.
-            FolderError: the run's folder is gone.
+            FolderError: the run's folder was deleted, moved or replaced.
             CheckpointError: the disk is full.
         """
         if self._saved == self.update or self.state is None:
@@ -203,7 +203,7 @@ class Trainer:
         finite.check_learner(self.state.learner, self.update, self.settings.seed, self._saved)
         self.log.mend()
         meta = self.at.as_json() | {"row": self._row, "rows": self.log.count, "shards": dict(self.layout.mesh.shape)}
-        if self.selection:  # first: what is newer than the checkpoint is dropped, but an evaluation is not repeated
+        if self.selection:  # first: policies newer than the checkpoint are removed, but an evaluation is not repeated
             self.selection.save(self.update)
         self.checkpoints.save(self.update, self.state, meta, {FILE: self.log.kept()})
         self._save_policy()

@@ -1,8 +1,8 @@
-"""Which numbers of an earlier run's learner fit into a new learner, and the new learner with them.
+"""Transfer of arrays from an earlier run's learner to a new learner.
 
-A layer fits if all its arrays have the same names and shapes. Where there was one policy and there are P now, each
-starts as a copy of it. The optimiser, exploration and adaptive coefficients are not taken. Target networks start as
-copies of the networks that they follow, as in every new run.
+A layer matches if all its arrays have the same names and shapes. If the earlier run has one policy and the new one has
+P, each of the P starts as a copy of it. The optimiser, exploration and adaptive coefficients are not transferred.
+Target networks start as copies of the networks that they follow, as in every new run.
 """
 
 import re
@@ -18,7 +18,7 @@ from shoal.types import Learner, PyTree
 Shape = tuple[int, ...]
 
 EXPLORATION = ("epsilon", "noise")
-"""Parts of a policy that are not taken."""
+"""Parts of a policy that are not transferred."""
 
 FOLLOWED = {"utilities": "policy{side}/actor", "actor": "policy{side}/actor", "mixer": "critic{side}"}
 FOLLOWED |= {"critic": "critic{side}"}
@@ -26,25 +26,26 @@ FOLLOWED |= {"critic": "critic{side}"}
 
 
 class Transfer(NamedTuple):
-    """What a new learner takes from an earlier one. Names are those of :func:`named`, shapes are without seeds."""
+    """The arrays that a new learner takes from an earlier one. Names are those of :func:`named`, shapes are without
+    seeds."""
 
     taken: dict[str, str]
-    """Arrays that are taken: the name here, and the name there."""
+    """Transferred arrays: the name in the new learner, and the name in the earlier one."""
     left: dict[str, tuple[Shape, Shape | None]]
-    """Networks' arrays and running statistics of which the layer does not fit: the shape here, and there (None: there
-    is none)."""
+    """Networks' arrays and running statistics whose layer does not match: the new shape, and the earlier shape or
+    None."""
     rescaled: tuple[str, ...]
-    """Critics' arrays that are left although they fit, since values are not on the same kind of scale."""
+    """Critics' arrays that match but are not transferred, since values have another kind of scale."""
     units: tuple[str, ...]
-    """Running statistics that only one of the two learners has: inputs or rewards have other units than before."""
+    """Running statistics that only one of the two learners has: units of inputs or rewards differ."""
     networks: int
-    """Number of arrays that are taken without running statistics."""
+    """Number of transferred arrays, without running statistics."""
     copies: dict[str, str]
-    """Arrays of target networks and past selves, and the array here of which each starts as a copy."""
+    """Arrays of target networks and past selves, and the array of the new learner that each is a copy of."""
 
     @property
     def complete(self) -> bool:
-        """Whether everything fits."""
+        """Whether all arrays match."""
         return not (self.left or self.rescaled or self.units)
 
 
@@ -55,18 +56,18 @@ def named(learner: Learner) -> dict[str, jax.ShapeDtypeStruct | jax.Array]:
 
 
 def readable(name: str) -> str:
-    """A name as users write it: ``actor.layers.0.kernel``; one of several sides begins with ``side1.``."""
+    """A name as users write it: ``actor.layers.0.kernel``, or ``side1.actor…`` if there are several sides."""
     part, *rest = name.split("/")
     side = f"side{int(rest.pop(0)) + 1}." if rest and rest[0].isdigit() else ""
     return side + ".".join(rest if part == "policy" else [part, *rest])
 
 
 def match(there: Mapping[str, Shape], learner: Learner) -> Transfer:
-    """Which arrays of an earlier learner fit.
+    """Find the arrays of an earlier learner that match a new one.
 
     Args:
         there: the shapes [S', ...] of the earlier learner's arrays by name.
-        learner: the new one, of arrays or ``ShapeDtypeStruct`` [S, ...].
+        learner: the new learner, of arrays or ``ShapeDtypeStruct`` [S, ...].
     """
     leaves = named(learner)
     here = {name: x.shape[1:] for name, x in leaves.items() if jax.numpy.issubdtype(x.dtype, np.number)}
@@ -107,18 +108,18 @@ def match(there: Mapping[str, Shape], learner: Learner) -> Transfer:
     for plain, scale in scales.items():
         taken |= {f"{scale}/{x}": origin[f"{plain}/{x}"] for x in Running._fields if plain in kept}
     apart = {name for name in scales.keys() ^ before if not name.endswith("/value")}
-    if not any(name.startswith("statistics/") for name in origin):  # policies alone, without what they were trained by
+    if not any(name.startswith("statistics/") for name in origin):  # only policies, without critics and statistics
         apart = {name for name in apart if name.startswith("policy/")}
     return Transfer(taken, left, tuple(sorted(rescaled)), tuple(sorted(apart)), len(fits), copies)
 
 
 def merged(learner: Learner, transfer: Transfer, values: Mapping[str, np.ndarray]) -> Learner:
-    """The new learner with the numbers that it takes, on the same devices. Seed i takes those of seed i mod S'.
+    """The new learner with the transferred arrays, on the same devices. Seed i takes those of seed i mod S'.
 
     Args:
         learner: newly initialised [S, ...].
-        transfer: what :func:`match` found.
-        values: the earlier learner's arrays [S', ...] by their names there.
+        transfer: the result of :func:`match`.
+        values: the earlier learner's arrays [S', ...] by their names.
     """
     here = named(learner)
 
@@ -185,7 +186,7 @@ def _value_heads(nets: list[str], scale: str) -> set[str]:
 
 
 def _followed(name: str, here: Mapping[str, Shape]) -> str | None:
-    """The array here that an array of a target network, or of the pool of past selves, follows; None for others."""
+    """The array that an array of a target network, or of the pool of past selves, follows; None for others."""
     if found := re.fullmatch(r"statistics(?:/\w+)*?/pool/(.+)", name):
         policy = f"policy/{found[1]}"
         return policy if here.get(policy) == here[name][1:] else None
