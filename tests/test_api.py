@@ -240,7 +240,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
     ("mappo", "no_such_module:env", {}, "no module 'no_such_module'"),
     ("mappo", "toys:busy", {"lerning_rate": 1.0}, "no setting 'lerning_rate'; did you mean 'learning_rate'"),
     ("mappo", "toys:busy", {"env": {"horizn": 3}}, "takes no option 'horizn'; it accepts 'horizon'"),
-    ("mappo", "toys:busy", {"learning_rate": "fast"}, "learning_rate cannot be 'fast'; it is a number"),
+    ("mappo", "toys:busy", {"learning_rate": "fast"}, "learning_rate must be a number, not 'fast'"),
     ("mappo", "toys:busy", {"steps": 0}, "steps must be at least 1"),
     ("mappo", "toys:busy", {"steps": float("inf")}, "steps must be at least 1 and at most 1e15, not inf"),
     ("mappo", "toys:busy", {"minibatches": 7}, "do not divide into 7 minibatches; 8 would"),

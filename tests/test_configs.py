@@ -75,7 +75,7 @@ def test_a_value_fits_its_type_or_is_refused(config: Any, value: Any) -> None:
         try:
             after = flags_of(override(config, {name: value}))
         except InputError as error:
-            assert str(error).startswith(f"{name} cannot be ") and "\n" not in str(error)
+            assert str(error).startswith(f"{name} must be ") and "\n" not in str(error)
             assert not isinstance(value, (int, float, str, tuple)) or not is_a(value, types[name]) or value != value
             continue
         assert is_a(after[name], types[name])
@@ -117,19 +117,19 @@ def test_numbers(name: str, value: Any, becomes: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("seeds", 2.5, "seeds cannot be 2.5; it is a whole number."),
-        ("seeds", True, "seeds cannot be True; it is a whole number."),
-        ("tensorboard", 1, "tensorboard cannot be 1; it is True or False."),
-        ("devices", "all", "devices cannot be 'all'; it is a whole number or None."),
-        ("steps", "3e6", "steps cannot be '3e6'; it is a number."),
-        ("steps", 10**400, "it is a number."),
-        ("gamma", float("nan"), "gamma cannot be nan; it is a number."),
-        ("hidden", (64, "a"), "hidden cannot be (64, 'a'); it is a tuple, each item a whole number."),
-        ("hidden", 64, "hidden cannot be 64; it is a tuple, each item a whole number."),
-        ("critic_input", "locl", "it is 'local' or 'concat' or 'state' or 'agent' or 'pruned'."),
-        ("critic_input", np.arange(2), "critic_input cannot be array([0, 1])"),
-        ("sharing", "none", "it is 'shared' or 'role' or 'independent' or a tuple, each item a whole number."),
-        ("recurrent", (), "recurrent cannot be (); it is a whole number or None."),
+        ("seeds", 2.5, "seeds must be a whole number, not 2.5."),
+        ("seeds", True, "seeds must be a whole number, not True."),
+        ("tensorboard", 1, "tensorboard must be True or False, not 1."),
+        ("devices", "all", "devices must be a whole number or None, not 'all'."),
+        ("steps", "3e6", "steps must be a number, not '3e6'."),
+        ("steps", 10**400, "steps must be a number, not "),
+        ("gamma", float("nan"), "gamma must be a number, not nan."),
+        ("hidden", (64, "a"), "hidden must be a tuple with each item a whole number, not (64, 'a')."),
+        ("hidden", 64, "hidden must be a tuple with each item a whole number, not 64."),
+        ("critic_input", "locl", "must be 'local' or 'concat' or 'state' or 'agent' or 'pruned', not 'locl'."),
+        ("critic_input", np.arange(2), "not array([0, 1])."),
+        ("sharing", "none", "or 'independent' or a tuple with each item a whole number, not 'none'."),
+        ("recurrent", (), "recurrent must be a whole number or None, not ()."),
     ],
 )
 def test_what_is_said(name: str, value: Any, said: str) -> None:

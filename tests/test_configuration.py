@@ -243,26 +243,26 @@ WRONG = {
     "a flag of one call": (HEAD + '[flags]\nfolder = "x"', "not to a configuration: give it as --folder."),
     "one beside the names": (HEAD + "print_config = true", "not to a configuration: give it as --print-config."),
     "no environment": ('algorithm = "mappo"', "shoal train needs an environment first"),
-    "a name that is none": ("algorithm = 3", "algorithm cannot be 3; it is a string."),
+    "a name that is none": ("algorithm = 3", "algorithm must be a string, not 3."),
     "an unknown algorithm": (f'algorithm = "mapo"\nenvironment = "{SPREAD}"', "did you mean 'mappo'?"),
     "an unknown environment": ('algorithm = "mappo"\nenvironment = "mpe/simple_spred"', f"did you mean '{SPREAD}'?"),
-    "no table": (HEAD + "flags = 3", "flags cannot be 3; it is a table of names and values."),
+    "no table": (HEAD + "flags = 3", "flags must be a table of names and values, not 3."),
     "an unknown flag": (
         HEAD + "[flags]\nlerning_rate = 1",
         "no setting 'lerning_rate'; did you mean 'learning_rate'?",
     ),
     "another library's": (HEAD + "[flags]\nlr = 1", "There is no setting 'lr'; did you mean 'learning_rate'?"),
-    "a wrong type": (HEAD + "[flags]\nseeds = 1.5", "seeds cannot be 1.5; it is a whole number."),
-    "no number": (HEAD + '[flags]\nseeds = "None"', "seeds cannot be None; it is a whole number."),
-    "a date": (HEAD + "[flags]\nseeds = 2020-01-01", "seeds cannot be datetime.date(2020, 1, 1)"),
+    "a wrong type": (HEAD + "[flags]\nseeds = 1.5", "seeds must be a whole number, not 1.5."),
+    "no number": (HEAD + '[flags]\nseeds = "None"', "seeds must be a whole number, not None."),
+    "a date": (HEAD + "[flags]\nseeds = 2020-01-01", "seeds must be a whole number, not datetime.date(2020, 1, 1)"),
     "out of bounds": (HEAD + "[flags]\ngamma = 1.5", "gamma must be at least 0 and at most 1, not 1.5."),
     "an item out of bounds": (HEAD + "[flags]\nhidden = [8, 0]", "each item of hidden must be at least 1"),
     "an unknown option": (
         HEAD + "[env]\nagents = 3",
         "named 'agents'; did you mean 'num_agents'?",
     ),
-    "an option's type": (HEAD + "[env]\nnum_agents = 2.5", "num_agents cannot be 2.5; it is a whole number."),
-    "an option's choice": (HEAD + '[env]\nconvention = "x"', "convention cannot be 'x'; it is 'mpe2' or 'openai'."),
+    "an option's type": (HEAD + "[env]\nnum_agents = 2.5", "num_agents must be a whole number, not 2.5."),
+    "an option's choice": (HEAD + '[env]\nconvention = "x"', "convention must be 'mpe2' or 'openai', not 'x'."),
 }
 
 

@@ -80,11 +80,11 @@ def _checked(name: str, found: Mapping[str, Any]) -> ConfigFile:
             raise InputError(f"{name}: {unknown('key', str(key), KEYS)}")
     for key in ("algorithm", "environment"):
         if not isinstance(found.get(key, ""), str):
-            raise InputError(f"{name}: {key} cannot be {shortened(found[key])}; it is a string.")
+            raise InputError(f"{name}: {key} must be a string, not {shortened(found[key])}.")
     env, flags = found.get("env", {}), found.get("flags", {})
     for key, table in (("env", env), ("flags", flags)):
         if not isinstance(table, Mapping) or not all(isinstance(option, str) for option in table):
-            raise InputError(f"{name}: {key} cannot be {shortened(table)}; it is a table of names and values.")
+            raise InputError(f"{name}: {key} must be a table of names and values, not {shortened(table)}.")
     if given := next((flag for flag in flags if flag in ONE_CALL), None):
         raise _of_one_call(name, given)
     flags = {flag: from_toml(value) for flag, value in flags.items()}

@@ -70,7 +70,7 @@ def typed(name: str, value: Any, hint: Any) -> Any:
     if isinstance(value, Words):
         form = (takes(hint) or "no words").removesuffix(".")  # "INT..." is its own full stop
         raise InputError(f"{name} cannot be {' '.join(value)!r}; it takes {form}.")
-    raise InputError(f"{name} cannot be {shortened(value)}; it is {' or '.join(map(_prose, alternatives(hint)))}.")
+    raise InputError(f"{name} must be {' or '.join(map(_prose, alternatives(hint)))}, not {shortened(value)}.")
 
 
 def alternatives(hint: Any) -> Sequence[Any]:
@@ -193,6 +193,6 @@ def _prose(option: Any) -> str:
         return " or ".join(repr(choice) for choice in typing.get_args(option))
     if typing.get_origin(option) is tuple:
         kinds = typing.get_args(option)
-        return f"a tuple, each item {' or '.join(map(_prose, alternatives(kinds[0])))}"
+        return f"a tuple with each item {' or '.join(map(_prose, alternatives(kinds[0])))}"
     known = {float: "a number", int: "a whole number", bool: "True or False", str: "a string", Path: "a path"}
     return "None" if option is types.NoneType else known.get(option, str(option))

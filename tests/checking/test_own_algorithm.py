@@ -122,7 +122,7 @@ def test_presets_are_checked(mistaken: Callable[[str], Path]) -> None:
         merged("mistaken", "a")
     assert name == str(refused.value) and "'gama'; did you mean 'gamma'?" in name
     assert values == [
-        "in the preset of mistaken:make for b, gamma cannot be 'high'; it is a number.",
+        "in the preset of mistaken:make for b, gamma must be a number, not 'high'.",
         "in the preset of mistaken:make for c, gamma must be at least 0 and at most 1, not 2.",
         "in the preset of mistaken:make for d, seeds must be at least 1 and at most 65536, not 0.",
     ]

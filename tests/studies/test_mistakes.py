@@ -21,9 +21,9 @@ MISTAKES = {
     ),
     "a key twice": ("seeds = 2", "steps = 2", "line 7, column 10 is not valid TOML: cannot overwrite a value."),
     "an unknown table": ("[grid]", "[gird]", "There is no key 'gird'; did you mean 'grid'?"),
-    "no title": ('title = "T"', "", "title is missing; it is a string."),
-    "a title that is a number": ('title = "T"', "title = 3", "title cannot be 3; it is a string."),
-    "an empty question": ('"Q?"', '" "', "question must be a printable text that is not empty."),
+    "no title": ('title = "T"', "", "title is missing; it must be a string."),
+    "a title that is a number": ('title = "T"', "title = 3", "title must be a string, not 3."),
+    "an empty question": ('"Q?"', '" "', "question must be a string of printable characters that is not empty."),
     "a table that is a value": (
         '"Q?"',
         '"Q?"\nevaluation = 3',
@@ -32,55 +32,55 @@ MISTAKES = {
     "variants as one table": (
         END,
         END + "[variants]\nname = 'a'",
-        "variants must be tables that each begin with [[variants]], not {'name': 'a'}.",
+        "variants must be tables that each start with [[variants]], not {'name': 'a'}.",
     ),
     "no algorithm": (
         'algorithm = ["mappo", "qmix"]',
         "",
-        "No algorithm is named; name one in [defaults], or several in [grid] or [[variants]].",
+        "algorithm is missing; set it in [defaults], or several values in [grid] or [[variants]].",
     ),
     "an axis that is a value": (
         END,
         "gamma = 0.9",
-        "[grid] gamma must be a list of values, not 0.9; a single value belongs in [defaults].",
+        "[grid] gamma must be a list of values, not 0.9; set a single value in [defaults].",
     ),
-    "an empty axis": (END, "gamma = []", "[grid] gamma is an empty list; leave it out, or name at least one value."),
+    "an empty axis": (END, "gamma = []", "[grid] gamma is an empty list; remove it, or add at least one value."),
     "a value twice": (END, "gamma = [0.9, 0.9]", "[grid] gamma has the value 0.9 twice."),
     "a date": (
         DEFAULTS,
         "[defaults]\nrows = 2020-01-01\n",
-        "[defaults] rows cannot be datetime.date(2020, 1, 1); a value is a number, a string, true, false, or a list.",
+        "[defaults] rows must be a number, a string, true, false, or a list, not datetime.date(2020, 1, 1).",
     ),
     "in defaults and grid": (
         DEFAULTS,
         "[defaults]\ngamma = 0.5\n",
-        "[grid] gamma is set in [defaults] too; leave it in one of them.",
+        "[grid] gamma is also set in [defaults]; remove one of them.",
     ),
     "in grid and a variant": (
         END,
         END + "[[variants]]\nname = 'a'\ngamma = 0.5",
-        "[grid] gamma is set in the variant 'a' too; leave it in one of them.",
+        "[grid] gamma is also set in the variant 'a'; remove one of them.",
     ),
     "an option twice": (
         DEFAULTS,
         "[defaults]\nenv.horizon = 2\n'env.horizon' = 2\n",
-        "[defaults] env.horizon is given twice, with and without quotes.",
+        "[defaults] env.horizon is set twice, with and without quotes.",
     ),
     "a variant without a name": (
         END,
         END + "[[variants]]\nepochs = 2",
-        "[[variants]] 1 name is missing; it is a string.",
+        "[[variants]] 1 name is missing; it must be a string.",
     ),
     "a variant's name twice": (
         END,
         END + "[[variants]]\nname = 'a'\n[[variants]]\nname = 'a'",
-        "[[variants]] 2 name is 'a' for the second time; each variant has a name of its own.",
+        "[[variants]] 2 name is 'a' in two variants; their names must differ.",
     ),
     "two variants that are one": (
         END,
         END + "[[variants]]\nname = 'a'\n[[variants]]\nname = 'b'",
         "mappo in matrix/climbing, gamma 0.9, variant a and mappo in matrix/climbing, gamma 0.9, variant b are the "
-        "same run; leave one of them out.",
+        "same run; remove one of them.",
     ),
     "an unknown algorithm": (
         '"mappo"',
@@ -88,7 +88,7 @@ MISTAKES = {
         "[grid] algorithm: There is no algorithm 'mapo'; did you mean 'mappo'? Your own algorithm has the name of its "
         "module: my_idea for my_idea.py in the working directory, or any module that Python can import.",
     ),
-    "an algorithm that is a number": ('"mappo"', "3", "[grid] algorithm cannot be 3; it is a string."),
+    "an algorithm that is a number": ('"mappo"', "3", "[grid] algorithm must be a string, not 3."),
     "an algorithm of a missing module": (
         '"mappo"',
         '"nowhere:make"',
@@ -112,7 +112,7 @@ MISTAKES = {
     "a flag of the wrong type": (
         "steps = 64",
         "steps = 'many'",
-        "[defaults] steps, for mappo: steps cannot be 'many'; it is a number.",
+        "[defaults] steps, for mappo: steps must be a number, not 'many'.",
     ),
     "a flag out of bounds": (
         END,
@@ -132,12 +132,12 @@ MISTAKES = {
     "the final evaluation as a flag": (
         DEFAULTS,
         "[defaults]\neval_episodes = 3\n",
-        "[defaults] eval_episodes belongs in [evaluation] as episodes.",
+        "[defaults] eval_episodes is set in [evaluation] as episodes.",
     ),
     "a folder": (
         DEFAULTS,
         "[defaults]\nfolder = 'x'\n",
-        "[defaults] folder is chosen by the study; --out chooses where.",
+        "[defaults] folder is set by the study; use --out for the folder of all runs.",
     ),
     "an unknown option": (
         DEFAULTS,
@@ -149,7 +149,7 @@ MISTAKES = {
         '"matrix/penalty"]\n"env.horizon" = [0]',
         "mappo in matrix/climbing, env.horizon 0, gamma 0.9: horizon must be an integer of at least 1, not 0.",
     ),
-    "exclude without values": (END, END + "[[exclude]]", "[[exclude]] 1 is empty, so it would leave out every run."),
+    "exclude without values": (END, END + "[[exclude]]", "[[exclude]] 1 is empty, so it would exclude every run."),
     "exclude of an unknown axis": (
         END,
         END + "[[exclude]]\nlam = 1",
@@ -163,29 +163,29 @@ MISTAKES = {
     "exclude of nothing": (
         END,
         END + "[[exclude]]\nalgorithm = 'mappo'\n[[exclude]]\nalgorithm = 'qmix'\n",
-        "[[exclude]] leaves no run of the grid.",
+        "[[exclude]] excludes all runs of the grid.",
     ),
     "overrides without where": (
         END,
         END + "[[overrides]]\nlam = 1.0",
-        "[[overrides]] 1 where is missing; it names the runs, for example { algorithm = 'mappo' }.",
+        "[[overrides]] 1 where is missing; it selects runs, for example { algorithm = 'mappo' }.",
     ),
     "overrides without flags": (END, END + "[[overrides]]\nwhere = {gamma = 0.9}", "[[overrides]] 1 sets no flag."),
     "overrides of the grid": (
         END,
         END + "[[overrides]]\nwhere = {algorithm = 'mappo'}\ngamma = 0.5",
-        "[grid] gamma is set in [[overrides]] 1 too; leave it in one of them.",
+        "[grid] gamma is also set in [[overrides]] 1; remove one of them.",
     ),
     "overrides of no run": (
         END,
         END + "[[exclude]]\nalgorithm = 'qmix'\ngamma = 0.9\n"
         "[[overrides]]\nwhere = {algorithm = 'qmix', gamma = 0.9}\nlam = 1.0",
-        "[[overrides]] 1 changes no run: none has algorithm qmix and gamma 0.9.",
+        "[[overrides]] 1 matches no run: none has algorithm qmix and gamma 0.9.",
     ),
     "overrides of the environment": (
         'environment = ["matrix/climbing", "matrix/two_step"]\n' + END,
         END + "[[overrides]]\nwhere = {algorithm = 'mappo'}\nenvironment = 'x'",
-        "[[overrides]] 1 cannot set environment; name it in [defaults], [grid] or [[variants]].",
+        "[[overrides]] 1 cannot set environment; set it in [defaults], [grid] or [[variants]].",
     ),
     "no episodes": (
         END,
@@ -195,7 +195,7 @@ MISTAKES = {
     "greedy as a number": (
         END,
         END + "[evaluation]\ngreedy = 1",
-        "[evaluation] greedy cannot be 1; it is true or false.",
+        "[evaluation] greedy must be true or false, not 1.",
     ),
     "an unknown key of the evaluation": (
         END,
@@ -210,8 +210,8 @@ MISTAKES = {
     "a table with several runs in an entry": (
         END,
         END + "[[tables]]\nrows = 'algorithm'",
-        "[[tables]] 1 would show several runs in one entry, which differ in gamma; add gamma to rows or columns, "
-        "aggregate them with over, or choose one value in where.",
+        "[[tables]] 1 has several runs in one entry, which differ in gamma; add gamma to rows or columns, "
+        "aggregate them with over, or select one value with where.",
     ),
     "an axis in rows and over": (
         END,
@@ -221,7 +221,7 @@ MISTAKES = {
     "an improvement over nothing": (
         END,
         END + "[[tables]]\nstatistic = 'improvement'",
-        "[[tables]] 1 statistic 'improvement' compares with a baseline; name one.",
+        "[[tables]] 1 statistic 'improvement' requires a baseline; set baseline.",
     ),
     "an unknown statistic": (
         END,
@@ -231,32 +231,33 @@ MISTAKES = {
     "an unknown kind of figure": (
         END,
         END + "[[figures]]\nkind = 'bars'",
-        "[[figures]] 1 kind cannot be 'bars'; it is one of curves, profiles, estimates, improvement.",
+        "[[figures]] 1 kind must be one of curves, profiles, estimates, improvement, not 'bars'.",
     ),
     "a logarithmic axis of shares": (
         END,
         END + "[[figures]]\nkind = 'profiles'\nvertical = 'log'",
-        "[[figures]] 1 vertical is of curves, so it cannot be 'log' where the figure's kind is 'profiles'.",
+        "[[figures]] 1 vertical applies only to curves, so it cannot be 'log' if kind is 'profiles'.",
     ),
     "an unknown axis of a figure": (
         END,
         END + "[[figures]]\nvertical = 'logarithmic'",
-        "[[figures]] 1 vertical cannot be 'logarithmic'; it is one of linear, log, symlog.",
+        "[[figures]] 1 vertical must be one of linear, log, symlog, not 'logarithmic'.",
     ),
     "an optimality gap of raw scores": (
         END,
         END + "[[tables]]\nstatistic = 'optimality_gap'",
-        "[[tables]] 1 statistic 'optimality_gap' needs normalised scores; set scale to known or observed.",
+        "[[tables]] 1 statistic 'optimality_gap' requires normalised scores; set scale to known or observed.",
     ),
     "a scale without levels": (
         END,
         END + "[[tables]]\nscale = 'known'",
-        "[[tables]] 1 scale 'known' needs [[scales]] for every run, and mappo in matrix/climbing, gamma 0.9 has none.",
+        "[[tables]] 1 scale 'known' requires [[scales]] for every run, but mappo in matrix/climbing, gamma 0.9 "
+        "has none.",
     ),
     "levels that are equal": (
         END,
         END + "[[scales]]\nenvironment = 'matrix/climbing'\nworst = 1\nbest = 1\nsource = 'S'",
-        "[[scales]] 1 best must differ from worst, and both are 1.",
+        "[[scales]] 1 best must differ from worst, but both are 1.",
     ),
     "levels of an unknown environment": (
         END,
@@ -266,7 +267,7 @@ MISTAKES = {
     "a profile of a metric of training": (
         END,
         END + "[[figures]]\nkind = 'profiles'\nmetric = 'train/entropy'",
-        "[[figures]] 1 metric is of training, so the figure's kind can only be 'curves', not 'profiles'.",
+        "[[figures]] 1 metric is a metric of training, so kind must be 'curves', not 'profiles'.",
     ),
     "a table with an axis twice": (
         END,
@@ -276,7 +277,7 @@ MISTAKES = {
     "a table of nothing": (
         END,
         END + "[[exclude]]\nalgorithm = 'qmix'\ngamma = 0.9\n[[tables]]\nwhere = {algorithm = 'qmix', gamma = 0.9}",
-        "[[tables]] 1 shows no run: none has algorithm qmix and gamma 0.9.",
+        "[[tables]] 1 matches no run: none has algorithm qmix and gamma 0.9.",
     ),
     "a baseline that is a column": (
         END,
@@ -301,23 +302,23 @@ MISTAKES = {
     "a reference without a source": (
         END,
         END + "[[references]]\nvalue = 3\ngamma = 0.9",
-        "[[references]] 1 source is missing; it is a string.",
+        "[[references]] 1 source is missing; it must be a string.",
     ),
     "a reference of no run": (
         END,
         END + "[[exclude]]\nalgorithm = 'qmix'\ngamma = 0.9\n"
         "[[references]]\nvalue = 3\nsource = 'S'\nalgorithm = 'qmix'\ngamma = 0.9",
-        "[[references]] 1 belongs to no run: none has algorithm qmix and gamma 0.9.",
+        "[[references]] 1 matches no run: none has algorithm qmix and gamma 0.9.",
     ),
     "a reference without axes": (
         END,
         END + "[[references]]\nvalue = 3\nsource = 'S'",
-        "[[references]] 1 names no run; name the values of one or several axes.",
+        "[[references]] 1 selects no run; set the values of one or several axes.",
     ),
     "a reference outside of its interval": (
         END,
         END + "[[references]]\nvalue = 3\nsource = 'S'\nlow = 4\nhigh = 5\ngamma = 0.9",
-        "[[references]] 1 value must lie between low and high, and 3 is not in [4, 5].",
+        "[[references]] 1 value must be in the interval [4, 5] from low to high, not 3.",
     ),
     "half an interval": (
         END,
@@ -332,7 +333,7 @@ MISTAKES = {
     "too many combinations": (
         END,
         f"gamma = {[i / 30_000 for i in range(20_000)]}",
-        "[grid] has 80000 combinations, and there can be 10000; split the study.",
+        "[grid] has 80000 combinations, and the limit is 10000; split the study.",
     ),
 }
 
@@ -366,7 +367,7 @@ def test_a_file_that_is_no_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert refusal(path) == f"{path}: it is larger than 1 MiB."
     assert refusal(tmp_path / "none.toml") == f"There is no study file '{tmp_path / 'none.toml'}'."
     odd = written(tmp_path, name="a b")
-    assert refusal(odd) == f"{odd}: a study file is named by letters, digits and _ . -, since folders have its name."
+    assert refusal(odd) == f"{odd}: the name of a study file may contain only letters, digits and _ . -."
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"There is no study 'two_stp'; did you mean 'two_step'\?"):
         found("two_stp")

@@ -100,20 +100,20 @@ def test_every_run_is_gathered(study: Callable, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err.splitlines() == [
         "2 runs on Ray, each with 2 CPUs.",
         f"Started: {TITLES[0]}, on here",
-        f"Finished: {TITLES[0]}, 1 of 2; 0 under way, 1 waiting",
+        f"Finished: {TITLES[0]}, 1 of 2; 0 active, 1 waiting",
         f"Started: {TITLES[1]}, on there",
-        f"Finished: {TITLES[1]}, 2 of 2; 0 under way, 0 waiting",
+        f"Finished: {TITLES[1]}, 2 of 2; 0 active, 0 waiting",
     ]
 
 
 @pytest.mark.parametrize(
     ("loss", "said"),
     [
-        (errors.NodeDiedError("gone"), "its node is gone"),
+        (errors.NodeDiedError("gone"), "its node was lost"),
         (errors.OutOfMemoryError("full"), "its node ran out of memory"),
         (errors.WorkerCrashedError(), "its process died"),
-        (errors.GetTimeoutError("late"), "its node is gone"),
-        (Outcome(), "its process was asked to stop"),
+        (errors.GetTimeoutError("late"), "its node was lost"),
+        (Outcome(), "its process was stopped by a signal"),
         (StopIteration(), "its process died"),
     ],
 )
@@ -125,7 +125,7 @@ def test_a_lost_run_is_started_again_three_times(
     assert report.failed[0][1] == f"{said}; it was started 4 times."
     lines = capsys.readouterr().err.splitlines()
     for times in (1, 2, 3):
-        assert f"Lost: {TITLES[0]}: {said}; it is started again ({times} of 3 times)." in lines
+        assert f"Lost: {TITLES[0]}: {said}; it is restarted ({times} of 3 times)." in lines
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_run_waits_for_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 def test_another_version_is_refused(tmp_path: Path) -> None:
     outcome = list(ray_tasks.run(cells_of(written(tmp_path))[0], Place("0.0.0", [], ".", 0)))[1]
-    assert isinstance(outcome, Outcome) and "and the study was started with 0.0.0." in str(outcome.error)
+    assert isinstance(outcome, Outcome) and "but the study was started with 0.0.0." in str(outcome.error)
 
 
 def test_without_a_node_the_runs_are_given_up(study: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ def test_a_signal_interrupts_all_and_keeps_what_arrives(
     with pytest.raises(KeyboardInterrupt, match="Stopped with 0 of 2 runs recorded; the same command continues"):
         study(run0=[[stop]], run1=[[]])
     assert signal.getsignal(number) == before
-    assert "Stopping; the runs under way are saved." in capsys.readouterr().err
+    assert "Stopping; active runs are saved." in capsys.readouterr().err
 
 
 def test_ctrl_c_says_how_to_go_on(shoal: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ pytest.importorskip("ray")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--address", "head:6379"], "address has an effect only on a cluster: set workers to ray as well."),
-        (["--cpus-per-run", "2"], "cpus_per_run has an effect only on a cluster: set workers to ray as well."),
-        (["--gpus-per-run", "1"], "gpus_per_run has an effect only on a cluster: set workers to ray as well."),
+        (["--address", "head:6379"], "address applies only to a cluster: set workers to ray as well."),
+        (["--cpus-per-run", "2"], "cpus_per_run applies only to a cluster: set workers to ray as well."),
+        (["--gpus-per-run", "1"], "gpus_per_run applies only to a cluster: set workers to ray as well."),
         (["--workers", "slurm"], "--workers cannot be 'slurm'"),
         (["--workers", "ray", "--cpus-per-run", "0"], "cpus_per_run must be at least 1 and at most 65536, not 0."),
         (
@@ -41,7 +41,7 @@ def test_flags_that_do_not_fit(words: list[str], said: str, shoal: Callable, tmp
 
 
 def test_options_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="workers cannot be 'dask'; it is 'ray', or None for this process"):
+    with pytest.raises(InputError, match="workers must be 'ray', or None for this process, not 'dask'"):
         library.study("unused", workers="dask")
     with pytest.raises(InputError, match="cpus_per_run must be a whole number of at least 1, not 0"):
         Cluster(cpus_per_run=0)
@@ -57,7 +57,7 @@ def test_runs_that_use_a_cluster_themselves(shoal: Callable, tmp_path: Path, mon
     monkeypatch.setattr(running, "check_built", lambda *_: pytest.fail("built"))
     file = written(tmp_path, GRID.replace("seeds = 2", 'seeds = 2\nworkers = "ray"'))
     code, _, err = shoal("study", file, "--workers", "ray", "--dry-run")
-    assert code == 2 and "workers cannot be 'ray' where the runs are tasks on Ray themselves" in err
+    assert code == 2 and "workers cannot be 'ray' if the runs are Ray tasks" in err
     assert str(file) in err and err.count("\n") == 1
 
 
@@ -72,11 +72,13 @@ def test_what_a_run_takes() -> None:
     assert fits(nodes, 16, 4.0) and not fits(nodes, 17, 0.0)
     with pytest.raises(
         InputError,
-        match=r"^A run takes 8 CPUs and 8 GPUs, and no node of the cluster has that; they have 0 CPUs, 16 CPUs and 4 "
-        r"GPUs, 8 CPUs\.$",
+        match=r"^A run requires 8 CPUs and 8 GPUs, but no node of the cluster has that; they have 0 CPUs, 16 CPUs and "
+        r"4 GPUs, 8 CPUs\.$",
     ):
         share(Cluster(cpus_per_run=8, gpus_per_run=8.0), nodes)
-    with pytest.raises(InputError, match="A run takes 1 CPU, and no node of the cluster has that; they have nothing"):
+    with pytest.raises(
+        InputError, match="A run requires 1 CPU, but no node of the cluster has that; they have nothing"
+    ):
         share(Cluster(), [node(4, alive=False)])
 
 

@@ -179,7 +179,7 @@ def test_a_lost_node_changes_no_table(
     title = next(one.cell.title for one in report.states if lost[0][0].name == one.cell.name)
     lines = [line for line in err.splitlines() if line.startswith("Lost: ")]
     assert len(lines) == 1 and lines[0].startswith(f"Lost: {title}: its "), err
-    assert lines[0].endswith("; it is started again (1 of 3 times)."), err
+    assert lines[0].endswith("; it is restarted (1 of 3 times)."), err
     assert 0 < lost[0][1] < 6000
     assert final_page(path) == whole
 

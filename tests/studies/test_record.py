@@ -73,14 +73,14 @@ def changed(**changes: Any) -> Any:
 
 
 DAMAGE = {
-    "newer": (changed(format=9), "its format 9 is of a newer Shoal, and this one reads up to 3."),
+    "newer": (changed(format=9), "its format 9 is of a newer version of Shoal; this one reads up to 3."),
     "no format": (lambda found: found.pop("format"), "it is not a JSON object with a format."),
     "a wrong format": (changed(format="1"), "its format is '1'."),
     "a key is missing": (lambda found: found.pop("commit"), "'record' lacks 'commit'."),
     "an unknown key": (changed(titel=1), "There is no key in 'record' named 'titel'; known: "),
     "a commit": (changed(commit="rm -rf"), "commit cannot be 'rm -rf'."),
     "control characters": (changed(platform="a\x1b[2J"), "platform cannot be 'a\\x1b[2J'."),
-    "not a number": (changed(seconds__training="1"), "seconds.training cannot be '1'; it is a number."),
+    "not a number": (changed(seconds__training="1"), "seconds.training must be a number, not '1'."),
     "hardware": (changed(hardware__devices=[3]), "a device cannot be 3."),
     "an episode is missing": (
         lambda found: found["evaluation"]["scores"][1].pop(),
@@ -89,11 +89,11 @@ DAMAGE = {
     "a seed is missing": (lambda found: found["evaluation"]["lengths"].pop(), "evaluation.lengths must hold 2 lists"),
     "a score is text": (
         lambda found: found["evaluation"]["scores"][0].__setitem__(0, "8"),
-        "evaluation.scores cannot be '8'; it is a number.",
+        "evaluation.scores must be a number, not '8'.",
     ),
     "a score is unknown": (
         lambda found: found["evaluation"]["scores"][0].__setitem__(0, None),
-        "evaluation.scores cannot be None; it is a number.",
+        "evaluation.scores must be a number, not None.",
     ),
     "a curve": (lambda found: found["curve"]["step"].pop(), "curve.score must hold 1 lists of 2 numbers."),
     "a list for a table": (changed(cell=[]), "cell cannot be []."),

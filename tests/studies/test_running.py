@@ -130,7 +130,7 @@ def test_a_dry_run_runs_nothing(runs: Runs, file: Path, shoal: Callable) -> None
     assert code == 0 and runs.started == [] and not (file.parent / "records").exists()
     assert out.splitlines()[0] == "demo: 8 runs, 0 recorded, 8 to run"
     assert out.splitlines()[-1] == (
-        "The time is unknown, since no run of these algorithms or environments is recorded on this machine."
+        "The time is unknown, since this machine has no record of these algorithms or environments."
     )
     cell = cells_of(file)[0]
     write(record_path(file.parent / "records" / "demo", cell), made(cell))
@@ -159,7 +159,7 @@ def test_a_record_of_another_evaluation_is_not_used(runs: Runs, file: Path, caps
     shoal.study(file, progress=False)
     assert runs.started == TITLES
     err = capsys.readouterr().err.splitlines()
-    assert len(err) == 8 and err[0].endswith("is not used: in its evaluation episodes is 2, and the study says 3.")
+    assert len(err) == 8 and err[0].endswith("is not used: episodes of its evaluation is 2, but 3 in the study.")
 
 
 def test_a_record_of_another_configuration_is_not_used(runs: Runs, file: Path, capsys: pytest.CaptureFixture) -> None:
@@ -170,7 +170,10 @@ def test_a_record_of_another_configuration_is_not_used(runs: Runs, file: Path, c
     write(record_path(file.parent / "records" / "demo", cell), record)
     shoal.study(file, progress=False)
     assert runs.started == TITLES
-    assert "is not used, since it is of another run: lam is 0.5 there and 0.95 in the study." in capsys.readouterr().err
+    assert (
+        "is not used, since it belongs to another run: lam is 0.5 there and 0.95 in the study."
+        in capsys.readouterr().err
+    )
 
 
 def test_a_damaged_record_stops_before_anything_runs(runs: Runs, file: Path) -> None:

@@ -108,7 +108,7 @@ def test_interrupted_twice_it_gives_the_same_tables(tmp_path: Path, monkeypatch:
     (folder / "run.json").write_text(text, encoding="utf-8")
     report = shoal.study(whole, out=tmp_path / "whole" / "runs", progress=False)
     assert [reason for _, reason in report.failed] == [
-        f"{folder} holds another run (lam is 0.5 there and 0.95 in the study); move or delete that folder."
+        f"{folder} contains another run (lam is 0.5 there and 0.95 in the study); move or delete that folder."
     ]
 
 

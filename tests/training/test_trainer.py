@@ -172,7 +172,7 @@ def test_a_metric_that_is_not_finite_is_named(tmp_path: Path) -> None:
         ({"eval_episodes": -1}, "eval_episodes must be at least 0"),
         ({"checkpoint_seconds": -0.1}, "checkpoint_seconds must be at least 0"),
         ({"seed": 2**31 - 2, "seeds": 3}, "3 seeds from 2147483646 on exceed the largest seed, 2147483647"),
-        ({"steps": 1e15}, "1e15 steps would be [0-9]+ updates, and there can be 2147483647"),
+        ({"steps": 1e15}, "1e15 steps are [0-9]+ updates, and the limit is 2147483647"),
         ({"devices": 3}, "devices is 3, but this machine has only 2"),
         ({"devices": 2, "num_envs": 3, "seeds": 1}, "num_envs 3 is not divisible by the 2 devices"),
     ],

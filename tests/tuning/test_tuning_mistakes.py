@@ -18,30 +18,30 @@ MISTAKES = {
     "a tuned run without tuning": (
         TUNING[TUNING.index("[tuning]") :],
         "",
-        "the variant 'tuned' tuned needs the table [tuning], which says what is tuned (docs/tuning.md).",
+        "the variant 'tuned' tuned requires the table [tuning] with the flags to tune (docs/tuning.md).",
     ),
-    "tuned as a number": ("tuned = true", "tuned = 1", "the variant 'tuned' tuned cannot be 1; it is true or false."),
+    "tuned as a number": ("tuned = true", "tuned = 1", "the variant 'tuned' tuned must be true or false, not 1."),
     "no trials": (
         "trials = 4",
         "",
-        "[tuning] trials is missing; it is how many trials of each method start, or give budget.",
+        "[tuning] trials is missing; set it to the number of trials that start in each method, or set budget.",
     ),
     "trials and a budget": (
         "trials = 4",
         "trials = 4\nbudget = 1e6",
-        "[tuning] budget and trials determine each other; give one of them.",
+        "[tuning] budget and trials determine each other; set only one of them.",
     ),
     "too few trials": (
         "trials = 4",
         "trials = 1",
-        "[tuning] trials must be at least 2, so that one is left of 2 rungs with eta 2, not 1.",
+        "[tuning] trials must be at least 2, so that one reaches the last of 2 rungs with eta 2, not 1.",
     ),
-    "trials that are half": ("trials = 4", "trials = 4.5", "[tuning] trials cannot be 4.5; it is a whole number."),
+    "trials that are half": ("trials = 4", "trials = 4.5", "[tuning] trials must be a whole number, not 4.5."),
     "a budget for nothing": (
         "trials = 4",
         "budget = 100",
-        "[tuning] budget 100 is not enough for 2 trials, of which one reaches the end; raise it, or lower steps, seeds "
-        "or rungs.",
+        "[tuning] budget 100 is too small for 2 trials, the minimum for 2 rungs; raise it, or lower steps, "
+        "seeds or rungs.",
     ),
     "a negative budget": (
         "trials = 4",
@@ -68,14 +68,14 @@ MISTAKES = {
     "seeds that are reported": (
         "eta = 2",
         "eta = 2\nseed = 1",
-        "[tuning] seed: trials have the seeds 1 to 2, and mappo in matrix/two_step, variant default has 0 to 1; what "
-        "is reported must come from other seeds than what was tuned.",
+        "[tuning] seed: trials have the seeds 1 to 2, and mappo in matrix/two_step, variant default has 0 to 1; "
+        "reported runs and trials must have different seeds.",
     ),
     "seeds that begin before those that are reported": (
         "steps = 1024",
         "steps = 1024\nseed = 10001",
         "[tuning] seed: trials have the seeds 10000 to 10001, and mappo in matrix/two_step, variant default has 10001 "
-        "to 10002; what is reported must come from other seeds than what was tuned.",
+        "to 10002; reported runs and trials must have different seeds.",
     ),
     "seeds that end too high": (
         "eta = 2",
@@ -85,15 +85,15 @@ MISTAKES = {
     "episodes that are reported": (
         "eta = 2",
         "eta = 2\nevaluation_seed = 1000000",
-        "[tuning] evaluation_seed is 1000000 as in [evaluation]; what is reported must come from other episodes than "
-        "what was tuned.",
+        "[tuning] evaluation_seed is 1000000 as in [evaluation]; reported runs and trials must be evaluated on "
+        "different episodes.",
     ),
     "no ranges": (
         TABLE,
         "",
-        "[tuning] ranges is missing; it has the values to try, for example gamma = { low = 0.9, high = 0.99 }.",
+        "[tuning] ranges is missing; set the values to try, for example gamma = { low = 0.9, high = 0.99 }.",
     ),
-    "empty ranges": (TABLE, "[tuning.ranges]\n", "[tuning.ranges] names no flag to tune."),
+    "empty ranges": (TABLE, "[tuning.ranges]\n", "[tuning.ranges] has no flag to tune."),
     "a range that is a value": (
         RANGE,
         "learning_rate = 1",
@@ -102,17 +102,17 @@ MISTAKES = {
     "a range without an end": (
         RANGE,
         "learning_rate = { low = 1e-4 }",
-        "[tuning.ranges] learning_rate high is missing; it is a number.",
+        "[tuning.ranges] learning_rate high is missing; it must be a number.",
     ),
     "a range without anything": (
         RANGE,
         "learning_rate = { log = true }",
-        "[tuning.ranges] learning_rate low is missing; it is a number, or give values.",
+        "[tuning.ranges] learning_rate low is missing; it must be a number (or set values).",
     ),
     "a range upside down": (
         RANGE,
         "learning_rate = { low = 1, high = 0.5 }",
-        "[tuning.ranges] learning_rate high must be above low, and 0.5 is not above 1.",
+        "[tuning.ranges] learning_rate high must be above low, but 0.5 is not above 1.",
     ),
     "a logarithm of zero": (
         RANGE,
@@ -122,7 +122,7 @@ MISTAKES = {
     "a range without a limit": (
         RANGE,
         "learning_rate = { low = 0, high = inf }",
-        "[tuning.ranges] learning_rate must lie between finite numbers.",
+        "[tuning.ranges] learning_rate must have finite bounds.",
     ),
     "values and an interval": (
         RANGE,
@@ -153,7 +153,7 @@ MISTAKES = {
     "half epochs": (
         RANGE,
         "epochs = { low = 1.5, high = 4 }",
-        "[tuning.ranges] epochs, for mappo: epochs cannot be 1.5; it is a whole number.",
+        "[tuning.ranges] epochs, for mappo: epochs must be a whole number, not 1.5.",
     ),
     "the steps": (
         RANGE,
@@ -163,7 +163,7 @@ MISTAKES = {
     "the environment": (
         RANGE,
         "env = { horizon = { low = 1, high = 3 } }",
-        "[tuning.ranges] env cannot be tuned, since that changes the environment and not the method.",
+        "[tuning.ranges] env cannot be tuned, since it changes the environment and not the method.",
     ),
     "ranges for no run": (
         TABLE,
@@ -178,12 +178,12 @@ MISTAKES = {
     "two ranges of a flag": (
         TABLE,
         "[[tuning.ranges]]\ngamma = { values = [0.9] }\n[[tuning.ranges]]\ngamma = { values = [0.8] }\n",
-        "[[tuning.ranges]] 2 gamma: another table has a range of it for the same runs.",
+        "[[tuning.ranges]] 2 gamma: another table has a range of this flag for the same runs.",
     ),
     "ranges of an environment in a common search": (
         TABLE,
         "[[tuning.ranges]]\nwhere = { environment = 'matrix/two_step' }\ngamma = { values = [0.9] }\n",
-        "[[tuning.ranges]] 1 where environment needs separately = true, with a search for each.",
+        "[[tuning.ranges]] 1 where environment requires separately = true in [tuning].",
     ),
     "an environment without runs": (
         "eta = 2",
@@ -193,7 +193,7 @@ MISTAKES = {
     "environments, separately": (
         "eta = 2",
         "eta = 2\nenvironments = 'matrix/two_step'\nseparately = true",
-        "[tuning] separately tunes in each environment, so leave out environments.",
+        "[tuning] separately tunes in each environment, so remove environments.",
     ),
 }
 
@@ -264,14 +264,14 @@ def test_something_is_learned_before_the_first_rung(tmp_path: Path) -> None:
     text = TUNING.replace("mappo", "qmix").replace("epochs = 1\nminibatches = 1", "learning_starts = 1024")
     path = written(tmp_path, text)
     assert refused(path).startswith(
-        f"{path}: qmix, variant tuned: Nothing is learned before the first rung, after 512 "
+        f"{path}: qmix, variant tuned: learning_starts is above the 512 steps of the first "
     )
 
 
 def test_a_trial_that_contradicts_itself(tmp_path: Path) -> None:
     text = TUNING.replace("learning_rate =", "rollout_length = { values = [4, 5] }\nlearning_rate =")
     path = written(tmp_path, text.replace("epochs = 1\nminibatches = 1", "epochs = 1\nminibatches = 8"))
-    assert ": A trial with rollout_length 5 is not possible: " in refused(path)
+    assert ": A trial with rollout_length 5 is invalid: " in refused(path)
 
 
 def test_a_trial_that_scales_rewards_twice(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_environments_of_worker_processes(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium")
     path = written(tmp_path, TUNING.replace("matrix/two_step", "gymnasium:CartPole-v1"))
     assert refused(path) == (
-        f"{path}: mappo, variant tuned: gymnasium:CartPole-v1 is stepped by worker processes, and trials are trained "
+        f"{path}: mappo, variant tuned: gymnasium:CartPole-v1 is stepped by worker processes, but trials are trained "
         f"in one compiled program; write the values to try as axes of [grid] instead."
     )
 
@@ -296,7 +296,8 @@ def test_optuna_is_an_extra(tmp_path: Path) -> None:
         import optuna  # noqa: F401
     except ImportError:
         assert (
-            refused(path) == f"{path}: mappo, variant tuned: search = 'optuna' needs Optuna: pip install 'optuna>=4.0'"
+            refused(path)
+            == f"{path}: mappo, variant tuned: search = 'optuna' requires Optuna: pip install 'optuna>=4.0'"
         )
 
 
@@ -304,7 +305,7 @@ def test_a_tuned_run_needs_its_record(tmp_path: Path) -> None:
     path = written(tmp_path)
     (method,) = methods(read(path))
     sentence = (
-        f"{path}: mappo, variant tuned is to be tuned and has no record {method.name}.json in "
+        f"{path}: mappo, variant tuned has no record of tuning {method.name}.json in "
         f"{tmp_path / 'records' / 'demo'}; run shoal tune {path}."
     )
     for call in (shoal.study, shoal.results):

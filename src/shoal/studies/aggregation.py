@@ -1,4 +1,4 @@
-"""The entries of tables and figures: which runs each holds, and their samples, normalised where that is asked for."""
+"""The entries of tables and figures: the runs of each entry, and their samples, normalised if requested."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Entries:
 
     @property
     def unit(self) -> float:
-        """What values are multiplied by where they are shown; normalised ones are shown as they are."""
+        """The factor by which shown values are multiplied; 1 for normalised values."""
         return unit_of(self.metric) if self.scaling == "raw" else 1.0
 
     @property

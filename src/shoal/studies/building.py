@@ -23,8 +23,8 @@ def check_built(study: StudyFile, cells: Sequence[Cell]) -> None:
     """Build the environment of every cell and make its algorithm; nothing is compiled.
 
     Raises:
-        InputError: an environment cannot be built, an algorithm refuses its environment, or no environment has the
-            metric of a table. The message names the file and the run.
+        InputError: an environment cannot be built, an algorithm does not support its environment, or no environment has
+            the metric of a table. The message names the file and the run.
     """
     if any(cell.flags.get("devices") != 1 for cell in cells):
         sharding.one_device_per_core()  # before JAX starts its devices

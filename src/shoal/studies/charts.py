@@ -1,4 +1,4 @@
-"""What the figures of a study show, as data: pictures beside the Markdown page and charts in the HTML report."""
+"""The data of a study's figures, which are pictures of the Markdown page and charts of the HTML report."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -38,30 +38,30 @@ _TITLES: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Chart:
-    """One figure; its kind says which of the mappings is filled."""
+    """One figure; its kind determines which of the mappings has entries."""
 
     number: int
-    """Of the figure in the study's file, for messages."""
+    """The number of the figure in the study's file, for messages."""
     kind: Kind
     name: str
-    """Of a file, without suffix."""
+    """The name of its file, without suffix."""
     title: str
-    """Of the figure, with the panel."""
+    """The title of the figure, with the panel."""
     panel: str
     """The values of column axes that it shows, where a figure has several pictures; else empty."""
     note: str
     """What it shows."""
     label: str
-    """Of the axis of values."""
+    """The label of the axis of values."""
     vertical: Vertical = "linear"
     lines: Mapping[str, Line] = field(default_factory=dict)
-    """Of ``curves`` (steps, band) and ``profiles`` (thresholds, band), by name."""
+    """For ``curves`` (steps, band) and ``profiles`` (thresholds, band), by name."""
     seeds: Mapping[str, Float[np.ndarray, "X seeds"]] = field(default_factory=dict)
-    """Of ``curves``: each seed at the line's steps, for lines of a single task."""
+    """For ``curves``: each seed at the line's steps, for lines of a single task."""
     panels: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
-    """Of ``estimates``, by the statistic's title and the name of what is estimated."""
+    """For ``estimates``, by the statistic's title and the row's name."""
     pairs: Mapping[tuple[str, str], Estimate] = field(default_factory=dict)
-    """Of ``improvement``: P(X > Y) by the names of X and Y."""
+    """For ``improvement``: P(X > Y) by the names of X and Y."""
 
 
 Lines = dict[str, list[Cell]]
@@ -71,7 +71,7 @@ Lines = dict[str, list[Cell]]
 def charts_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record]) -> list[Chart]:
     """The figures of a study.
 
-    Lines whose runs are not all recorded are left out, and so is a figure without lines.
+    Lines whose runs are not all recorded are omitted, and so are figures without lines.
 
     Raises:
         InputError: a value cannot be drawn on the figure's vertical axis.

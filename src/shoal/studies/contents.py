@@ -1,7 +1,7 @@
-"""What the page of a study says, as data: the Markdown page and the HTML report are made from it.
+"""The contents of a study's page as data, from which the Markdown page and the HTML report are made.
 
-It follows from the study's file and records, and from whether modules of the user's own have changed since. Texts
-from records are as the record has them: who writes a page escapes them.
+They depend only on the study's file, its records, and on later changes of the user's own modules. Texts from records
+are not escaped here; the writers of the pages escape them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,16 +39,16 @@ class Contents(NamedTuple):
     runs: int
     mixtures: tuple[Mixture, ...]
     changes: tuple[str, ...]
-    """A sentence for each module of the user's own that has changed since runs were recorded."""
+    """A sentence for each of the user's modules that has changed since runs were recorded."""
     tables: tuple[Section, ...]
     levels: Rows
     """The worst and best scores, which are normalised to 0 and 1; empty if there are none."""
     references: Rows
-    """Published values beside those of the records; empty if there are none."""
+    """Published values and those of the records; empty if there are none."""
     each_run: Rows
     """A row for each run, with the score of each seed."""
     conditions: dict[str, list[str]]
-    """How the records were made, by what it concerns; empty without records."""
+    """Conditions under which the records were made, by topic; empty without records."""
 
 
 def contents(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record]) -> Contents:

@@ -12,7 +12,7 @@ Value = bool | int | float | str | tuple
 
 
 class Entries:
-    """One table of a study file. Keys are taken one by one; those that are left over are unknown."""
+    """One table of a study file. Keys are taken one by one; keys that are not taken are unknown."""
 
     def __init__(self, file: Path, title: str, found: Any):
         """Wrap a table.
@@ -20,7 +20,7 @@ class Entries:
         Args:
             file: the study file, for messages.
             title: the table as it is written in the file, for example ``[grid]``; empty for the whole file.
-            found: what TOML has there.
+            found: its TOML value.
 
         Raises:
             InputError: ``found`` is not a table.
@@ -46,18 +46,18 @@ class Entries:
         """
         if key not in self.left:
             if default is REQUIRED:
-                self.refuse(key, f"is missing; it is {what}.")
+                self.refuse(key, f"is missing; it must be {what}.")
             return default
         value = self.left.pop(key)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            self.refuse(key, f"cannot be {shortened(value)}; it is {what}.")
+            self.refuse(key, f"must be {what}, not {shortened(value)}.")
         return value
 
     def text(self, key: str, default: Any = REQUIRED) -> str:
         """Take a printable text that is not empty."""
         value = self.take(key, "a string", (str,), default)
         if value is not default and (not value.strip() or not value.replace("\n", " ").isprintable()):
-            self.refuse(key, "must be a printable text that is not empty.")
+            self.refuse(key, "must be a string of printable characters that is not empty.")
         return " ".join(value.split()) if isinstance(value, str) else value
 
     def number(self, key: str, default: Any = REQUIRED) -> float | None:
@@ -83,7 +83,7 @@ class Entries:
             return None
         found = [value] if isinstance(value, str) else value
         if not found or not all(isinstance(one, str) for one in found):
-            self.refuse(key, f"cannot be {shortened(value)}; it is the name of an axis, or a list of them.")
+            self.refuse(key, f"must be the name of an axis, or a list of them, not {shortened(value)}.")
         return tuple(found)
 
     def table(self, key: str) -> "Entries":
@@ -95,7 +95,7 @@ class Entries:
         """Take a list of tables, ``[[key]]``; an empty one if the key is missing."""
         found = self.left.pop(key, [])
         if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-            self.refuse(key, f"must be tables that each begin with [[{key}]], not {shortened(found)}.")
+            self.refuse(key, f"must be tables that each start with [[{key}]], not {shortened(found)}.")
         return [Entries(self.file, f"[[{key}]] {i}", one) for i, one in enumerate(found, 1)]
 
     def flags(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Entries:
             self.refuse("env", f"must be a table of options, not {shortened(inner)}.")
         for option, value in inner.items():
             if f"env.{option}" in found:
-                self.refuse(f"env.{option}", "is given twice, with and without quotes.")
+                self.refuse(f"env.{option}", "is set twice, with and without quotes.")
             found[f"env.{option}"] = value
         return {key: self._value(key, value) for key, value in found.items()}
 
@@ -118,11 +118,11 @@ class Entries:
         if isinstance(value, list):
             return tuple(self._value(key, one) for one in value)
         if not isinstance(value, bool | int | float | str):
-            self.refuse(key, f"cannot be {shortened(value)}; a value is a number, a string, true, false, or a list.")
+            self.refuse(key, f"must be a number, a string, true, false, or a list, not {shortened(value)}.")
         return value
 
     def end(self, known: Iterable[str]) -> None:
-        """Check that no key is left over.
+        """Check that all keys were taken.
 
         Raises:
             InputError: one is; the message suggests the most similar of ``known``.
@@ -133,7 +133,7 @@ class Entries:
 
 
 def key(value: Any) -> Any:
-    """A hashable form of a value that tells true from 1."""
+    """A hashable form of a value in which true differs from 1."""
     if isinstance(value, tuple):
         return tuple(map(key, value))
     return ("bool", value) if isinstance(value, bool) else value

@@ -12,9 +12,9 @@ from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 
 METRIC = "return"
-"""What the format calls the score."""
+"""The name of the score in the format."""
 NO_FAMILY = "shoal"
-"""What the format calls the environment of a name without a family."""
+"""The environment in the format for a name without a family."""
 
 
 def to_marl_eval(

@@ -24,16 +24,16 @@ POINTS = 50
 
 
 def run_cell(cell: Cell, progress: bool = True) -> Record:
-    """Train a cell, or continue it, evaluate its last policy, and return its record; nothing is written but its folder.
+    """Train a cell, or continue it, evaluate its last policy, and return its record; writes only in its folder.
 
-    The cell can be pickled, and another process that reaches its folder can call this function.
+    The cell can be pickled, and another process with access to its folder can call this function.
 
     Args:
         cell: the cell.
         progress: show the progress line and notes.
 
     Raises:
-        InputError: training is refused, or the folder holds a run of another configuration.
+        InputError: the run cannot be trained, or the folder contains a run of another configuration.
         NonFiniteError: a metric became NaN or infinite.
         GameError: the environment raised.
         KeyboardInterrupt: a signal stopped training; the run is saved.
@@ -63,8 +63,8 @@ def _trained(cell: Cell, progress: bool) -> Run:
             eval_episodes=0,
         )
     if difference := cell.difference(manifest.read(cell.folder)["config"]):
-        raise InputError(f"{cell.folder} holds another run ({difference}); move or delete that folder.")
-    # The study file names algorithm and environment, and the folder names the same: that is the user's own request.
+        raise InputError(f"{cell.folder} contains another run ({difference}); move or delete that folder.")
+    # The study file names the same algorithm and environment as the folder, so the user has requested their import.
     own = bool(algorithms.own(cell.algorithm))
     return api.resume(cell.folder, environment=cell.environment, trust=own, progress=progress)
 
@@ -138,7 +138,7 @@ def curve(rows: list[dict[str, Any]], columns: Mapping[str, str], seeds: int) ->
 
 
 def _known_mean(values: np.ndarray) -> np.ndarray:
-    """The mean over the first axis of what is finite."""
+    """The mean of the finite values over the first axis."""
     known = np.isfinite(values)
     with np.errstate(invalid="ignore"):
         return np.where(known, values, 0.0).sum(0) / known.sum(0)

@@ -1,4 +1,4 @@
-"""Successive halving: how many trials reach which step, what that costs, and which trials continue. No JAX.
+"""Successive halving: the number of trials at each step, their cost, and which trials continue. No JAX.
 
 Source: Jamieson and Talwalkar 2016, Non-stochastic Best Arm Identification and Hyperparameter Optimization, figure 3:
 n trials start, and at each rung the best 1/η of them continue for η times as many steps.
@@ -47,7 +47,7 @@ def ranked(scores: Mapping[int, Scores]) -> list[int]:
     """Trials from the best to the worst.
 
     In each environment trials are ranked by their mean over seeds, and the ranks are averaged over environments, whose
-    scores may have different scales. Trials that diverged anywhere are last; of equal ones the first drawn is better.
+    scores may have different scales. Trials that diverged anywhere are last; ties are broken by the order of drawing.
     """
     sound = [trial for trial in sorted(scores) if all(one is not None for one in scores[trial])]
     means = np.array([[np.mean(one) for one in scores[trial]] for trial in sound], np.float64)  # pyright: ignore

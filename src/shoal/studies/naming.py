@@ -54,7 +54,7 @@ def digest(
 
 
 def beside(path: Path) -> Path:
-    """``path``, or a folder or file beside it with the same digest: the readable part may have changed."""
+    """``path``, or a folder or file next to it with the same digest: the readable part may have changed."""
     if path.exists():
         return path
     pattern = f"*-{path.name.rpartition('-')[2]}"

@@ -16,7 +16,7 @@ from shoal.studies.summaries import STATISTICS, Statistic, interval_of, unit_of
 
 MISSING = "missing"
 _PLAIN = ("algorithm", "environment", "variant")
-"""Axes whose values need no name of the axis beside them."""
+"""Axes whose values are shown without the name of the axis."""
 Entry = Callable[[list[Cell] | None, Statistic], str]
 Rows = list[dict[str, Any]]
 """A table: one mapping for each line, from column to value."""

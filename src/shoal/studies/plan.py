@@ -24,12 +24,12 @@ from shoal.training.settings import Settings
 _FIRST = ("algorithm", "environment")
 _NAMED = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NOT_HERE = {
-    "eval_episodes": "belongs in [evaluation] as episodes",
-    "folder": "is chosen by the study; --out chooses where",
-    "resume": "is not needed: a study resumes its runs by itself",
+    "eval_episodes": "is set in [evaluation] as episodes",
+    "folder": "is set by the study; use --out for the folder of all runs",
+    "resume": "is not needed: a study resumes its runs automatically",
     "progress": "is a flag of shoal study",
 }
-"""Flags of ``shoal train`` that a study has elsewhere."""
+"""Flags of ``shoal train`` that are not set in a study's runs, and the reason."""
 TUNED = "tuned"
 """The flag of runs that take the values that ``shoal tune`` found."""
 
@@ -54,7 +54,7 @@ class Cell:
     folder: Path
     """The run's folder."""
     curves: tuple[str, ...] = ()
-    """Metrics of training whose curves the record keeps beside the score's."""
+    """Metrics of training whose curves the record keeps in addition to the score's."""
 
     @property
     def title(self) -> str:
@@ -80,7 +80,7 @@ class Cell:
         return found.settings, found.config
 
     def difference(self, run: Mapping[str, Any]) -> str | None:
-        """What differs between a run's configuration and this cell's, as the end of a sentence; None if nothing does.
+        """The first difference between a run's configuration and this cell's, as text; None if they are equal.
 
         Args:
             run: the entry ``config`` of ``run.json``. Keys that it lacks or that are unknown here are not compared.
@@ -107,7 +107,7 @@ class Cell:
 def plan(study: StudyFile, out: Path, winner: Callable[[Combination], Mapping[str, Any]] | None = None) -> list[Cell]:
     """The runs of a study in a stable order, each with its whole configuration. No environment is built.
 
-    A module of the user's own is imported where an algorithm or an environment names one.
+    The user's own modules are imported if algorithms or environments are defined in them.
 
     Args:
         study: the study.
@@ -131,7 +131,7 @@ def plan(study: StudyFile, out: Path, winner: Callable[[Combination], Mapping[st
         cell = cell_of(study, one, out, checked, found)
         # The winner may be the default: a tuned run is then the same as one that is not, and shares its record.
         if (other := seen.setdefault((cell.digest, tuned), cell)) is not cell:
-            raise study.refuse(f"{other.title} and {cell.title} are the same run; leave one of them out.")
+            raise study.refuse(f"{other.title} and {cell.title} are the same run; remove one of them.")
         cells.append(cell)
     return cells
 
@@ -144,9 +144,9 @@ def is_tuned(study: StudyFile, one: Combination) -> bool:
     """
     found = one.flags.get(TUNED, False)
     if not isinstance(found, bool):
-        raise study.refuse(f"{one.origins[TUNED]} cannot be {found!r}; it is true or false.")
+        raise study.refuse(f"{one.origins[TUNED]} must be true or false, not {found!r}.")
     if found and study.tuning is None:
-        raise study.refuse(f"{one.origins[TUNED]} needs the table [tuning], which says what is tuned (docs/tuning.md).")
+        raise study.refuse(f"{one.origins[TUNED]} requires the table [tuning] with the flags to tune (docs/tuning.md).")
     return found
 
 
@@ -186,7 +186,7 @@ def cell_of(
     flags |= found or {}
     missing = [p.name for p in known.values() if p.default is p.empty and p.kind in _NAMED and p.name not in env]
     if missing:
-        raise study.refuse(f"{environment} needs the option env.{missing[0]}.")
+        raise study.refuse(f"{environment} requires the option env.{missing[0]}.")
     cell = Cell(study.name, one.values, algorithm, environment, env, flags, study.evaluation, "", out)
     try:
         values = cell.merged()

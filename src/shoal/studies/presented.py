@@ -1,4 +1,4 @@
-"""What the page of a study shows: the parts ``[[tables]]``, ``[[figures]]``, ``[[scales]]`` and ``[[references]]``."""
+"""The contents of a study's page: the parts ``[[tables]]``, ``[[figures]]``, ``[[scales]]`` and ``[[references]]``."""
 
 import math
 from dataclasses import dataclass, field
@@ -97,11 +97,11 @@ def figure(number: int, part: Entries) -> Figure:
     vertical = _among(part, "vertical", get_args(Vertical), "linear")
     part.end(("kind", "lines", "panels", "over", "title", "where", "metric", "statistic", "scale", "vertical"))
     if kind != "curves" and vertical != "linear":
-        part.refuse("vertical", f"is of curves, so it cannot be {vertical!r} where the figure's kind is {kind!r}.")
+        part.refuse("vertical", f"applies only to curves, so it cannot be {vertical!r} if kind is {kind!r}.")
     if kind != "curves" and common["metric"].startswith(TRAINING):
-        part.refuse("metric", f"is of training, so the figure's kind can only be 'curves', not {kind!r}.")
+        part.refuse("metric", f"is a metric of training, so kind must be 'curves', not {kind!r}.")
     if kind == "curves" and (len(common["statistics"]) > 1 or common["statistics"][0] not in ("mean", "median", "iqm")):
-        part.refuse("statistic", "of curves is one of mean, median and iqm.")
+        part.refuse("statistic", "must be mean, median or iqm for curves.")
     given: dict[str, Any] = {"kind": kind, "vertical": vertical}
     return Figure(number=number, rows=lines, columns=panels, **given, **common)
 
@@ -111,7 +111,7 @@ def level(number: int, part: Entries) -> Level:
     source, worst, best = part.text("source"), part.number("worst"), part.number("best")
     assert worst is not None and best is not None
     if math.isclose(worst, best):
-        part.refuse("best", f"must differ from worst, and both are {best:g}.")
+        part.refuse("best", f"must differ from worst, but both are {best:g}.")
     return Level(number, part.flags(), worst, best, source)
 
 
@@ -125,7 +125,7 @@ def reference(number: int, part: Entries) -> Reference:
     if low is not None and high is None:
         part.refuse("high", "is missing; an interval has both low and high.")
     if low is not None and high is not None and not low <= value <= high:
-        part.refuse("value", f"must lie between low and high, and {value:g} is not in [{low:g}, {high:g}].")
+        part.refuse("value", f"must be in the interval [{low:g}, {high:g}] from low to high, not {value:g}.")
     return Reference(number, part.flags(), metric, value, low, high, source)
 
 
@@ -143,5 +143,5 @@ def _common(part: Entries) -> dict[str, Any]:
 def _among(part: Entries, key: str, known: tuple[str, ...], default: str | None) -> str | None:
     found = part.text(key, "") or default
     if found is not default and found not in known:
-        part.refuse(key, f"cannot be {found!r}; it is one of {', '.join(known)}.")
+        part.refuse(key, f"must be one of {', '.join(known)}, not {found!r}.")
     return found

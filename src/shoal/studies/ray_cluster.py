@@ -1,4 +1,4 @@
-"""The Ray cluster of a study: what each of its runs takes, and which nodes have that."""
+"""The Ray cluster of a study: the resources of its runs, and the nodes that have them."""
 
 import math
 import os
@@ -18,7 +18,7 @@ _MEMORY = "XLA_PYTHON_CLIENT_PREALLOCATE"
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the runs of a study are carried out, and what each of them takes."""
+    """Where the runs of a study are executed, and the resources of each run."""
 
     address: str | None = None
     """Address of the cluster; None starts a local one."""
@@ -37,7 +37,7 @@ class Cluster:
         address = self.address or os.environ.get("RAY_ADDRESS") or ""
         if "://" in address:
             raise InputError(
-                f"{address} is the address of a Ray client, through which a study cannot run: start it on a node of "
+                f"{address} is the address of a Ray client, which studies do not support: start the study on a node of "
                 f"the cluster with address HOST:PORT, or by `ray job submit`."
             )
         cpus, gpus = self.cpus_per_run, self.gpus_per_run
@@ -51,15 +51,15 @@ def cluster_of(workers: str | None, **options: Any) -> Cluster | None:
     """The cluster that ``workers`` and the fields of :class:`Cluster` ask for; None for this process.
 
     Raises:
-        InputError: they do not fit together, one is invalid, or Ray is not installed.
+        InputError: they cannot be combined, one is invalid, or Ray is not installed.
     """
     if workers == "ray":
         return Cluster(**options)
     if workers is not None:
-        raise InputError(f"workers cannot be {workers!r}; it is 'ray', or None for this process.")
+        raise InputError(f"workers must be 'ray', or None for this process, not {workers!r}.")
     for name, value in options.items():
         if value:
-            raise InputError(f"{name} has an effect only on a cluster: set workers to ray as well.")
+            raise InputError(f"{name} applies only to a cluster: set workers to ray as well.")
     return None
 
 
@@ -72,14 +72,14 @@ def check_cells(study: StudyFile, cells: list[Cell]) -> None:
     for cell in cells:
         if cell.flags.get("workers") == "ray":
             raise study.refuse(
-                f"{cell.title}: workers cannot be 'ray' where the runs are tasks on Ray themselves; leave it out, so "
-                f"that each run steps its environments with processes of its node."
+                f"{cell.title}: workers cannot be 'ray' if the runs are Ray tasks; remove it, so that each run steps "
+                f"its environments with processes on its node."
             )
 
 
 @contextmanager
 def sparing() -> Iterator[None]:
-    """Inside the block JAX, if it starts here, leaves the memory of a GPU of this machine to the runs."""
+    """If JAX starts inside the block, it does not preallocate GPU memory, so that the runs can use it."""
     if _MEMORY in os.environ:
         yield
         return
@@ -120,7 +120,7 @@ def share(cluster: Cluster, nodes: list[dict[str, Any]]) -> tuple[int, float]:
     cpus = cluster.cpus_per_run or 1
     if not (fitting := [node for node in alive if _fits(node, cpus, gpus)]):
         each = ", ".join(sorted({text(int(cpus), gpus) for cpus, gpus in alive})) or "nothing"
-        raise InputError(f"A run takes {text(cpus, gpus)}, and no node of the cluster has that; they have {each}.")
+        raise InputError(f"A run requires {text(cpus, gpus)}, but no node of the cluster has that; they have {each}.")
     if cluster.cpus_per_run is None:
         cpus = min(int(cpus * gpus / has) if gpus else int(cpus) for cpus, has in fitting)
     return max(1, cpus), gpus
@@ -149,11 +149,11 @@ def text(cpus: int, gpus: float) -> str:
 def variables(cpus: int, gpus: float) -> dict[str, str]:
     """Environment variables of a run's process.
 
-    Shoal takes ``SHOAL_CORES`` for the cores of the machine: it starts that many devices and worker processes. XLA
-    takes ``NPROC`` for them: it starts that many threads.
+    ``SHOAL_CORES`` sets the number of cores for Shoal, which starts that many devices and worker processes, and
+    ``NPROC`` for XLA, which starts that many threads.
     """
     found = {cores.VARIABLE: str(cpus), "NPROC": str(cpus), "OMP_NUM_THREADS": str(cpus)}
     if not gpus:
         return found | {"JAX_PLATFORMS": "cpu"}
-    # JAX takes three quarters of a GPU's memory by default.
+    # JAX allocates three quarters of a GPU's memory by default.
     return found | ({"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.75 * gpus:.3f}"} if gpus < 1 else {})

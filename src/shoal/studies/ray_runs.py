@@ -1,8 +1,7 @@
-"""Runs of a study as tasks on a Ray cluster, several at a time; their outcomes are gathered in this process.
+"""Runs of a study as tasks on a Ray cluster, several at a time; their results are collected in this process.
 
-Tasks whose process or node is lost are started again here rather than by Ray, so that every loss is reported and each
-kind counts. A new task waits until the lost one's process has left the run's folder, and continues from the newest
-checkpoint that it finds there.
+Tasks whose process or node is lost are restarted here rather than by Ray, so that every loss is reported and counted. A
+new task waits until the lost process has released the run's folder, and continues from the newest checkpoint.
 """
 
 import sys
@@ -23,18 +22,18 @@ from shoal.studies.record import Record
 from shoal.training.stopping import Stop
 
 RETRIES = 3
-"""How often a run whose process or node was lost is started again."""
+"""How often a run is restarted whose process or node was lost."""
 SAVING = 60.0
 """Seconds that runs have to save after Ctrl-C; checkpoints that exist are kept in any case."""
 STRANDED = 300.0
-"""Seconds to wait for a node that can take a run, once the last such node is lost."""
+"""Seconds to wait for a node with the resources of a run, once the last such node is lost."""
 ANSWER = 60.0
 """Seconds to wait for a result that a node says it has."""
 
 
 @dataclass
 class Task:
-    """A run that is waiting or under way."""
+    """A run that is waiting or active."""
 
     cell: Cell
     host: str | None = None
@@ -46,21 +45,21 @@ class Task:
 def outcomes(
     cells: list[Cell], cluster: Cluster, total: int, progress: bool
 ) -> Generator[tuple[Cell, Any], None, None]:
-    """Carry out runs on a cluster; yields each with its record, or with the exception that ended it.
+    """Execute runs on a cluster; yields each with its record, or with the exception that ended it.
 
     Args:
         cells: the runs.
-        cluster: where.
+        cluster: the cluster and the resources of each run.
         total: number of runs of the study, for the progress.
-        progress: say which runs start and end.
+        progress: print which runs start and end.
 
     Raises:
-        InputError: the cluster cannot be reached or started, or no node has what a run takes.
-        KeyboardInterrupt: a signal stopped this process; the runs under way are saved.
+        InputError: the cluster cannot be reached or started, or no node has the resources of a run.
+        KeyboardInterrupt: a signal stopped this process; active runs are saved.
     """
     if not cells:
         return
-    stop = Stop(lambda _: notices.warn("Stopping; the runs under way are saved. Ctrl-C again does not wait for them."))
+    stop = Stop(lambda _: notices.warn("Stopping; active runs are saved. Press Ctrl-C again to stop without waiting."))
     with joined(cluster) as ray:
         cpus, gpus = share(cluster, ray.nodes())
         if progress:
@@ -91,14 +90,14 @@ class _Runs:
         self.tasks: dict[Any, Task] = {}
         """Generator of a task's answers -> task."""
         self.usable = time.monotonic()
-        """When a run was under way, or a node could take one."""
+        """The last time at which a run was active, or a node had its resources."""
 
     def start(self, task: Task) -> None:
         """Start a run, or start it again."""
         self.tasks[self.remote.remote(task.cell, self.place)] = replace(task, host=None)
 
     def finish(self, stop: Stop) -> Iterator[tuple[Cell, Record | Exception]]:
-        """Wait for all tasks. Once ``stop`` is asked they are interrupted, and waited for so that they are saved."""
+        """Wait for all tasks. Once a stop is requested, interrupt them and wait until they are saved."""
         until: float | None = None
         while self.tasks:
             if stop.asked and until is None:
@@ -114,7 +113,7 @@ class _Runs:
                 yield from self._stranded()
 
     def cancel(self, force: bool = False) -> None:
-        """Interrupt all tasks; first those that wait, which could else begin when others end."""
+        """Interrupt all tasks; first those that wait, which could otherwise begin when others end."""
         for answers in sorted(self.tasks, key=lambda one: self.tasks[one].host is not None):
             self.ray.cancel(answers, force=force)
 
@@ -126,7 +125,7 @@ class _Runs:
         except failures.TaskCancelledError:  # also raised as a RayTaskError
             answer = Outcome()
         except (failures.RayTaskError, failures.RuntimeEnvSetupError, failures.TaskUnschedulableError) as error:
-            answer = Outcome(error=cause(error))  # not raised by the run: it could not even begin
+            answer = Outcome(error=cause(error))  # not raised by the run: it could not start
         except (failures.RayError, StopIteration) as error:
             answer = Outcome() if stopping else error
         if isinstance(answer, str):
@@ -142,30 +141,30 @@ class _Runs:
             notices.warn(f"{task.cell.title}: {line}")
         if answer.record is not None:
             begun = sum(one.host is not None for one in self.tasks.values())
-            left = f"{begun} under way, {len(self.tasks) - begun} waiting"
+            left = f"{begun} active, {len(self.tasks) - begun} waiting"
             self._say(f"Finished: {task.cell.title}, {self.total - len(self.tasks)} of {self.total}; {left}")
         yield task.cell, answer.record or answer.error or RuntimeError()
 
     def _lost(self, task: Task, answer: Any) -> Iterator[tuple[Cell, Exception]]:
-        """Start a run again whose process is gone, unless that has happened too often."""
+        """Restart a run whose process is lost, unless that has happened too often."""
         how, losses = self._loss(answer), task.losses + 1
         if losses > RETRIES:
             yield task.cell, InputError(f"{how}; it was started {losses} times.")
             return
-        notices.warn(f"Lost: {task.cell.title}: {how}; it is started again ({losses} of {RETRIES} times).")
+        notices.warn(f"Lost: {task.cell.title}: {how}; it is restarted ({losses} of {RETRIES} times).")
         self.start(replace(task, losses=losses))
 
     def _loss(self, answer: Any) -> str:
-        """Why a process is gone."""
+        """Why a process was lost."""
         failures = self.ray.exceptions
         if isinstance(answer, failures.OutOfMemoryError):
             return "its node ran out of memory"
         if isinstance(answer, failures.NodeDiedError | failures.ObjectLostError | failures.GetTimeoutError):
-            return "its node is gone"
-        return "its process was asked to stop" if isinstance(answer, Outcome) else "its process died"
+            return "its node was lost"
+        return "its process was stopped by a signal" if isinstance(answer, Outcome) else "its process died"
 
     def _stranded(self) -> Iterator[tuple[Cell, Exception]]:
-        """Give up all runs if none is under way and no node has been able to take one for a long time."""
+        """Give up all runs if none is active and no node has had the resources of a run for a long time."""
         now = time.monotonic()
         if any(task.host for task in self.tasks.values()) or fits(self.ray.nodes(), self.cpus, self.gpus):
             self.usable = now

@@ -23,12 +23,12 @@ from shoal.studies.record import Record
 from shoal.training import program_cache, sharding
 
 PATIENCE = 180.0
-"""Seconds to wait for the folder of a run in which an earlier process still trains, for example one that Ray has given
-up but that is not dead yet. A server of files that lost a client holds its locks for a minute or two."""
+"""Seconds to wait for the folder of a run in which an earlier process is still training, for example one that Ray has
+given up but that has not ended. A file server that lost a client holds its locks for a minute or two."""
 
 
 class Place(NamedTuple):
-    """What a task needs to know of the process that asks for it."""
+    """Facts about the process that submits a task."""
 
     version: str
     """Version of Shoal."""
@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a run; neither a record nor an error if it was asked to stop, in which case it is saved."""
+    """The result of a run; neither a record nor an error if a signal stopped it, in which case it is saved."""
 
     record: Record | None = None
     error: Exception | None = None
@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
 
 
 def run(cell: Cell, place: Place) -> Iterator[str | Outcome]:
-    """The name of this machine, and once the run has ended its outcome."""
+    """Yield the name of this machine, and the outcome once the run has ended."""
     yield socket.gethostname()
     yield _outcome(cell, place)
 
@@ -70,14 +70,14 @@ def _outcome(cell: Cell, place: Place) -> Outcome:
 
 
 def _prepare(cell: Cell, place: Place) -> None:
-    """Make this process as similar as possible to the one that asks for the run.
+    """Make this process as similar as possible to the one that submitted the run.
 
     Raises:
-        InputError: this machine lacks what the run needs.
+        InputError: this machine lacks a requirement of the run.
     """
     host = socket.gethostname()
     if shoal.__version__ != place.version:
-        raise InputError(f"{host} has Shoal {shoal.__version__}, and the study was started with {place.version}.")
+        raise InputError(f"{host} has Shoal {shoal.__version__}, but the study was started with {place.version}.")
     sys.path[:] = [*place.paths, *(path for path in sys.path if path not in place.paths)]
     with contextlib.suppress(OSError):  # on a machine without that folder
         os.chdir(place.folder)
@@ -85,12 +85,12 @@ def _prepare(cell: Cell, place: Place) -> None:
     if not place.gpus:
         _start_devices(cell)
     elif jax.default_backend() == "cpu":
-        raise InputError(f"Ray gives the run a GPU of {host}, but JAX finds none there; install jax[cuda13].")
+        raise InputError(f"Ray assigned a GPU of {host} to the run, but JAX finds none there; install jax[cuda13].")
 
 
 def _start_devices(cell: Cell) -> None:
-    """Start as many devices as the run was trained on, for which alone it can continue, also on fewer cores."""
-    with contextlib.suppress(InputError, KeyError):  # no sound checkpoint: running it says what is wrong
+    """Start as many devices as the run was trained on, which continuing it requires, also on fewer cores."""
+    with contextlib.suppress(InputError, KeyError):  # no valid checkpoint: running it raises the error
         if (before := trained_on(cell.folder) or 1) > 1:
             sharding.one_device_per_core(before)
 

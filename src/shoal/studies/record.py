@@ -28,7 +28,7 @@ LARGEST = 2**26
 
 @dataclass(frozen=True)
 class Record:
-    """What remains of a finished run."""
+    """The record of a finished run."""
 
     study: str
     """Name of the study."""
@@ -45,12 +45,12 @@ class Record:
     platform: str
     hardware: dict[str, Any]
     """Processor, cores, memory and devices, and ``product_gflops``: the rate of a 2048³ float32 product in GFLOP/s, or
-    None if the run was trained on another machine than the one that evaluated it."""
+    None if the run was not evaluated on the machine that trained it."""
     seconds: dict[str, float | int]
     """Wall time: ``training``, without compilation, and ``other``, which is compilation and evaluation."""
     curve: dict[str, list]
     """The learning curve: ``step`` [X], and ``score`` [X, seeds], the means over the episodes of training that ended
-    since the previous point; None where none did. The metrics of training that the study names are beside the score."""
+    since the previous point; None where none did. It also has the metrics of training that the study names."""
     evaluation: dict[str, Any]
     """The final evaluation: ``episodes``, ``greedy``, ``seed`` of the episodes, ``step`` of the evaluated policy,
     ``scores`` and ``lengths`` [seeds, episodes], and ``metrics`` by name, [seeds, episodes] with None where unknown.
@@ -60,7 +60,7 @@ class Record:
     """With ``eval_every``, the greedy evaluations during training: ``step`` [X], ``score`` [X, seeds], and metrics of
     the environment by name."""
     sources: dict[str, str] = field(default_factory=dict)
-    """A digest of the file of each module of the user's own that the run names, by module: that of its algorithm,
+    """A digest of the file of each of the user's modules that the run names, by module: those of its algorithm,
     networks, environment or opponents."""
 
     @cached_property
@@ -125,7 +125,7 @@ def rounded(values: Any) -> Any:
 
 
 def parsed(path: Path) -> Any:
-    """What the JSON of a record's file holds.
+    """The contents of a record's JSON file.
 
     Raises:
         InputError: there is no such file, or it is damaged.

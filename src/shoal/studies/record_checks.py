@@ -24,7 +24,7 @@ def checked(found: Any, newest: int, names: Collection[str]) -> dict[str, Any]:
     """The fields of a record, from JSON.
 
     Args:
-        found: what the file holds.
+        found: the contents of the file.
         newest: the newest known format.
         names: the fields of :class:`shoal.studies.record.Record`.
 
@@ -37,7 +37,7 @@ def checked(found: Any, newest: int, names: Collection[str]) -> dict[str, Any]:
     if type(version) is not int or version < 1:
         raise InputError(f"its format is {shortened(version)}.")
     if version > newest:
-        raise InputError(f"its format {version} is of a newer Shoal, and this one reads up to {newest}.")
+        raise InputError(f"its format {version} is of a newer version of Shoal; this one reads up to {newest}.")
     kinds = {"study": str, "commit": (str, type(None)), "changed": bool, "platform": str}
     if version == 1:
         found.setdefault("evaluations", {})
@@ -120,7 +120,7 @@ def _check_episodes(part: str, found: Mapping[str, Any], seeds: Any, episodes: A
 
 
 def check_keys(part: str, found: Mapping[str, Any], known: Any, more: bool = False) -> None:
-    """Check that all known keys are there, and no others unless there may be ``more``."""
+    """Check that all known keys exist, and no others unless ``more`` are allowed."""
     for name in found:
         if name not in known and not more:
             raise unknown(f"key in {part!r} named", name[:80], known)
@@ -139,13 +139,13 @@ def check_kind(name: str, value: Any, kind: Any) -> None:
 def check_number(name: str, value: Any) -> None:
     """Check that a value is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{name} cannot be {shortened(value)}; it is a number.")
+        raise InputError(f"{name} must be a number, not {shortened(value)}.")
 
 
 def check_list(name: str, value: Any) -> list:
     """Check that a value is a list, and return it."""
     if not isinstance(value, list):
-        raise InputError(f"{name} cannot be {shortened(value)}; it is a list.")
+        raise InputError(f"{name} must be a list, not {shortened(value)}.")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Writes what the records of a study show: its page of results, its figures, and its scores for other tools."""
+"""Writes the results of a study from its records: the page, its figures, and scores for other tools."""
 
 from pathlib import Path
 
@@ -21,14 +21,14 @@ def results(
     output: str | Path | None = None,
     marl_eval: str | Path | None = None,
 ) -> Path:
-    """Write the page of a study's results, from its file and its records alone; returns the page's path.
+    """Write the page of a study's results, only from its file and its records; returns the page's path.
 
-    Figures are written beside the page.
+    Figures are written to the page's folder.
 
     Args:
         file: a study file ``*.toml``, or the name of one in ``studies/``.
         records: see :func:`shoal.study`.
-        output: the page; by default ``results/STUDY.md`` beside the folder ``records``.
+        output: the page; by default ``results/STUDY.md`` next to the folder ``records``.
         marl_eval: if given, also write the records to this file in the JSON format of marl-eval.
 
     Raises:
@@ -42,7 +42,7 @@ def results(
     path, held = written_to(default if output is None else output, default), recorded(where, cells)
     if marl_eval is not None:
         if not held:
-            raise described.refuse("no run is recorded, so there is nothing to write for marl-eval.")
+            raise described.refuse("no run is recorded, so no file can be written for marl-eval.")
         make_folder(Path(marl_eval).parent)
         marl_eval_format.write(marl_eval, to_marl_eval(cells, held))
     write_text(path, page(described, cells, held, draw_figures(described, cells, held, path.parent)))

@@ -1,4 +1,4 @@
-"""Runs what is missing of a study: one run after the other in this process, or on a Ray cluster."""
+"""Executes the missing runs of a study: one after the other in this process, or on a Ray cluster."""
 
 import gc
 import traceback
@@ -39,7 +39,7 @@ OUT = Path("runs/studies")
 
 @dataclass
 class StudyReport:
-    """What a call of :func:`study` found and did."""
+    """The result of :func:`study`."""
 
     study: StudyFile
     states: list[State]
@@ -51,7 +51,7 @@ class StudyReport:
     failed: list[tuple[Cell, str]] = field(default_factory=list)
     """Runs that failed, with the reason."""
     changes: tuple[str, ...] = ()
-    """For each module of the user's own that has changed since runs were recorded, what is done and can be done."""
+    """For each of the user's modules that has changed since runs were recorded, the effect and how to run again."""
 
     @property
     def ok(self) -> bool:
@@ -60,7 +60,7 @@ class StudyReport:
 
     @property
     def plan(self) -> str:
-        """The runs with what exists of them, and an estimate of the time."""
+        """The runs with their states, and an estimate of the time."""
         lines = []
         for state, seconds in zip(self.states, self.seconds, strict=True):
             word = f"{100 * state.trained:.0f} % trained" if state.word == "unfinished" else state.word
@@ -90,28 +90,28 @@ def study(
     cpus_per_run: int | None = None,
     gpus_per_run: float = 0.0,
 ) -> StudyReport:
-    """Run what is missing of a study: runs without a record, from their newest checkpoint where they have one.
+    """Execute the missing runs of a study: runs without a record, from their newest checkpoint if there is one.
 
     Args:
         file: a study file ``*.toml``, or the name of one in ``studies/``.
-        only: values of axes, for example ``{"algorithm": "mappo"}``, or tuples of values; other runs are left out.
-        out: folder in which the study has a folder with its runs' folders.
-        records: folder in which the study has a folder with its records; by default ``records/`` beside the file.
-        dry_run: only check the study and find what is missing.
+        only: values of axes, for example ``{"algorithm": "mappo"}``, or tuples of values; other runs are ignored.
+        out: folder that contains a folder with the runs' folders of each study.
+        records: folder that contains a folder with the records of each study; by default ``records/`` next to the file.
+        dry_run: only check the study and find missing runs.
         progress: show the progress of the study and of its runs.
-        workers: ``"ray"`` carries out the runs on a Ray cluster, as many at a time as it has place for; None: one after
+        workers: ``"ray"`` executes the runs on a Ray cluster, as many at a time as its resources allow; None: one after
             the other in this process.
         address: address of the cluster; None for ``RAY_ADDRESS``, or else a local one that is started here.
-        cpus_per_run: CPUs that each run takes on the cluster; None for those of its smallest node.
-        gpus_per_run: GPUs that each run takes on the cluster.
+        cpus_per_run: CPUs of each run on the cluster; None for those of its smallest node.
+        gpus_per_run: GPUs of each run on the cluster.
 
     Returns:
-        What was found and done. A run that fails does not stop the others.
+        The runs, their records, and failures. A run that fails does not stop the others.
 
     Raises:
         InputError: the file or a combination in it is invalid, a record is damaged, or the cluster cannot be reached or
-            has too little for a run; raised before any run starts.
-        KeyboardInterrupt: on Ctrl-C; the runs under way are saved, and the same call continues.
+            lacks the resources of a run; raised before any run starts.
+        KeyboardInterrupt: on Ctrl-C; active runs are saved, and the same call continues.
     """
     cluster = cluster_of(workers, address=address, cpus_per_run=cpus_per_run, gpus_per_run=gpus_per_run)
     described = read(found(file))
@@ -142,7 +142,7 @@ def study(
 
 
 def _again(change: Changed, cells: list[Cell], records: Path) -> str:
-    """That records of a module's former version are used, and how to run the first of them again."""
+    """Sentences: records of the module's earlier version are used, and how to run the first of them again."""
     cell = next(cell for cell in cells if cell.name == change.runs[0])
     folder = f" and {cell.folder}" if cell.folder.exists() else ""
     if len(change.runs) == 1:
@@ -158,7 +158,7 @@ def _tuples(only: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run(report: StudyReport, records: Path, measured: list[Record], progress: bool) -> None:
-    """Run what has no record; ``measured`` grows by the new records, which later estimates use too."""
+    """Execute runs without a record; new records are added to ``measured``, for later estimates."""
     total, left = len(report.states), [state for state in report.states if state.record is None]
     for i, state in enumerate(left):
         cell = state.cell
@@ -177,7 +177,7 @@ def _run(report: StudyReport, records: Path, measured: list[Record], progress: b
 
 
 def _gather(report: StudyReport, records: Path, cluster: Cluster, progress: bool) -> None:
-    """Run what has no record on a cluster, and write each record as soon as it arrives."""
+    """Execute runs without a record on a cluster, and write each record as soon as it arrives."""
     cells = [state.cell for state in report.states if state.record is None]
     try:
         with closing(ray_runs.outcomes(cells, cluster, len(report.states), progress)) as outcomes:
@@ -211,12 +211,12 @@ def _stopped(report: StudyReport) -> KeyboardInterrupt:
 
 def _time(seconds: list[float | None]) -> str:
     if not any(x is not None for x in seconds):
-        return "The time is unknown, since no run of these algorithms or environments is recorded on this machine."
+        return "The time is unknown, since this machine has no record of these algorithms or environments."
     return f"Estimated from records of this machine: {time_text(seconds)}."
 
 
 def reason_of(error: Exception) -> str:
-    """Why a run failed, as one line; of an error that is not foreseen, the traceback is printed as well."""
+    """Why a run failed, as one line; for an unexpected error, the traceback is also printed."""
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return FULL
     if isinstance(error, GameError) and error.trace:

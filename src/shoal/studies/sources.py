@@ -1,4 +1,4 @@
-"""Modules of the user's own that runs of a study use, and whether their files have changed since a run was recorded."""
+"""The user's modules that runs of a study use, and whether their files have changed since a run was recorded."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -25,12 +25,12 @@ class Changed(NamedTuple):
 
 
 def digests(cell: Cell, *, imported: bool = False) -> dict[str, str]:
-    """A digest of the file of each module of the user's own that defines a run's algorithm, networks, environment or
-    opponents; a module without a file is left out. Files that such a module imports do not count.
+    """A digest of the file of each of the user's modules that defines a run's algorithm, networks, environment or
+    opponents; modules without a file are omitted. Files that such a module imports are not included.
 
     Args:
         cell: the run.
-        imported: give the digests that the files had when this process imported them.
+        imported: return the digests that the files had when this process imported them.
     """
     found = cell.merged()
     environment = permission.own_module(cell.environment)
@@ -49,7 +49,7 @@ def changed(cells: Sequence[Cell], records: Mapping[str, Record]) -> tuple[Chang
 
     Args:
         cells: the runs.
-        records: their records by the cells' names; runs without one are left out.
+        records: their records by the cells' names; runs without one are ignored.
     """
     found: dict[str, list[str]] = {}
     for cell in cells:

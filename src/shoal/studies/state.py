@@ -1,4 +1,4 @@
-"""What exists of a study: records, run folders, and how long the rest takes."""
+"""The state of a study: records, run folders, and the time of the remaining runs."""
 
 import math
 import statistics
@@ -24,28 +24,28 @@ from shoal.training import ending
 
 @dataclass(frozen=True)
 class State:
-    """What exists of one run."""
+    """The state of one run."""
 
     cell: Cell
     record: Record | None
     trained: float
-    """Fraction of the training that the run's folder holds."""
+    """Fraction of the training that is done in the run's folder."""
     begun: bool
     """Whether there is such a folder."""
     changed: bool = False
-    """Whether a module of the user's own has changed since the run was recorded."""
+    """Whether one of the user's modules has changed since the run was recorded."""
 
     @property
     def word(self) -> str:
-        """``recorded``, ``changed`` (recorded with another version of a module of the user's own), ``trained`` (only
-        the evaluation is missing), ``unfinished`` or ``missing``."""
+        """``recorded``, ``changed`` (recorded with another version of one of the user's modules), ``trained`` (only the
+        evaluation is missing), ``unfinished`` or ``missing``."""
         if self.record is not None:
             return "changed" if self.changed else "recorded"
         return "missing" if not self.begun else "trained" if self.trained >= 1 else "unfinished"
 
 
 def records_folder(study: StudyFile, records: str | Path | None) -> Path:
-    """The folder of a study's records: in ``records``, by default ``records/`` beside the study file."""
+    """The folder of a study's records: in ``records``, by default ``records/`` next to the study file."""
     return (study.path.parent / "records" if records is None else Path(records)) / study.name
 
 
@@ -57,7 +57,7 @@ def record_path(folder: Path, cell: Cell) -> Path:
 def recorded(folder: Path, cells: Iterable[Cell], warn: Warn = notices.warn) -> dict[str, Record]:
     """The records that belong to ``cells``, by the cells' names.
 
-    A record of another configuration or evaluation is left out, and ``warn`` is called with one sentence about it.
+    A record of another configuration or evaluation is ignored, and ``warn`` is called with one sentence about it.
 
     Raises:
         InputError: a record is damaged.
@@ -71,30 +71,30 @@ def recorded(folder: Path, cells: Iterable[Cell], warn: Warn = notices.warn) -> 
         protocol = {name: record.evaluation[name] for name in ("episodes", "greedy", "seed")}
         changed = [name for name, value in vars(cell.evaluation).items() if protocol[name] != value]
         if difference := cell.difference(record.run):
-            warn(f"{path} is not used, since it is of another run: {difference}.")
+            warn(f"{path} is not used, since it belongs to another run: {difference}.")
         elif changed:
             name = changed[0]
             now, was = vars(cell.evaluation)[name], protocol[name]
-            warn(f"{path} is not used: in its evaluation {name} is {was}, and the study says {now}.")
+            warn(f"{path} is not used: {name} of its evaluation is {was}, but {now} in the study.")
         else:
             found[cell.name] = record
     return found
 
 
 def state_of(cell: Cell, record: Record | None, changed: bool = False) -> State:
-    """What exists of a run; ``changed`` is as in :class:`State`."""
+    """The state of a run; ``changed`` is as in :class:`State`."""
     if record is not None or not (cell.folder / manifest.FILE).exists():
         return State(cell, record, float(record is not None), False, changed)
     try:
         config, settings = manifest.read(cell.folder)["config"]["settings"], cell.merged().settings
         settings = override(settings, {size: config[size] for size in SIZES})  # they may depend on the environment
         return State(cell, None, ending.fraction(settings, ending.saved(cell.folder)), True)
-    except (InputError, KeyError, TypeError, ZeroDivisionError):  # running it says what is wrong
+    except (InputError, KeyError, TypeError, ZeroDivisionError):  # running it raises the error
         return State(cell, None, 0.0, True)
 
 
 def speeds(root: Path, hardware: Mapping[str, Any]) -> list[Record]:
-    """The records in all folders of ``root`` that were made on this hardware; unreadable ones are left out."""
+    """The records in all folders of ``root`` that were made on this hardware; unreadable ones are ignored."""
     found = []
     for path in sorted(root.glob("*/*.json")):
         try:
@@ -107,7 +107,7 @@ def speeds(root: Path, hardware: Mapping[str, Any]) -> list[Record]:
 
 
 def estimate(state: State, measured: Sequence[Record]) -> float | None:
-    """Seconds until a run is recorded; None if nothing like it was measured.
+    """Estimated seconds until a run is recorded; None if there is no record to estimate it from.
 
     They are estimated from records of the same algorithm and environment, else of the same algorithm, else of the same
     environment: the median time of a step, and the median time of compilation and evaluation.

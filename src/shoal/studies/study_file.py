@@ -35,7 +35,7 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Choice:
-    """A table of the file that concerns some runs: ``[[overrides]]`` and ``[[exclude]]``."""
+    """A table of the file for some runs: ``[[overrides]]`` or ``[[exclude]]``."""
 
     number: int
     where: dict[str, Any]
@@ -57,7 +57,7 @@ class StudyFile:
     exclude: tuple[Choice, ...]
     evaluation: Protocol
     curves: tuple[str, ...]
-    """Metrics of training whose curves the records keep beside the score's."""
+    """Metrics of training whose curves the records keep in addition to the score's."""
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...]
     scales: tuple[Level, ...]
@@ -82,7 +82,7 @@ def found(name: str | Path) -> Path:
     known = shipped()
     if str(name) not in known:
         if not known:
-            raise InputError(f"There is no study {str(name)!r}, and no folder 'studies'; name a file *.toml.")
+            raise InputError(f"There is no study {str(name)!r}, and no folder 'studies'; pass a file *.toml.")
         raise unknown("study", str(name), known)
     return known[str(name)]
 
@@ -101,7 +101,7 @@ def read(path: Path) -> StudyFile:
         InputError: it is not TOML, or a key is missing, unknown or of the wrong type. The message names file and key.
     """
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}", path.stem):
-        raise InputError(f"{path}: a study file is named by letters, digits and _ . -, since folders have its name.")
+        raise InputError(f"{path}: the name of a study file may contain only letters, digits and _ . -.")
     whole = Entries(path, "", reading.read_toml(path, "study file", LARGEST))
     title, question = whole.text("title"), whole.text("question")
     defaults, grid = whole.table("defaults").flags(), _grid(whole.table("grid"))
@@ -136,9 +136,9 @@ def _grid(part: Entries) -> dict[str, tuple]:
     grid = part.flags()
     for axis, values in grid.items():
         if not isinstance(values, tuple):
-            part.refuse(axis, f"must be a list of values, not {values!r}; a single value belongs in [defaults].")
+            part.refuse(axis, f"must be a list of values, not {values!r}; set a single value in [defaults].")
         if not values:
-            part.refuse(axis, "is an empty list; leave it out, or name at least one value.")
+            part.refuse(axis, "is an empty list; remove it, or add at least one value.")
         seen = set()
         for value in values:
             if key(value) in seen:
@@ -152,7 +152,7 @@ def _variants(parts: list[Entries]) -> dict[str, dict[str, Any]]:
     for part in parts:
         name = part.text("name")
         if name in variants:
-            part.refuse("name", f"is {name!r} for the second time; each variant has a name of its own.")
+            part.refuse("name", f"is {name!r} in two variants; their names must differ.")
         variants[name] = part.flags()
     return variants
 

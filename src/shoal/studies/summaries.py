@@ -25,7 +25,7 @@ class Statistic(NamedTuple):
     """A number with its interval, from the runs of an entry, or from those of two."""
 
     title: str
-    """For the page, for example ``mean``."""
+    """Title on the page, for example ``mean``."""
     samples: Callable[[Record, str], Samples | None]
     """(record, metric) -> a finite number for each seed; None if no value is known."""
     estimate: Callable[[Sequence[Samples]], Estimate] | None
@@ -33,7 +33,7 @@ class Statistic(NamedTuple):
     difference: Callable[[Sequence[Samples], Sequence[Samples]], Estimate]
     """(an entry's, the baseline's) -> (value, low, high) of the difference or comparison."""
     scales: bool = True
-    """Whether normalised scores make sense for it."""
+    """Whether it is defined for normalised scores."""
 
 
 def final_samples(record: Record, metric: str) -> Samples | None:
@@ -70,7 +70,7 @@ def _area(record: Record, metric: str) -> Samples | None:
 
 
 def _drop(record: Record, metric: str) -> Samples | None:
-    """The largest distance of a later point of the curve below an earlier one."""
+    """The largest difference by which a later point of the curve is below an earlier one."""
     _, values = known_curve(record, metric)
     return (np.maximum.accumulate(values) - values).max(0) if len(values) else None
 
@@ -119,7 +119,7 @@ STATISTICS = {
 
 
 def unit_of(metric: str) -> float:
-    """What a metric's values are multiplied by where they are shown: 100 for a share, which is shown in per cent."""
+    """The factor by which a metric's shown values are multiplied: 100 for a share, which is shown in per cent."""
     return 100.0 if metric.removeprefix(TRAINING) in SHARES else 1.0
 
 
@@ -132,7 +132,7 @@ def metric_name(metric: str, unit: float) -> str:
 
 
 def interval_of(seeds: int, tasks: int) -> str:
-    """What the brackets of an entry are, for example ``95% interval over 5 seeds``."""
+    """The kind of interval in an entry's brackets, for example ``95% interval over 5 seeds``."""
     if tasks > 1:
         return f"95% stratified bootstrap interval over {seeds} seeds of {tasks} tasks" if seeds > 1 else ""
     return f"{interval_text(seeds)} over {seeds} seeds" if seeds > 1 else "95% interval over the episodes of 1 seed"

@@ -57,7 +57,7 @@ class Tuning:
     seeds: int
     """Seeds of each trial."""
     seed: int
-    """The first of them."""
+    """The first of these seeds."""
     episodes: int
     """Greedy episodes of each seed, in each environment, at each rung."""
     evaluation_seed: int
@@ -65,7 +65,7 @@ class Tuning:
     draw: int
     """Seed of the values that are drawn."""
     search: Literal["random", "optuna"]
-    """What proposes values."""
+    """The search method."""
     environments: tuple[str, ...] | None
     """Environments in which trials are made; None for those of the runs."""
     separately: bool
@@ -120,15 +120,15 @@ def tuning(part: Entries) -> Tuning:
     )
     part.end(_KEYS)
     if trials is not None and budget is not None:
-        part.refuse("budget", "and trials determine each other; give one of them.")
+        part.refuse("budget", "and trials determine each other; set only one of them.")
     if trials is None and budget is None:
-        part.refuse("trials", "is missing; it is how many trials of each method start, or give budget.")
+        part.refuse("trials", "is missing; set it to the number of trials that start in each method, or set budget.")
     for name, value in (("budget", budget), ("steps", steps)):
         if value is not None and not 1 <= value <= 1e15:
             part.refuse(name, f"must be at least 1 and at most 1e15, not {value:g}.")
     needed = found.eta ** (found.rungs - 1)
     if trials is not None and trials < needed:
-        part.refuse("trials", f"must be at least {needed}, so that one is left of {found.rungs} rungs with eta "
+        part.refuse("trials", f"must be at least {needed}, so that one reaches the last of {found.rungs} rungs with eta "
                     f"{found.eta}, not {trials}.")  # fmt: skip
     if search == "optuna" and found.rounds < 2:
         part.refuse("rounds", "must be at least 2 where search is optuna, which proposes the first round at random.")
@@ -140,7 +140,7 @@ def tuning(part: Entries) -> Tuning:
 def _tables(part: Entries) -> tuple[Ranges, ...]:
     found = part.left.get("ranges")
     if found is None:
-        part.refuse("ranges", "is missing; it has the values to try, for example gamma = { low = 0.9, high = 0.99 }.")
+        part.refuse("ranges", "is missing; set the values to try, for example gamma = { low = 0.9, high = 0.99 }.")
     if isinstance(found, list):
         tables = [(one.title, one) for one in part.tables("ranges")]
     else:
@@ -154,10 +154,10 @@ def _ranges(title: str, part: Entries) -> Ranges:
     where = part.table("where").flags()
     env = part.left.pop("env", None)
     if env is not None or any(flag.startswith("env.") for flag in part.left):
-        part.refuse("env", "cannot be tuned, since that changes the environment and not the method.")
+        part.refuse("env", "cannot be tuned, since it changes the environment and not the method.")
     ranges = {flag: _range(part.table(flag)) for flag in list(part.left)}
     if not ranges:
-        part.refuse("", "names no flag to tune.")
+        part.refuse("", "has no flag to tune.")
     return Ranges(title, where, ranges)
 
 
@@ -171,14 +171,14 @@ def _range(part: Entries) -> Range:
             part.refuse("values", "has a value twice.")
         part.end(("values",))
         return Range(values=choices)
-    low = part.take("low", "a number, or give values", (int, float))
+    low = part.take("low", "a number (or set values)", (int, float))
     high = part.take("high", "a number", (int, float))
     log = part.take("log", "true or false", (bool,), False)
     part.end(_RANGE)
     if not abs(low) < float("inf") or not abs(high) < float("inf"):
-        part.refuse("", "must lie between finite numbers.")
+        part.refuse("", "must have finite bounds.")
     if not low < high:
-        part.refuse("high", f"must be above low, and {high:g} is not above {low:g}.")
+        part.refuse("high", f"must be above low, but {high:g} is not above {low:g}.")
     if log and low <= 0:
         part.refuse("low", f"must be above 0 where log is true, not {low:g}.")
     return Range(low, high, log)

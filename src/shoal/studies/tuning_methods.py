@@ -1,4 +1,4 @@
-"""What a study tunes: its methods, each with the configurations and ranges of its trials. No environment is built."""
+"""The methods that a study tunes, each with the configurations and ranges of its trials. Builds no environment."""
 
 import hashlib
 import json
@@ -105,7 +105,7 @@ def method_of(found: Sequence[Method], one: Combination) -> Method:
 
 def _tuning(study: StudyFile) -> Tuning:
     if study.tuning is None:
-        raise study.refuse("There is no table [tuning], which says what is tuned (docs/tuning.md).")
+        raise study.refuse("The table [tuning] with the flags to tune is missing (docs/tuning.md).")
     return study.tuning
 
 
@@ -116,13 +116,13 @@ def _check_seeds(study: StudyFile, tuning: Tuning, cells: Sequence[Cell]) -> Non
         low, high = settings.seed, settings.seed + settings.seeds - 1
         if first <= high and low <= last:
             raise study.refuse(
-                f"[tuning] seed: trials have the seeds {first} to {last}, and {cell.title} has {low} to {high}; what "
-                f"is reported must come from other seeds than what was tuned."
+                f"[tuning] seed: trials have the seeds {first} to {last}, and {cell.title} has {low} to {high}; "
+                f"reported runs and trials must have different seeds."
             )
     if tuning.evaluation_seed == study.evaluation.seed:
         raise study.refuse(
-            f"[tuning] evaluation_seed is {tuning.evaluation_seed} as in [evaluation]; what is reported must come from "
-            f"other episodes than what was tuned."
+            f"[tuning] evaluation_seed is {tuning.evaluation_seed} as in [evaluation]; reported runs and trials must "
+            f"be evaluated on different episodes."
         )
 
 
@@ -139,7 +139,7 @@ def _method(study: StudyFile, tuning: Tuning, group: Sequence[Combination]) -> M
     names = [one.values["environment"] for one in group]
     if tuning.environments is not None:
         if tuning.separately:
-            raise study.refuse("[tuning] separately tunes in each environment, so leave out environments.")
+            raise study.refuse("[tuning] separately tunes in each environment, so remove environments.")
         for name in tuning.environments:
             if name not in names:
                 raise study.refuse(f"[tuning] environments: {unknown('environment of the tuned runs', name, names)}")
@@ -149,12 +149,12 @@ def _method(study: StudyFile, tuning: Tuning, group: Sequence[Combination]) -> M
     ranges = _ranges(study, tuning, group[0], values, checked)
     lengths = {tuning.steps or cell.resolved()[0].steps for cell in cells}
     if len(lengths) > 1:
-        raise study.refuse("[tuning] steps is missing: the environments' runs differ in length, and trials must not.")
+        raise study.refuse("[tuning] steps is missing; set it, since the runs of the environments differ in steps.")
     rungs = tuning.plan(int(lengths.pop()), len(cells))
     if rungs[-1].trials < 1:
         raise study.refuse(
-            f"[tuning] budget {tuning.budget:g} is not enough for {tuning.eta ** (tuning.rungs - 1)} trials, of which "
-            f"one reaches the end; raise it, or lower steps, seeds or rungs."
+            f"[tuning] budget {tuning.budget:g} is too small for {tuning.eta ** (tuning.rungs - 1)} trials, the "
+            f"minimum for {tuning.rungs} rungs; raise it, or lower steps, seeds or rungs."
         )
     method = Method(study.name, values, cells, ranges, tuning, rungs, "")
     text = "-".join(label(value) for value in values.values())
@@ -169,11 +169,13 @@ def _ranges(
     found: dict[str, Range] = {}
     for table in tuning.ranges:
         if "environment" in table.where and "environment" not in values:
-            raise study.refuse(f"{table.title} where environment needs separately = true, with a search for each.")
+            raise study.refuse(f"{table.title} where environment requires separately = true in [tuning].")
         if matches(values, table.where):
             for flag, span in table.ranges.items():
                 if flag in found:
-                    raise study.refuse(f"{table.title} {flag}: another table has a range of it for the same runs.")
+                    raise study.refuse(
+                        f"{table.title} {flag}: another table has a range of this flag for the same runs."
+                    )
                 found[flag] = _checked(study, table, one, flag, span, checked)
     if not found:
         raise study.refuse(f"No table [[tuning.ranges]] has a range for {values['algorithm']}.")

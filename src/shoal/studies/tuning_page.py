@@ -14,11 +14,11 @@ from shoal.studies.tuning_methods import Method, methods
 from shoal.studies.tuning_record import TuningRecord, mean, recorded
 
 SHOWN = 100
-"""Most trials in a table; the record has all of them."""
+"""Largest number of trials in a table; the record has all of them."""
 
 
 def write(study: StudyFile, records: Path, page_path: Path) -> Path | None:
-    """Write the page of tuning and its figures beside a study's page; None if nothing of it is recorded.
+    """Write the page of tuning and its figures to the folder of a study's page; None if no search is recorded.
 
     Raises:
         InputError: the file is invalid, or a record is damaged.

@@ -38,7 +38,7 @@ _KINDS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class TuningRecord:
-    """What remains of the search of one method."""
+    """The record of the search of one method."""
 
     study: str
     """Name of the study."""
@@ -84,7 +84,7 @@ class TuningRecord:
         return [run["environment"] for run in self.runs]
 
     def ranked(self) -> list[int]:
-        """Trials from the best to the worst: those that went further are better, then by the ranks of their scores."""
+        """Trials from the best to the worst: by the last rung that they reached, then by the ranks of their scores."""
         found = []
         for reached in range(len(self.rungs), 0, -1):
             scores = {i: one["scores"][-1] for i, one in enumerate(self.trials) if len(one["scores"]) == reached}
@@ -139,7 +139,7 @@ def winner(study: StudyFile, folder: Path) -> Callable[[Combination], Mapping[st
         path = path_of(folder, method)
         if not path.exists():
             raise study.refuse(
-                f"{method.title} is to be tuned and has no record {path.name} in {folder}; run shoal tune {study.path}."
+                f"{method.title} has no record of tuning {path.name} in {folder}; run shoal tune {study.path}."
             )
         return read(path).flags
 
@@ -164,7 +164,7 @@ def _checked(found: Any) -> TuningRecord:
     if type(version) is not int or version < 1:
         raise InputError(f"its format is {shortened(version)}.")
     if version > FORMAT:
-        raise InputError(f"its format {version} is of a newer Shoal, and this one reads up to {FORMAT}.")
+        raise InputError(f"its format {version} is of a newer version of Shoal; this one reads up to {FORMAT}.")
     check_keys("record", found, [field.name for field in fields(TuningRecord)])
     for name in found:
         check_kind(name, found[name], _KINDS.get(name, dict))

@@ -1,7 +1,7 @@
 """Bayesian search by Optuna's tree-structured Parzen estimator (Bergstra et al. 2011), an optional dependency.
 
-Trials are asked for in rounds, each trained in one program, and told with their score at every rung; those that were
-halved away count as pruned. The only file that imports Optuna.
+Trials are proposed in rounds, each trained in one program, and reported with their score at every rung; those that did
+not reach the last rung count as pruned. The only file that imports Optuna.
 """
 
 import logging
@@ -26,7 +26,7 @@ def library() -> Any:
     try:
         import optuna  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise InputError(f"search = 'optuna' needs Optuna: {extras.install('optuna')}") from None
+        raise InputError(f"search = 'optuna' requires Optuna: {extras.install('optuna')}") from None
     return optuna
 
 
@@ -35,14 +35,14 @@ def proposed(
 ) -> list[dict[str, Any]]:
     """The values of ``count`` new trials.
 
-    The study is built anew from what is known, with a seed of its own for each round, so that an interrupted search
-    proposes what it would have proposed.
+    Optuna's study is rebuilt from the known scores in each round, with a different seed, so that a resumed search
+    proposes the same values as an uninterrupted one.
 
     Args:
         method: the method.
         trials: values of earlier trials.
         reached: by trial, its scores at each rung that it reached.
-        count: number of new ones.
+        count: number of new trials.
 
     Raises:
         InputError: Optuna is not installed.
@@ -64,8 +64,8 @@ def proposed(
 
 
 def _standing(method: Method, reached: Mapping[int, Sequence[Scores]]) -> dict[int, list[float]]:
-    """By trial, minus its place at each rung that it reached, as a fraction: scores of several environments may have
-    different scales. A trial that diverged is the last."""
+    """By trial, minus its rank at each rung that it reached, as a fraction, since scores of several environments may
+    have different scales. A trial that diverged has the last rank."""
     found: dict[int, list[float]] = {}
     for rung in range(len(method.rungs)):
         scores = {trial: each[rung] for trial, each in reached.items() if len(each) > rung}

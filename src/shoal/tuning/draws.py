@@ -9,17 +9,17 @@ import numpy as np
 from shoal.studies.tuning_file import Range
 
 DIGITS = 6
-"""Significant digits of a drawn number: a record and a command line hold exactly what was tried."""
+"""Significant digits of a drawn number, so that records and command lines contain exactly the value that was used."""
 
 
 def drawn(ranges: Mapping[str, Range], count: int, seed: int, start: int = 0) -> list[dict[str, Any]]:
-    """The values of ``count`` trials, of which ``start`` earlier ones are skipped. A trial depends on its number alone.
+    """The values of ``count`` trials from number ``start`` on. The values of a trial depend only on its number.
 
     Args:
-        ranges: by flag.
+        ranges: the ranges by flag.
         count: number of trials.
-        seed: of NumPy's generator.
-        start: number of the first one.
+        seed: the seed of NumPy's generator.
+        start: number of the first trial.
     """
     return [_one(ranges, np.random.default_rng([seed, start + i])) for i in range(count)]
 

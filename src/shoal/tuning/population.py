@@ -1,4 +1,4 @@
-"""The trials of one structure in one environment: trained side by side in one compiled program, as seeds are."""
+"""The trials of one structure in one environment, trained in parallel in one compiled program, like seeds."""
 
 import math
 import time
@@ -31,10 +31,10 @@ Result = dict[int, list[float] | None]
 
 
 class Population:
-    """Trains the trials that are left from rung to rung. The state at the end of a rung is on the disk.
+    """Trains the remaining trials from rung to rung. The state at the end of a rung is saved on disk.
 
-    Entries are trials × seeds, the seeds of a trial beside each other; they are filled up with copies of the first one
-    to a multiple of the devices, so that every device has the same number and no environments are spread.
+    Entries are trials × seeds, with the seeds of a trial next to each other. They are padded with copies of the first
+    entry to a multiple of the number of devices: every device has equally many, and environments are not sharded.
     """
 
     def __init__(self, instance: Instance, traced: Sequence[str], folder: Path):
@@ -58,7 +58,7 @@ class Population:
         """Train ``trials`` to a rung and evaluate them; None if a signal stopped it, in which case the state is saved.
 
         Args:
-            number: of the rung, from 0.
+            number: number of the rung, from 0.
             trials: their values; all of them reached the rung before.
             progress: shows progress.
             stop: whether to stop.
@@ -69,7 +69,7 @@ class Population:
         """
         target, last = self.instance.updates[number], number == len(self.instance.updates) - 1
         program, layout, values = self._program(trials)
-        with stop.at_once():  # what is stored is enough
+        with stop.at_once():  # the stored state suffices to continue
             state = self._state(trials, program, layout, values)
         if self.update < target and not self._train(program, state, trials, target, progress, stop, keep=not last):
             return None
@@ -99,7 +99,7 @@ class Population:
     def _state(
         self, trials: Mapping[int, Trial], program: Program, layout: sharding.Layout, values: dict[str, Array]
     ) -> TrainState:
-        """The newest stored state, of these trials among those that it has; new trials are initialised."""
+        """The newest stored state, restricted to these trials; new trials are initialised."""
         seeds, entries = self.tuning.seeds, layout.seeds * layout.mesh.shape[sharding.SEED_SHARDS]
         given = (values,) if self.traced else ()
         template = program.template(*given)
@@ -167,7 +167,7 @@ class Population:
         self.checkpoints.save(self.update, self._now, meta)
 
     def _evaluate(self, state: TrainState, trials: Mapping[int, Trial], number: int) -> Result:
-        """Greedy episodes, the same for every trial; other ones at every rung, since the best are chosen by them."""
+        """Greedy episodes, the same for every trial, but new ones at every rung, since they select the trials."""
         seeds, episodes, entries = self.tuning.seeds, self.tuning.episodes, len(self.sound)
         key = jax.random.fold_in(jax.random.key(self.tuning.evaluation_seed), number)
         keys = jax.random.split(key, seeds)[_filled(np.tile(np.arange(seeds), len(trials)), entries)]
@@ -186,5 +186,5 @@ class Population:
 
 
 def _filled(values: np.ndarray, entries: int) -> Any:
-    """``values`` filled up with copies of the first one."""
+    """``values`` padded with copies of the first one."""
     return np.concatenate([values, np.repeat(values[:1], entries - len(values))])

@@ -1,4 +1,4 @@
-"""What a search is going to do as text, and its record when it has ended."""
+"""The plan of a search as text, and its record when it has ended."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from shoal.tuning.structures import Instance, Setting, sort
 
 
 def plan_of(method: Method, state: Search | None) -> list[str]:
-    """Trials, rungs, budget, and what is traced and what structural; ``state`` is None for a recorded method."""
+    """Trials, rungs, budget, and traced and structural hyper-parameters; ``state`` is None for a recorded method."""
     tuning, rungs = method.tuning, method.rungs
     per = f"× {tuning.seeds} seeds" + (f" × {len(method.cells)} environments" if len(method.cells) > 1 else "")
     lines = [f"rung {i}: {rung.trials} trials {per} to {rung.steps:,} steps" for i, rung in enumerate(rungs, 1)]

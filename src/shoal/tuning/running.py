@@ -1,4 +1,4 @@
-"""Tunes the methods of a study that have no record yet, and writes their records and presets."""
+"""Tunes the methods of a study without a record, and writes their records and presets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from shoal.tuning.structures import Instance, Setting
 
 @dataclass
 class TuningReport:
-    """What a call of :func:`tune` found and did."""
+    """The result of :func:`tune`."""
 
     study: StudyFile
     methods: list[Method]
@@ -43,7 +43,7 @@ class TuningReport:
 
     @property
     def plan(self) -> str:
-        """For each method its trials, rungs, budget, and what is traced and what structural."""
+        """For each method its trials, rungs, budget, and traced and structural hyper-parameters."""
         count = f"{len(self.methods)} method{'s' if len(self.methods) > 1 else ''}, {len(self.records)} recorded"
         lines = [f"{self.study.name}: {count}"]
         for method in self.methods:
@@ -71,23 +71,23 @@ def tune(
     dry_run: bool = False,
     progress: bool = True,
 ) -> TuningReport:
-    """Search the hyper-parameters of a study's methods that have no record of tuning yet; continues what was stopped.
+    """Tune the hyper-parameters of a study's methods without a record of tuning; continues stopped searches.
 
     Args:
         file: a study file ``*.toml`` with a part ``[tuning]``, or the name of one in ``studies/``.
-        only: values of axes, for example ``{"algorithm": "qmix"}``, or tuples of values; other methods are left out.
-        out: folder in which the study has a folder with the states of its searches.
-        records: folder in which the study has a folder with its records; by default ``records/`` beside the file.
-        dry_run: only check the study, and find what is traced and what structural.
+        only: values of axes, for example ``{"algorithm": "qmix"}``, or tuples of values; other methods are ignored.
+        out: folder that contains a folder with the states of the searches of each study.
+        records: folder that contains a folder with the records of each study; by default ``records/`` next to the file.
+        dry_run: only check the study, and find traced and structural hyper-parameters.
         progress: show the progress line and notes.
 
     Returns:
-        What was found and done. A search that fails does not stop the others.
+        The methods, their records, and failures. A search that fails does not stop the others.
 
     Raises:
         InputError: the file or a range in it is invalid, an environment is stepped by worker processes, or a record
             is damaged; raised before any trial starts.
-        KeyboardInterrupt: on Ctrl-C; what is trained is saved, and the same call continues.
+        KeyboardInterrupt: on Ctrl-C; the state is saved, and the same call continues.
     """
     described = read(found(file))
     chosen = _selected(described, methods(described), only or {})
@@ -118,7 +118,7 @@ def _selected(study: StudyFile, known: list[Method], only: Mapping[str, Any]) ->
     chosen = [method for method in known if matches(method.values, wanted)]
     if not chosen:
         said = " and ".join(f"{axis} {label(value)}" for axis, value in wanted.items())
-        raise InputError(f"{study.path}: --only leaves no method: none has {said}.")
+        raise InputError(f"{study.path}: --only matches no method: none has {said}.")
     return chosen
 
 
@@ -174,7 +174,7 @@ def _preset(study: StudyFile, method: Method, record: TuningRecord, where: Path)
     path = where.parent.parent / "presets" / f"{study.name}-{method.name.removeprefix('tuning-')}.toml"
     source = (
         f"shoal tune {study.name}: the best of {len(record.trials)} trials in {', '.join(record.environments)}, "
-        f"{record.budget['trained']:,} environment steps in all, commit {record.commit or 'unknown'}"
+        f"{record.budget['trained']:,} environment steps in total, commit {record.commit or 'unknown'}"
         + (" with changed files" if record.changed else "")
     )
     preset_files.write(path, record.runs[0]["algorithm"], record.environments, record.flags, source)

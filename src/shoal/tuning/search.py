@@ -1,4 +1,4 @@
-"""The search of one method: rounds of successive halving, whose state is stored after every step."""
+"""The search of one method: rounds of successive halving. The state is stored after every step."""
 
 import shutil
 import time
@@ -25,13 +25,13 @@ FILE, STATES = "search.json", "states"
 
 @dataclass
 class Search:
-    """What is known of the search of one method."""
+    """The state of the search of one method."""
 
     method: Method
     settings: list[Setting]
     """One for each environment."""
     traced: list[str]
-    """Flags that are arrays of a program."""
+    """Flags that are traced arrays."""
     trials: list[Trial] = field(default_factory=list)
     """The values of all trials so far, round after round."""
     scores: dict[str, Result] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Search:
         return {trial: [found[trial] for found in each] for trial in each[0] if all(trial in x for x in each)}
 
     def alive(self, turn: int, rung: int) -> list[int]:
-        """The trials that train to a rung of a round; those that diverged are not among them after the first."""
+        """The trials that train to a rung of a round; after the first rung without those that diverged."""
         count = self.method.trials
         if rung == 0:
             return list(range(turn * count, (turn + 1) * count))
@@ -80,7 +80,7 @@ class Search:
         return found
 
     def winner(self) -> int:
-        """The best of the trials that reached the end.
+        """The best of the trials that reached the last rung.
 
         Raises:
             NonFiniteError: all trials diverged.
@@ -96,7 +96,7 @@ class Search:
 
 
 def opened(method: Method, settings: list[Setting], traced: list[str], folder: Path) -> Search:
-    """The search as it is stored in ``folder``, or a new one.
+    """The search that is stored in ``folder``, or a new one.
 
     Raises:
         InputError: the file of the search is damaged.
@@ -114,7 +114,7 @@ def opened(method: Method, settings: list[Setting], traced: list[str], folder: P
 
 
 def run(search: Search, folder: Path, progress: bool, say: Callable[[str], None]) -> bool:
-    """Carry out what is missing of a search; returns False if a signal stopped it.
+    """Complete a search; returns False if a signal stopped it.
 
     After a crash at most the training since the last checkpoint is lost (``checkpoint_seconds``).
 
@@ -122,14 +122,14 @@ def run(search: Search, folder: Path, progress: bool, say: Callable[[str], None]
         search: the search.
         folder: where its state is stored.
         progress: show a progress line.
-        say: shows one sentence.
+        say: called with sentences to print.
 
     Raises:
         InputError: trials do not fit in memory, another process searches in the folder, or the disk is full.
         NonFiniteError: all trials diverged.
     """
     with hold(folder):
-        stop = Stop(lambda sentence: say("Stopping after this call; what is trained is saved."))
+        stop = Stop(lambda sentence: say("Stopping after this call; the state is saved."))
         with stop.listening():
             for turn in range(search.method.tuning.rounds):
                 if len(search.trials) <= turn * search.method.trials:
@@ -157,7 +157,7 @@ def _rung(
             say(f"{method.title} in {setting.cell.environment}, {place}: {len(structure.trials)} trials{named}")
             began = time.monotonic()
             instance = Instance(setting, structure.fixed)
-            # Named by the first trial of the whole structure, which stays the same while trials leave.
+            # Named by the first trial of the whole structure, which does not change when trials are dropped.
             whole = next(one for one in search.structures(search.alive(turn, 0)) if structure.trials[0] in one.trials)
             states = folder / STATES / f"{turn}-{e}-{whole.trials[0]}"
             traced = [flag for flag in search.traced if flag not in structure.fixed]
@@ -200,7 +200,7 @@ def _store(search: Search, folder: Path) -> None:
 
 
 def forget_states(folder: Path) -> None:
-    """Delete the trained states of a search whose record is written."""
+    """Delete the trained states of a search after its record was written."""
     shutil.rmtree(folder / STATES, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""Trials sorted by structure: those of one structure differ in traced hyper-parameters only, and share a program."""
+"""Trials grouped by structure: those of one structure differ only in traced hyper-parameters, and share a program."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Structure:
 def sort(trials: Mapping[int, Trial], traced: Sequence[str]) -> list[Structure]:
     """The structures of trials, in the order of their first trials.
 
-    A hyper-parameter that can be traced is structural in a trial in which it is no number, for example None.
+    A hyper-parameter that can be traced is structural in a trial in which it is not a number, for example None.
     """
     found: dict[Any, tuple[Trial, list[int]]] = {}
     for number, values in trials.items():
@@ -73,7 +73,7 @@ class Setting:
         env = environment(built, self.settings)
         if not isinstance(env, Environment):
             raise InputError(
-                f"{cell.environment} is stepped by worker processes, and trials are trained in one compiled program; "
+                f"{cell.environment} is stepped by worker processes, but trials are trained in one compiled program; "
                 f"write the values to try as axes of [grid] instead."
             )
         registry.validate(env)
@@ -98,7 +98,7 @@ class Setting:
         """The tuned flags that can be arrays.
 
         Raises:
-            InputError: the algorithm is not possible without tuned values either.
+            InputError: the algorithm cannot be made, also without tuned values.
         """
         numbers = {
             flag: float(found[0])
@@ -129,7 +129,7 @@ class Instance:
         for name in ("init_from", "schedule_steps"):
             if getattr(settings, name) is not None:
                 raise InputError(
-                    f"{name} cannot be used in tuning, where every trial starts from the beginning and "
+                    f"{name} is not supported in tuning, where every trial starts from the beginning and "
                     f"its schedules span its steps."
                 )
         self.updates = whole_updates(method.rungs, settings.steps_per_update)
@@ -144,7 +144,7 @@ class Instance:
         """The sizes of a whole trial, without updates before the replay buffers can be sampled.
 
         Raises:
-            InputError: nothing is learned before the first rung.
+            InputError: there is no update before the first rung.
         """
         settings = self.settings
         scale = Scale(settings.num_envs, settings.rollout_length, self.updates[-1])
@@ -152,8 +152,8 @@ class Instance:
         waiting = feed.updates_before_learning(replay, settings.num_envs, settings.rollout_length)
         if waiting >= self.updates[0]:
             raise InputError(
-                f"Nothing is learned before the first rung, after {self.updates[0] * settings.steps_per_update} steps, "
-                f"since learning_starts is above it; lower it, or raise steps or lower rungs in [tuning]."
+                f"learning_starts is above the {self.updates[0] * settings.steps_per_update} steps of the first rung, "
+                f"which has no update then; lower it, or raise steps or lower rungs in [tuning]."
             )
         return scale._replace(num_updates=max(1, scale.num_updates - waiting))
 
@@ -184,7 +184,7 @@ class Instance:
 
 def _impossible(values: Trial, error: InputError) -> InputError:
     said = ", ".join(f"{flag} {label(value)}" for flag, value in values.items())
-    return InputError(f"A trial with {said} is not possible: {error}")
+    return InputError(f"A trial with {said} is invalid: {error}")
 
 
 def _made(name: str, spec: Any, settings: Settings, config: Any, scale: Scale) -> Algorithm:

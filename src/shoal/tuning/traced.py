@@ -25,9 +25,9 @@ class TriedPolicy(NamedTuple):
     """The policy of a trial."""
 
     policy: PyTree
-    """The algorithm's own."""
+    """The policy of the algorithm."""
     values: Values
-    """Of the traced hyper-parameters."""
+    """The values of the traced hyper-parameters."""
 
 
 def with_values(make: Make, defaults: Mapping[str, float]) -> Algorithm:
@@ -40,7 +40,7 @@ def with_values(make: Make, defaults: Mapping[str, float]) -> Algorithm:
         defaults: a value for each traced hyper-parameter.
     """
     constant = {name: jnp.float32(value) for name, value in defaults.items()}
-    outer = make(constant)  # arrays, as in the program: what is 0 must not be left out, since others are not 0
+    outer = make(constant)  # arrays, as in the program: a term with coefficient 0 must be kept for other trials
 
     def init(key: PRNGKeyArray, values: Values | None = None) -> Learner:
         values = constant if values is None else values
@@ -56,7 +56,7 @@ def with_values(make: Make, defaults: Mapping[str, float]) -> Algorithm:
         after, metrics = make(values).update(learner._replace(policy=policy), experience, key)
         return after._replace(policy=TriedPolicy(after.policy, values)), metrics
 
-    return outer._replace(init=init, act=act, update=update, inspect=None)  # trials are not watched
+    return outer._replace(init=init, act=act, update=update, inspect=None)  # trials are not recorded
 
 
 def traceable(make: Make, env: Environment, sizes: tuple[int, int], candidates: Mapping[str, float]) -> list[str]:
@@ -92,6 +92,6 @@ def traces(make: Make, env: Environment, sizes: tuple[int, int], values: Mapping
 
     try:
         before, after = jax.eval_shape(probe, {name: jnp.float32(value) for name, value in values.items()})
-    except Exception:  # of many kinds: a Python branch on the value, a shape, an option that must be a constant
+    except Exception:  # many types: a Python branch on the value, a shape, an option that must be a constant
         return False
     return jax.tree.map(jnp.shape, before) == jax.tree.map(jnp.shape, after)
