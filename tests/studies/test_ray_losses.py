@@ -133,7 +133,7 @@ def test_a_lost_run_is_started_again_three_times(
     [
         (NonFiniteError("loss of seed 0 is nan."), "loss of seed 0 is nan."),
         (InputError("The disk\nis full."), "The disk is full."),
-        (FolderTakenError("Another process is training in 'x'."), "Another process trains in 'x'."),
+        (FolderTakenError("Another process is training in 'x'."), "Another process is training in 'x'."),
         (GameError("The game raised", None, "in reset", "its trace"), "The game raised in reset."),
         (MemoryError(), "There is not enough memory; reduce seeds"),
         (RuntimeError("RESOURCE_EXHAUSTED: out"), "There is not enough memory; reduce seeds"),

@@ -128,8 +128,8 @@ def tuning(part: Entries) -> Tuning:
             part.refuse(name, f"must be at least 1 and at most 1e15, not {value:g}.")
     needed = found.eta ** (found.rungs - 1)
     if trials is not None and trials < needed:
-        part.refuse("trials", f"must be at least {needed}, so that one reaches the last of {found.rungs} rungs with eta "
-                    f"{found.eta}, not {trials}.")  # fmt: skip
+        text = f"so that one reaches the last of {found.rungs} rungs with eta {found.eta}, not {trials}."
+        part.refuse("trials", f"must be at least {needed}, {text}")
     if search == "optuna" and found.rounds < 2:
         part.refuse("rounds", "must be at least 2 where search is optuna, which proposes the first round at random.")
     if found.seed + found.seeds - 1 > LARGEST_INT:
