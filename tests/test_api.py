@@ -264,7 +264,7 @@ def test_refused_before_anything_happens(
 
 
 def test_rewards_are_not_scaled_twice(tmp_path: Path) -> None:
-    said = "normalise_rewards and reward_norm scale would both scale rewards; set reward_norm to none, or leave out "
+    said = "normalise_rewards and reward_norm scale would both scale rewards; set reward_norm to none, or remove "
     with pytest.raises(InputError, match=said):
         shoal.train("qmix", "toys:busy", folder=tmp_path / "run", reward_norm="scale", normalise_rewards=True)
     with pytest.raises(InputError, match=r"and side2_reward_norm standardise would both"):
