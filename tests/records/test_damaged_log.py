@@ -199,7 +199,7 @@ def test_a_file_that_is_changed_while_the_run_writes(tmp_path: Path) -> None:
     assert (tmp_path / FILE).read_bytes() == b'{"step": 10}\n{"step": 20}\n{"step": 30}\n'
     with (tmp_path / FILE).open("a") as file:
         file.write("from elsewhere\n")
-    log.mend()
+    log.repair()
     assert [row["step"] for row in read(tmp_path, warn=pytest.fail)] == [10, 20, 30]
     assert said == [
         f"{FILE} is damaged: 2 rows are restored.",

@@ -78,7 +78,7 @@ def made(module: Any, config: Any, spec: EnvSpec) -> tuple[Algorithm, int]:
     """The algorithm and the length of the rollouts that it is made for, at least that of its sequences in replay.
 
     Raises:
-        InputError: it refuses the specification.
+        InputError: the algorithm does not support the specification.
     """
     algorithm = module.make(spec, config, Scale(E, T, UPDATES))
     longest = max((one.length for one in _replays(algorithm)), default=T)
@@ -91,7 +91,7 @@ def specimen(module: Any, config: Any, spec: EnvSpec) -> Specimen:
     """Make and compile an algorithm, and let it act once and initialise its learner.
 
     Raises:
-        InputError: it refuses the specification.
+        InputError: the algorithm does not support the specification.
     """
     algorithm, length = made(module, config, spec)
     learner = fast(algorithm.init)(jax.random.key(0))
@@ -181,7 +181,7 @@ def noise(spec: EnvSpec, length: int, carry: PyTree, seed: int = 0) -> Trajector
 
 
 def _going_on(step: Step, outcome: Step) -> Step:
-    """The outcomes, with the next step's observations where the episode goes on."""
+    """The outcomes, with the next step's observations where the episode continues."""
 
     def follow(after: jax.Array, own: jax.Array) -> jax.Array:
         last = outcome.last.reshape(*outcome.last.shape, *(1,) * (own.ndim - 2))

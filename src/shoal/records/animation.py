@@ -118,8 +118,8 @@ def contact_sheet(
     Args:
         frames: Scenes (with trails since the start) or RGB arrays of one size; each is captioned with its index.
         path: where to write.
-        columns: pictures side by side.
-        rows: lines of pictures.
+        columns: pictures per row.
+        rows: rows of pictures.
         title: printed above the pictures.
         size: width of each picture in pixels.
 

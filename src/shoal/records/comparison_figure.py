@@ -1,4 +1,4 @@
-"""The figure of a comparison: sample efficiency, performance profiles and probability of improvement side by side."""
+"""The figure of a comparison: sample efficiency, performance profiles and probability of improvement."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -135,11 +135,11 @@ def check_same(recorded: Any, here: Mapping[str, Any], step: int) -> None:
     for key in before | now:
         if key in here["free"] or key in undescribed:
             continue
-        was, stands = (dumps(found[key]) if key in found else "missing" for found in (before, now))
-        if was != stands:
+        old, new = (dumps(found[key]) if key in found else "missing" for found in (before, now))
+        if old != new:
             raise CheckpointError(
-                f"run.json has changed since the checkpoint of step {step} was saved: {key} is {stands[:80]} and "
-                f"was {was[:80]}."
+                f"run.json has changed since the checkpoint of step {step} was saved: {key} is {new[:80]} and "
+                f"was {old[:80]}."
             )
 
 

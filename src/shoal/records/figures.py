@@ -128,7 +128,7 @@ def plot_estimates(
 
     Args:
         estimates: (point, low, high) by the statistic's name and the algorithm's; see
-            :func:`shoal.statistics.estimate`. NaN ends leave the interval out.
+            :func:`shoal.statistics.estimate`. An interval with a NaN end is not drawn.
         path: the figure, .png, .pdf or .svg.
         label: below the panels.
         title: of the figure.

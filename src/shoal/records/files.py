@@ -91,18 +91,18 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         WriteError: writing failed; the temporary file is removed.
     """
-    beside = path.with_name(f".{path.stem}.tmp{path.suffix}")
+    temporary = path.with_name(f".{path.stem}.tmp{path.suffix}")
     try:
         with writing(path.name):
-            if beside.is_symlink():  # in an untrusted folder it could point to any file
-                beside.unlink()
-            yield beside
-            sync(beside)
-            beside.replace(path)
+            if temporary.is_symlink():  # in an untrusted folder it could point to any file
+                temporary.unlink()
+            yield temporary
+            sync(temporary)
+            temporary.replace(path)
             sync(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
-            beside.unlink()
+            temporary.unlink()
         raise
 
 
@@ -112,8 +112,8 @@ def write_bytes(path: Path, data: bytes) -> None:
     Raises:
         WriteError: writing failed.
     """
-    with replacing(path) as beside:
-        beside.write_bytes(data)
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def write_text(path: Path, text: str) -> None:

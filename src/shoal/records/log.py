@@ -67,7 +67,7 @@ class Log:
         plain = json.loads(text)
         if type(plain.get("step")) is not int:
             raise InputError("Every row of the log requires an integer 'step', the environment steps per seed.")
-        self.mend()  # calls the guard
+        self.repair()  # calls the guard
         line = f"{text}\n".encode()
         append(self.folder / FILE, line)
         self._size += len(line)
@@ -82,7 +82,7 @@ class Log:
         """The newest rows, to be stored in a checkpoint."""
         return b"".join(row.line for row in self._rows)
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Rewrite the file if something else changed its size or removed it.
 
         Raises:
@@ -91,7 +91,7 @@ class Log:
         self.guard()
         path = self.folder / FILE
         if (path.stat().st_size if path.exists() else 0) != self._size:
-            self._mend(log_rows.read(path), self.count)
+            self._repair(log_rows.read(path), self.count)
 
     def resume(self, step: int, kept: bytes = b"", count: int = 0) -> None:
         """Continue after ``step``: drop later rows, also in TensorBoard, and repair the others from the checkpoint.
@@ -109,9 +109,9 @@ class Log:
         self._rows, self._bytes = deque(), 0
         self._hold(log_rows.unpack(kept))
         found = log_rows.read(self.folder / FILE)
-        self._mend(found._replace(rows=[row for row in found.rows if row.step <= step]), count)
+        self._repair(found._replace(rows=[row for row in found.rows if row.step <= step]), count)
 
-    def _mend(self, found: LogRows, count: int) -> None:
+    def _repair(self, found: LogRows, count: int) -> None:
         path, merged = self.folder / FILE, log_rows.merge(found, self._rows)
         data = b"".join(row.line for row in merged.rows)
         if path.is_symlink() or not path.is_file() or path.stat().st_size != len(data) or path.read_bytes() != data:

@@ -29,7 +29,7 @@ class LogRows(NamedTuple):
     """The rows of a log and its damage."""
 
     rows: list[LogRow]
-    mended: int = 0
+    restored: int = 0
     """Number of rows taken from a checkpoint because the file lacks them or differs."""
     dropped: int = 0
     """Number of lines of the file that were left out."""
@@ -37,8 +37,8 @@ class LogRows(NamedTuple):
     def damage(self, name: str) -> str:
         """One sentence on the damage of the log ``name``; empty if there is none."""
         parts = []
-        if self.mended:
-            parts.append(f"{_count(self.mended, 'row')} {'is' if self.mended == 1 else 'are'} restored")
+        if self.restored:
+            parts.append(f"{_count(self.restored, 'row')} {'is' if self.restored == 1 else 'are'} restored")
         if self.dropped:
             parts.append(f"{_count(self.dropped, 'line')} {'is' if self.dropped == 1 else 'are'} left out")
         return f"{name} is damaged: {' and '.join(parts)}." if parts else ""

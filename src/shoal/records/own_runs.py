@@ -55,14 +55,14 @@ def record(folder: Path, decides: Mapping[str, Any], directory: str | None) -> N
     path = _file(folder)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     entry = {"folder": str(folder.resolve()), "digest": _digest(decides), "directory": directory}
-    handle, beside = tempfile.mkstemp(prefix=".", dir=path.parent)
+    handle, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
     try:
         os.close(handle)
-        Path(beside).write_text(json.dumps(entry), encoding="utf-8")
-        Path(beside).replace(path)
+        Path(temporary).write_text(json.dumps(entry), encoding="utf-8")
+        Path(temporary).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            Path(beside).unlink()
+            Path(temporary).unlink()
         raise
 
 

@@ -122,7 +122,7 @@ def newest_sound(folder: Path, step: int | None, warn: Warn) -> Path:
 
 def _drop(path: Path) -> None:
     gone = path.with_name(_HIDDEN + path.name)
-    path.rename(gone)  # so that a half-deleted step never stands under its own name
+    path.rename(gone)  # so that a half-deleted step never has the name of a step
     _try_to_remove(gone)
 
 

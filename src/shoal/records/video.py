@@ -148,8 +148,8 @@ def _write_mp4(path: Path, images: Sequence[Image.Image], seconds: Sequence[floa
         image.crop((0, 0, width, height)).tobytes() * max(1, round(length / tick))
         for image, length in zip(images, seconds, strict=True)
     )
-    with replacing(path) as beside:
-        done = subprocess.run([*command, str(beside)], input=data, capture_output=True, check=False)
+    with replacing(path) as temporary:
+        done = subprocess.run([*command, str(temporary)], input=data, capture_output=True, check=False)
         if done.returncode:
             message = " ".join(done.stderr.decode(errors="replace").split())
             raise InputError(f"ffmpeg could not write {path.name!r}: {message}")

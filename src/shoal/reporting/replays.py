@@ -193,7 +193,7 @@ def _kept(fixed: list[dict[str, Any]], one: dict[str, Any]) -> int | None:
 
 
 def _fixed(fixed: Mapping[str, Any], spec: EnvSpec, wrapping: Wrapping, features: bool) -> dict[str, Any]:
-    """:attr:`Outline.fixed` with tables of names, of the wrapped environment, and of its features if asked for."""
+    """:attr:`Outline.fixed` with tables of names, of the wrapped environment, and optionally of its features."""
     found = {name: x for name, x in fixed.items() if name not in ("actions", "features")}
     actions, observed = fixed.get("actions") or [], (fixed.get("features") if features else None) or []
     if [len(row) for row in actions] == list(spec.action_dims):

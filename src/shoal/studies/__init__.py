@@ -4,6 +4,6 @@
 * :mod:`shoal.studies.plan` gives every run its whole configuration; :mod:`shoal.studies.building` checks them together
   with their environments.
 * :mod:`shoal.studies.execution` runs one cell and returns its record, also in another process;
-  :mod:`shoal.studies.running` runs what is missing.
-* :mod:`shoal.studies.page` makes the page of results from records alone.
+  :mod:`shoal.studies.running` executes the missing runs.
+* :mod:`shoal.studies.page` makes the page of results only from records.
 """

@@ -146,12 +146,14 @@ def _known_mean(values: np.ndarray) -> np.ndarray:
 
 def evaluations(rows: list[dict[str, Any]], seeds: int) -> dict[str, list]:
     """The greedy evaluations during training, by metric; empty without ``eval_every``."""
-    judged = [row for row in rows if "greedy/return" in row]
-    if not judged:
+    evaluated = [row for row in rows if "greedy/return" in row]
+    if not evaluated:
         return {}
-    names = [name for name in judged[-1] if name.startswith("greedy/") and name != "greedy/seconds"]
-    found: dict[str, list] = {"step": [row["step"] for row in judged]}
+    names = [name for name in evaluated[-1] if name.startswith("greedy/") and name != "greedy/seconds"]
+    found: dict[str, list] = {"step": [row["step"] for row in evaluated]}
     for name in names:
-        values = np.array([row.get(name, [None] * seeds) for row in judged], np.float64).reshape(len(judged), seeds)
+        values = np.array([row.get(name, [None] * seeds) for row in evaluated], np.float64).reshape(
+            len(evaluated), seeds
+        )
         found["score" if name == "greedy/return" else name.removeprefix("greedy/")] = rounded(values)
     return found

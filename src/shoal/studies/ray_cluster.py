@@ -48,7 +48,7 @@ class Cluster:
 
 
 def cluster_of(workers: str | None, **options: Any) -> Cluster | None:
-    """The cluster that ``workers`` and the fields of :class:`Cluster` ask for; None for this process.
+    """The cluster specified by ``workers`` and the fields of :class:`Cluster`; None for this process.
 
     Raises:
         InputError: they cannot be combined, one is invalid, or Ray is not installed.

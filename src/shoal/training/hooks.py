@@ -104,19 +104,19 @@ class Hooks:
             self.check()
 
     def complete(
-        self, row: Mapping[str, Any], judged: Mapping[str, Any], evaluate: Callable[[], Mapping[str, Any]]
+        self, row: Mapping[str, Any], evaluated: Mapping[str, Any], evaluate: Callable[[], Mapping[str, Any]]
     ) -> dict[str, Any]:
         """A row of the log with the columns that callbacks add.
 
         Args:
             row: the means of the updates, with lists over seeds.
-            judged: the columns of an evaluation; empty if there was none.
-            evaluate: evaluates the policies; called if a callback stops the run here and ``judged`` is empty.
+            evaluated: the columns of an evaluation; empty if there was none.
+            evaluate: evaluates the policies; called if a callback stops the run here and ``evaluated`` is empty.
         """
-        found = {**row, **judged}
-        found = self._stage("on_evaluation", judged, found) if judged else found
+        found = {**row, **evaluated}
+        found = self._stage("on_evaluation", evaluated, found) if evaluated else found
         found = self._stage("on_metrics", found, found)
-        if self.reason and not judged and (late := evaluate()):
+        if self.reason and not evaluated and (late := evaluate()):
             found = self._stage("on_evaluation", late, {**found, **late})
         return found
 

@@ -201,7 +201,7 @@ class Trainer:
         if self._saved == self.update or self.state is None:
             return
         finite.check_learner(self.state.learner, self.update, self.settings.seed, self._saved)
-        self.log.mend()
+        self.log.repair()
         meta = self.at.as_json() | {"row": self._row, "rows": self.log.count, "shards": dict(self.layout.mesh.shape)}
         if self.selection:  # first: policies newer than the checkpoint are removed, but an evaluation is not repeated
             self.selection.save(self.update)
@@ -227,9 +227,9 @@ class Trainer:
             start = stop
             written = metric_sums.summary(self._row, self.env.spec, self.settings, self.update, self.at.seconds)
             last = start == n and (ending.spent(self.settings, self.at) or bool(self.hooks.reason))
-            judged = self._evaluate(last) if start == n else {}
-            if judged or self._row["count"] >= self.per_row or last:
-                row = self.hooks.complete(written, judged, partial(self._evaluate, True))
+            evaluated = self._evaluate(last) if start == n else {}
+            if evaluated or self._row["count"] >= self.per_row or last:
+                row = self.hooks.complete(written, evaluated, partial(self._evaluate, True))
                 if self.hooks.reason and not self.ended:
                     self.at = self.at._replace(stopped=self.hooks.reason)
                 self.log.write(row)
