@@ -108,7 +108,10 @@ def test_a_lost_worker_is_started_again(trouble: str, how: str, tmp_path: Path) 
     with rolling(counters.hosted(), 2) as (rollout, _):
         undisturbed, calm = collected(rollout)
     last, calm_last = trajectory.outcome.last[0], undisturbed.outcome.last[0]
-    lost = [e for e in range(E) if (last[:, e] != calm_last[:, e]).any()]
+    # Not only by last: an episode may be cut off at the step at which it ends anyway.
+    leaves = [(one.last, one.reward, one.discount, one.obs) for one in (trajectory.outcome, undisturbed.outcome)]
+    differs = np.any([(a[0] != b[0]).reshape(T, E, -1).any(-1) for a, b in zip(*leaves, strict=True)], axis=0)
+    lost = [e for e in range(E) if differs[:, e].any()]
     assert 0 < len(lost) <= E // 2 + 1  # the other worker's environments never noticed
     for e in set(range(E)) - set(lost):
         jax.tree.map(
@@ -116,7 +119,7 @@ def test_a_lost_worker_is_started_again(trouble: str, how: str, tmp_path: Path) 
             *[t._replace(carry=(), extras=()) for t in (trajectory, undisturbed)],
         )
     for e in lost:
-        t = int(np.argmax(last[:, e] != calm_last[:, e]))
+        t = int(np.argmax(differs[:, e]))
         outcome, step = trajectory.outcome, trajectory.step
         assert outcome.last[0, t, e] and (outcome.discount[0, t, e] == 1).all() and (outcome.reward[0, t, e] == 0).all()
         np.testing.assert_array_equal(outcome.obs[0, t, e], step.obs[0, t, e])
@@ -195,6 +198,25 @@ def test_whole_episodes_are_played_by_all_alike() -> None:
     with rolling(counters.hosted(), 0, seeds=2) as (rollout, _):
         np.testing.assert_array_equal(rollout.play(act, jnp.zeros(2), keys, 15)[0], returns)
     assert len(np.unique(returns.round(4), axis=1)) > 1 and not (lengths == lengths[0, 0]).all()
+
+
+def test_a_game_is_not_stepped_after_its_last_episode() -> None:
+    """Nor one that has none to play; all games are stepped in the next rollout."""
+    steps = np.zeros(E, int)
+    with rolling(counters.hosted(), 0) as (rollout, _):
+        assert rollout.pool.here is not None
+        for i, game in rollout.pool.here.games.items():
+
+            def counted(action: Any, out: Any, i: int = i, step: Any = game.step) -> None:
+                steps[i] += 1
+                step(action, out)
+
+            game.step = counted  # type: ignore[method-assign]
+        lengths = rollout.play(act, jnp.zeros(1), jax.random.split(jax.random.key(1), 1), E - 2)[1][0]
+        np.testing.assert_array_equal(steps, [*lengths, 0, 0])
+        assert len(np.unique(lengths)) > 1
+        collected(rollout)
+    np.testing.assert_array_equal(steps, [*(lengths + T), T, T])
 
 
 def gone(pid: int, seconds: float = 10.0) -> bool:

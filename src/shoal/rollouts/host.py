@@ -21,7 +21,7 @@ from shoal.game import HostEnvironment, HostTimestep, refresh
 from shoal.notices import Warn
 from shoal.rollouts.fused import SEEDS, Act
 from shoal.rollouts.pool import Pool, spread
-from shoal.rollouts.recording import Ended, Half, Parallelism, Recording, copied
+from shoal.rollouts.recording import Ended, Episodes, Half, Parallelism, Recording, copied
 from shoal.types import Box, EpisodeStats, PyTree, Step, Trajectory
 
 
@@ -68,6 +68,7 @@ class HostRollout:
     def init(self, keys: Key[Array, " S"], part: int = 0) -> None:
         """Start an episode in every environment. ``part`` is the index of the first half, if this is one of several
         rollouts."""
+        self.pool.wake()
         for half in self.halves:
             each = jax.vmap(partial(jax.random.split, num=half.size))(_fold(keys, part + half.index))
             self.pool.board.seed[self.pool.rows[half.index]] = np.asarray(seed_of(each)).reshape(-1)
@@ -165,43 +166,31 @@ class HostRollout:
     ) -> tuple[Float[np.ndarray, "S episodes N"], Float[np.ndarray, "S episodes"], Float[np.ndarray, "S episodes M"]]:
         """Returns, lengths and metrics of ``episodes`` whole episodes of every seed.
 
-        Each environment has a fixed quota: counting the first episodes to end would over-represent short ones.
+        Each environment plays a fixed number of episodes, and is not stepped after the last of them.
 
         Raises:
             GameError: an environment raised, or an episode exceeds :data:`ENDLESS` times the horizon.
         """
-        decide, spec = self.acting(act, greedy), self.env.spec
+        decide, spec, idle = self.acting(act, greedy), self.env.spec, self.pool.board.idle
         self.init(jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys))
-        envs = min(self.parallelism.num_envs, episodes)
-        quota = np.array([episodes // envs + (e < episodes % envs) for e in range(self.parallelism.num_envs)])
-        quota[envs:] = 0
-        first = np.concatenate([[0], np.cumsum(quota)[:-1]])
-        returns = np.zeros((self.parallelism.seeds, episodes, spec.num_agents), np.float32)
-        lengths, done = (
-            np.zeros((self.parallelism.seeds, episodes)),
-            np.zeros((self.parallelism.seeds, self.parallelism.num_envs), int),
-        )
-        metrics = np.zeros((self.parallelism.seeds, episodes, len(spec.metrics)), np.float32)
+        played = Episodes(self.env, self.parallelism, episodes)
         for chunk in itertools.count():
             drawn = [jax.device_get(self._seeds(keys, PLAYED, half.index, chunk)) for half in self.halves]
             for t in range(PLAYED):
                 for half in self.halves:
+                    rows = self.pool.rows[half.index]
+                    self.pool.rest(rows.start + np.flatnonzero(played.finished(half) & ~idle[rows]))
                     self._order(half, decide, learner, drawn[half.index][0][t], drawn[half.index][1][t])
                 for half in self.halves:
                     ended = self._advance(half)
-                    if ended.lengths.max() > ENDLESS * spec.horizon:
+                    if ended.lengths[~idle[self.pool.rows[half.index]]].max(initial=0) > ENDLESS * spec.horizon:
                         raise GameError(
                             f"{spec.name} continues long after its horizon of {spec.horizon} steps", None, "", ""
                         )
-                    for s, e in np.argwhere(half.shaped(ended.outcome.last & ~ended.lost)):
-                        env, row = e + half.envs.start, s * half.size + e
-                        if done[s, env] < quota[env]:
-                            at = first[env] + done[s, env]
-                            returns[s, at], lengths[s, at] = ended.returns[row], ended.lengths[row]
-                            metrics[s, at] = ended.outcome.metrics[row]
-                            done[s, env] += 1
-                if (done >= quota).all():
-                    return returns, lengths, metrics
+                    played.add(half, ended)
+                if (played.done >= played.quota).all():
+                    self.pool.wake()
+                    return played.returns, played.lengths, played.metrics
         raise AssertionError("unreachable")
 
     def watch(

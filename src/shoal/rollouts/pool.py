@@ -101,6 +101,17 @@ class Pool:
         """Start to play ``board.action`` in every game of a group."""
         self._order(group, serving.STEP)
 
+    def rest(self, games: np.ndarray) -> None:
+        """Do not step ``games`` (rows of the board) until they are woken: their outcome stays the first timestep of an
+        episode. They must not be stepping."""
+        for outcome, fresh in zip(self.board.outcome, self.board.fresh, strict=True):
+            outcome[games] = fresh[games]
+        self.board.idle[games] = True
+
+    def wake(self) -> None:
+        """Step all games again."""
+        self.board.idle[:] = False
+
     def _order(self, group: int, order: bytes) -> None:
         if self.here is not None:
             rows = range(self.rows[group].start, self.rows[group].stop)

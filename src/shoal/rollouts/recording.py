@@ -110,6 +110,38 @@ class Recording:
         return EpisodeStats._make((self.episodes, self.returns, self.lengths, *measured))
 
 
+class Episodes:
+    """Whole episodes of every seed, ``episodes`` in all, of which each environment plays a fixed number.
+
+    Counting the first episodes to end would over-represent short ones.
+    """
+
+    def __init__(self, env: HostEnvironment, parallelism: Parallelism, episodes: int):
+        seeds, num_envs = parallelism.seeds, parallelism.num_envs
+        playing = min(num_envs, episodes)
+        self.quota = np.array([episodes // playing + (e < episodes % playing) for e in range(num_envs)])
+        self.quota[playing:] = 0
+        self.first = np.concatenate([[0], np.cumsum(self.quota)[:-1]])
+        self.done = np.zeros((seeds, num_envs), int)
+        self.returns = np.zeros((seeds, episodes, env.spec.num_agents), np.float32)
+        self.lengths = np.zeros((seeds, episodes))
+        self.metrics = np.zeros((seeds, episodes, len(env.spec.metrics)), np.float32)
+
+    def add(self, half: Half, ended: Ended) -> None:
+        """Count the episodes of a half that ended at this step."""
+        for s, e in np.argwhere(half.shaped(ended.outcome.last & ~ended.lost)):
+            env, row = e + half.envs.start, s * half.size + e
+            if self.done[s, env] < self.quota[env]:
+                at = self.first[env] + self.done[s, env]
+                self.returns[s, at], self.lengths[s, at] = ended.returns[row], ended.lengths[row]
+                self.metrics[s, at] = ended.outcome.metrics[row]
+                self.done[s, env] += 1
+
+    def finished(self, half: Half) -> np.ndarray:
+        """bool [S · size]: games of a half that have played all their episodes."""
+        return (self.done >= self.quota)[:, half.envs].reshape(-1)
+
+
 def visible(timesteps: HostTimestep) -> Step:
     """Timesteps as algorithms receive them, without the metrics of episodes."""
     return Step._make(timesteps)._replace(metrics=())

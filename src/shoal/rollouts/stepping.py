@@ -26,27 +26,32 @@ class Board(NamedTuple):
     """Next joint action."""
     seed: np.ndarray
     """int32 [G]: seed of the next episode."""
+    idle: np.ndarray
+    """bool [G]: games that are not stepped."""
 
 
 def board(spec: EnvSpec, games: int, memory: mmap.mmap | None = None) -> Board:
     """The arrays of ``games`` games, in ``memory`` (zeros, of size :func:`board_bytes`) if it is given."""
     shape, dtype = action_shape(spec)
-    empty = Board(blank(spec, games), blank(spec, games), np.zeros((games, *shape), dtype), np.zeros(games, np.int32))
+    actions, seeds, idle = np.zeros((games, *shape), dtype), np.zeros(games, np.int32), np.zeros(games, bool)
+    empty = Board(blank(spec, games), blank(spec, games), actions, seeds, idle)
     if memory is None:
         return empty
     leaves, at = [], 0
-    for leaf in (*empty.outcome, *empty.fresh, empty.action, empty.seed):
+    for leaf in _leaves(empty):
         leaves.append(np.frombuffer(memory, leaf.dtype, leaf.size, at).reshape(leaf.shape))
         at += -(-leaf.nbytes // ALIGNMENT) * ALIGNMENT
     k = len(HostTimestep._fields)
-    return Board(HostTimestep(*leaves[:k]), HostTimestep(*leaves[k : 2 * k]), leaves[2 * k], leaves[2 * k + 1])
+    return Board(HostTimestep(*leaves[:k]), HostTimestep(*leaves[k : 2 * k]), *leaves[2 * k :])
+
+
+def _leaves(one: Board) -> list[np.ndarray]:
+    return [*one.outcome, *one.fresh, one.action, one.seed, one.idle]
 
 
 def board_bytes(spec: EnvSpec, games: int) -> int:
     """Size of a board in bytes."""
-    one = board(spec, 1)
-    leaves = (*one.outcome, *one.fresh, one.action, one.seed)
-    return sum(-(-leaf.nbytes * games // ALIGNMENT) * ALIGNMENT for leaf in leaves)
+    return sum(-(-leaf.nbytes * games // ALIGNMENT) * ALIGNMENT for leaf in _leaves(board(spec, 1)))
 
 
 class Fault(NamedTuple):
@@ -83,8 +88,10 @@ class Stepper:
         return None
 
     def step(self, indices: Iterable[int]) -> Fault | None:
-        """Play ``action`` in each game; a game whose episode ends starts the next one."""
+        """Play ``action`` in each game that is not idle; a game whose episode ends starts the next one."""
         for i in indices:
+            if self.board.idle[i]:
+                continue
             out = self.outcome[i]
             refresh(out, self.own)
             try:
