@@ -85,12 +85,21 @@ _SMAX: Flags = {
 # of PettingZoo's tutorial with CleanRL, which learns values from each agent's own image; those of all 20 would be
 # 328,000 numbers.
 _PONG: Flags = {"greyscale": True, "resize": (56, 96), "frame_stack": 4}
+# Measured (docs/results.md): half an hour on two cores.
+_PONG_IPPO: Flags = {
+    "greyscale": True,
+    "resize": (28, 48),
+    "frame_stack": 4,
+    "normalise_rewards": True,
+    "num_envs": 16,
+    "rollout_length": 64,
+    "epochs": 4,
+    "minibatches": 8,
+    "learning_rate": 1e-3,
+    "steps": 3.3e5,
+    "eval_episodes": 100,
+}
 _PISTONS: Flags = {"greyscale": True, "resize": (64, 64), "frame_stack": 4}
-_BUTTERFLY: list[tuple[str, Flags]] = [
-    ("pettingzoo:*cooperative_pong*", _PONG),
-    ("pettingzoo:*pistonball*", _PISTONS),
-]
-
 ADAPTERS: dict[str, list[tuple[str, Flags]]] = {
     "mappo": [
         ("mamujoco/Ant-*", _ANT),
@@ -99,11 +108,12 @@ ADAPTERS: dict[str, list[tuple[str, Flags]]] = {
         ("lbf/*", _FORAGING),
         ("jaxmarl/smax/*", _SMAX),
         ("pettingzoo:*pistonball*", _PISTONS | {"critic_input": "local"}),
-        *_BUTTERFLY,
+        ("pettingzoo:*cooperative_pong*", _PONG),
     ],
     "ippo": [
         ("mamujoco/*", {name: value for name, value in _BODY.items() if name != "critic_input"}),
-        *_BUTTERFLY,
+        ("pettingzoo:*cooperative_pong*", _PONG_IPPO),
+        ("pettingzoo:*pistonball*", _PISTONS),
     ],
     "happo": [("mamujoco/Ant-*", _ANT), ("mamujoco/*", _BODY)],
     "hatrpo": [("mamujoco/*", _HATRPO_BODY)],
