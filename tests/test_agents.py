@@ -1,7 +1,10 @@
 """An agent that is trained in parts is the run that is trained at once."""
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -149,6 +152,31 @@ def test_after_an_exception_it_goes_on_from_what_is_saved(whole: library.Run, tr
     agent.train(24)
     assert rows == [72, 96]  # of its own part
     assert all((x == y).all() for x, y in zip(arrays(whole), arrays(agent.run), strict=True))
+
+
+def test_training_beyond_a_learning_rate_of_zero_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Within the schedule it does not; beyond it no parameter changes."""
+    flags = FLAGS | {"lr_final": 0.0, "steps": 24, "folder": tmp_path / "run"}
+    with library.agent("mappo", toys.busy, **flags) as agent:
+        agent.train(24)
+        before = agent.evaluate(4)
+        assert "learning rate" not in capsys.readouterr().err
+        agent.train(24)
+        assert "The learning rate is 0 from step 24 on (lr_final is 0)" in capsys.readouterr().err
+        np.testing.assert_array_equal(agent.evaluate(4).returns, before.returns)
+
+
+def test_an_opened_agent_may_evaluate_before_it_trains(trained: Agent, tmp_path: Path) -> None:
+    """In a new process, where JAX starts its devices with the first of the two."""
+    copy = shutil.copytree(trained.folder, tmp_path / "run", ignore=shutil.ignore_patterns("lock"))
+    program = (
+        f"import shoal, toys; agent = shoal.agent(environment=toys.busy, folder={str(copy)!r}, progress=False); "
+        "agent.evaluate(4); print(agent.train(1).steps)"
+    )
+    paths = os.pathsep.join([str(Path(toys.__file__).parent), *sys.path])
+    env = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"} | {"PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["144"], done.stderr
 
 
 def test_a_host_environment_keeps_its_workers(tmp_path: Path) -> None:

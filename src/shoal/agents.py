@@ -80,9 +80,10 @@ def _opened(folder: Path, environment: Any, trust: bool, progress: bool) -> "Age
     manifest.read(folder)
     run = open_run(folder, environment, trust=trust)
     permit_training(run, trust, {})
-    _ = run.env  # raises if it cannot be built
     run.settings = replace(run.settings, schedule_steps=run.settings.schedule_steps or run.settings.steps)
-    return Agent(run, progress, lambda run: keep_resumed(run, permitted=trust or environment is None))
+    opened = Agent(run, progress, lambda run: keep_resumed(run, permitted=trust or environment is None))
+    _ = run.env  # raises if it cannot be built
+    return opened
 
 
 class Agent:

@@ -15,6 +15,7 @@ from shoal.training import ending
 from shoal.training.continuing import Continued
 from shoal.training.hooks import Given, Hooks, accepted, watched
 from shoal.training.settings import Settings
+from shoal.training.sharding import one_device_per_core
 
 
 class Parts:
@@ -31,6 +32,8 @@ class Parts:
         self.run, self._progress, self._keep = run, progress, keep
         self._trainer: Continued | None = None
         self._lock: Lock | None = None
+        if run.settings.devices != 1:
+            one_device_per_core()  # before an evaluation starts JAX: a run continues only on as many devices as it had
 
     @property
     def saved(self) -> int | None:
@@ -53,6 +56,7 @@ class Parts:
             updates = done - int(-steps // settings.steps_per_update)
             self.run.settings = replace(settings, steps=float(updates * settings.steps_per_update))
             self.run.settings.check()
+            self._warn_of_schedule(trainer, updates)
             trainer.until(self.run.settings)
             self._keep(self.run)
             with watched(self.run, trainer, hooks):
@@ -65,6 +69,17 @@ class Parts:
                 trainer.progress.warn(ending.sentence(self.run.settings, trainer.at))
         if trainer.stop.asked:  # also during the last update: the program must not go on to the next part
             raise trainer.stop.exception(f"Stopped at step {trainer.step:,}; train() goes on from there.")
+
+    def _warn_of_schedule(self, trainer: Continued, updates: int) -> None:
+        settings = self.run.settings
+        if updates <= settings.schedule_updates or getattr(self.run.config, "lr_final", None) != 0:
+            return
+        end = settings.schedule_updates * settings.steps_per_update
+        trainer.progress.warn(
+            f"The learning rate is 0 from step {end:,} on (lr_final is 0), so training beyond it changes no parameter. "
+            f"Create a new agent with lr_final above 0 or more steps; init_from={str(self.run.folder)!r} starts it with "
+            f"these policies."
+        )
 
     @contextmanager
     def _training(self) -> Iterator[Continued]:
