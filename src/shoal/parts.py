@@ -77,8 +77,8 @@ class Parts:
         end = settings.schedule_updates * settings.steps_per_update
         trainer.progress.warn(
             f"The learning rate is 0 from step {end:,} on (lr_final is 0), so training beyond it changes no parameter. "
-            f"Create a new agent with lr_final above 0 or more steps; init_from={str(self.run.folder)!r} starts it with "
-            f"these policies."
+            f"Create a new agent with lr_final above 0 or more steps; init_from={str(self.run.folder)!r} starts it "
+            f"with these policies."
         )
 
     @contextmanager
