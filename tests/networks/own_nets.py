@@ -84,3 +84,38 @@ def short(inputs: shoal.Layout) -> None: ...
 
 
 NUMBER = 3
+
+
+class Normalised(nnx.Module):
+    """Layers after batch normalisation."""
+
+    def __init__(self, inputs: int, outputs: int, rngs: nnx.Rngs):
+        self.norm = nnx.BatchNorm(inputs, rngs=rngs)
+        self.layers = Layers(inputs, outputs, rngs)
+
+    def __call__(self, x: Any) -> Any:
+        return self.layers(self.norm(x))
+
+
+def statistics(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    return shoal.from_nnx(lambda rngs: Normalised(inputs.width, outputs, rngs))
+
+
+def mixing(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    net = linear(inputs, outputs, body)
+    apply = lambda p, h, x, first: net.apply(p, h, x - x.mean(1, keepdims=True), first)  # noqa: E731
+    return shoal.Net(net.init, apply, net.initial_carry)
+
+
+def undefined(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    return shoal.feed_forward(lambda key: {"w": jnp.zeros(outputs)}, lambda p, x: x[:, :outputs] / p["w"] * 0)
+
+
+def empty(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    return shoal.feed_forward(lambda key: {}, lambda p, x: x[:, :outputs])
+
+
+def leaking(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    """Ignores ``first``."""
+    net = flax(inputs, outputs, body)
+    return shoal.Net(net.init, lambda p, h, x, first: net.apply(p, h, x, jnp.zeros_like(first)), net.initial_carry)

@@ -85,6 +85,11 @@ def test_an_equinox_module_is_applied_to_each_row():
         ("own_nets:counting", {}, "has the parameter 'count' of type int32: all parameters are floating-point"),
         ("own_nets:forgetful", {"recurrent": 4}, r"gives float32\[3, 4\] for 2 timesteps: each array is \[rows, H\]"),
         ("own_nets:forgetful", {}, r"keeps a recurrent state: train it with --recurrent H"),
+        ("own_nets:statistics", {}, r"keeps statistics of batches \(norm.mean\), which are not parameters"),
+        ("own_nets:mixing", {}, "The output of the network 'own_nets:mixing' for a row depends on the other rows"),
+        ("own_nets:undefined", {}, "gives NaN or infinite outputs with its initial parameters"),
+        ("own_nets:empty", {}, "The network 'own_nets:empty' has no parameters"),
+        ("own_nets:leaking", {"recurrent": 4}, "uses its recurrent state where first is True"),
         ("own_nets:linear", {"recurrent": 4}, "recurrent is 4, and the network 'own_nets:linear' keeps no recurrent"),
     ],
 )

@@ -10,6 +10,7 @@ import jax
 from flax import nnx
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from shoal.errors import InputError
 from shoal.types import PyTree
 
 
@@ -30,8 +31,18 @@ class Net(NamedTuple):
 def functional(
     make: Callable[[nnx.Rngs], nnx.Module],
 ) -> tuple[Callable[[PRNGKeyArray], PyTree], Callable[..., Any]]:
-    """A Flax module as two pure functions: key -> parameters, and (parameters, arguments) -> what its call returns."""
+    """A Flax module as two pure functions: key -> parameters, and (parameters, arguments) -> what its call returns.
+
+    Raises:
+        InputError: it keeps statistics, such as those of batch normalisation.
+    """
     graph, abstract = nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))))
+    for path, variable in nnx.to_flat_state(abstract):
+        if isinstance(variable, nnx.BatchStat):
+            raise InputError(
+                f"The module keeps statistics of batches ({'.'.join(map(str, path))}), which are not parameters: use "
+                f"layer normalisation instead of batch normalisation."
+            )
 
     def init(key: PRNGKeyArray) -> PyTree:
         return nnx.to_pure_dict(nnx.split(make(nnx.Rngs(key)))[1])

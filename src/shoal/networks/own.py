@@ -15,6 +15,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, PRNGKeyArray
 
 from shoal import own_modules
@@ -37,6 +39,9 @@ def make_own(body: Body, layout: Layout, outputs: int, output_gain: float, log_s
         raise InputError(f"{name!r} is in Python's standard library and cannot make networks.")
     net = _called(name, function, layout, outputs, body, output_gain)
     _check(name, net, layout, outputs, body)
+    if not any(isinstance(value, Tracer) for value in (*vars(body).values(), output_gain)):
+        with jax.ensure_compile_time_eval():  # also while an algorithm is traced
+            _probe(name, net, layout.width)
     return _batched(net, log_std, outputs)
 
 
@@ -105,6 +110,44 @@ def _check(name: str, net: Net, layout: Layout, outputs: int, body: Body) -> Non
         raise InputError(
             f"The network {name!r} begins with the recurrent state {_shapes(carry)} for {B} rows and gives "
             f"{_shapes(after)} for {T} timesteps: each array is [rows, H], and [timesteps, rows, H] afterwards."
+        )
+    if not jax.tree.leaves(params):
+        raise InputError(f"The network {name!r} has no parameters, so it cannot learn.")
+
+
+def _probe(name: str, net: Net, width: int) -> None:
+    """Compute random rows: each is independent of the others, and of the recurrent state where an episode begins.
+
+    Raises:
+        InputError: an output is NaN or infinite, or depends on what it must not depend on.
+    """
+    T, B = 2, 3
+
+    @jax.jit
+    def outputs() -> tuple[Array, Array, Array]:
+        params = net.init(jax.random.key(0))
+        x = jax.random.normal(jax.random.key(1), (T, B, width))
+        begin = jnp.ones((T, B), bool)
+        carry = net.initial_carry((B,))
+        together = net.apply(params, carry, x, begin)[1]
+        # The row alone, since a layer that normalises over rows may ignore one of them.
+        alone = net.apply(params, net.initial_carry((1,)), x[:1, :1], begin[:1, :1])[1]
+        other = net.apply(params, jax.tree.map(lambda h: h + 1, carry), x, begin)[1]
+        return together, alone, other
+
+    together, alone, other = (np.asarray(y, np.float64) for y in _tried(name, outputs))
+    if not np.isfinite(together).all():
+        raise InputError(f"The network {name!r} gives NaN or infinite outputs with its initial parameters.")
+    near = 1e-3 * np.abs(together).max()  # far above rounding in products of other shapes
+    if alone.shape != (1, 1, together.shape[-1]) or np.abs(together[:1, :1] - alone).max() > near:
+        raise InputError(
+            f"The output of the network {name!r} for a row depends on the other rows, which are other agents, "
+            f"environments and timesteps: do not normalise or average over them, as batch normalisation does."
+        )
+    if np.abs(together - other).max() > near:
+        raise InputError(
+            f"The network {name!r} uses its recurrent state where first is True, the start of an episode: reset it there "
+            f"before it is used."
         )
 
 
