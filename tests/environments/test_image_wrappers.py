@@ -201,6 +201,18 @@ def test_what_does_not_fit_is_refused(w: Wrapping, said: str) -> None:
         wrap(images.device(), w)
 
 
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (((Part((8, 6, 3), "unit8"),),) * 2, "'unit8' in spec.parts must be 'float32' or 'uint8'"),  # type: ignore[arg-type]
+        (((Part((8, 6, 3), "int8"),),) * 2, "'int8' in spec.parts must be"),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_parts_are_refused(parts: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        check_spec(replace(images.spec_of(False), parts=parts))
+
+
 def test_changes_of_images_need_images() -> None:
     numbers = replace(images.spec_of(False), parts=None)
     with pytest.raises(InputError, match="glimpse observes none"):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import struct
 import sys
 import time
@@ -222,6 +223,13 @@ def test_an_id_of_mlflow_in_the_folder_is_only_data(stored: str, store: Path, tm
         stored = json.dumps({"tracking": uri, "experiment": "shoal"} | dict(json.loads(stored)))
     started(tmp_path, shoal.MLflowLogger(uri), stored)
     assert json.loads((tmp_path / "mlflow.json").read_text())["run_id"] not in stored
+
+
+def test_an_mlflow_server_that_is_not_there_is_an_error_within_seconds(store: Path, tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(InputError, match=r"MLflow refuses 'http://localhost:9': .*failed"):
+        started(tmp_path, shoal.MLflowLogger("http://localhost:9"))
+    assert time.monotonic() - began < 40 and "MLFLOW_HTTP_REQUEST_MAX_RETRIES" not in os.environ
 
 
 def test_a_tracker_that_fails_is_warned_of_once(store: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import re
 
 from shoal.environments.forms import dim_of, parsed
 from shoal.errors import InputError, shortened
-from shoal.spec import Box, EnvSpec
+from shoal.spec import Box, EnvSpec, Part
 
 COLUMNS = ("step", "update", "seconds", "steps_per_second", "return", "episode_length")
 """Columns of every run's log, which are not allowed as names of metrics."""
@@ -90,7 +90,11 @@ def _check_parts(spec: EnvSpec) -> None:
     if len(spec.parts) != spec.num_agents:
         raise InputError(f"{spec.name}: spec.parts has {len(spec.parts)} entries for {spec.num_agents} agents.")
     for own, width in zip(spec.parts, spec.obs_dims, strict=True):
+        if isinstance(own, Part) or not all(isinstance(part, Part) for part in own):
+            raise InputError(f"{spec.name}: spec.parts must have a tuple of shoal.Part for each agent.")
         for part in own:
+            if part.dtype not in ("float32", "uint8"):
+                raise InputError(f"{spec.name}: {shortened(part.dtype)} in spec.parts must be 'float32' or 'uint8'.")
             for shape in (part.shape, part.source or ()):
                 if any(length < 0 for length in shape) or math.prod(shape) > LARGEST or len(shape) > 8:
                     raise InputError(f"{spec.name}: {shortened(shape)} in spec.parts is not the shape of an array.")

@@ -1,9 +1,11 @@
 """MLflow tracking: one MLflow run for each run of Shoal."""
 
+import os
 import posixpath
 import re
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,22 @@ BATCH = 1000
 _PARAMS, _TEXT, _TAG = 100, 500, 5000
 """Largest number of parameters in a batch, and of characters of a parameter and of a tag."""
 
+_SOON = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""MLflow's own limits for a server that does not answer are seven retries, which take minutes, of 120 s each."""
+
 _STATES = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
+
+
+@contextmanager
+def _soon() -> Iterator[None]:
+    """Fail within seconds if there is no server, unless the user has set MLflow's limits."""
+    given = {name: value for name, value in _SOON.items() if name not in os.environ}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name in given:
+            os.environ.pop(name, None)
 
 
 class MLflowLogger(Logger):
@@ -69,8 +86,9 @@ class MLflowLogger(Logger):
             raise InputError(f"Logging to MLflow needs its package: {install('mlflow')}.") from None
         uri, artifacts = self._store()
         try:
-            self._client = MlflowClient(tracking_uri=uri)
-            self._id = self._known(uri, stored) or self._new(context, artifacts)
+            with _soon():
+                self._client = MlflowClient(tracking_uri=uri)
+                self._id = self._known(uri, stored) or self._new(context, artifacts)
         except Exception as error:
             raise InputError(f"MLflow refuses {self.where!r}: {one_line(error)}") from error
         self._waiting, self._flushed = [], time.monotonic()

@@ -146,8 +146,8 @@ def _probe(name: str, net: Net, width: int) -> None:
         )
     if np.abs(together - other).max() > near:
         raise InputError(
-            f"The network {name!r} uses its recurrent state where first is True, the start of an episode: reset it there "
-            f"before it is used."
+            f"The network {name!r} uses its recurrent state where first is True, the start of an episode: reset it "
+            f"there before it is used."
         )
 
 
