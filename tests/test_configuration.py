@@ -240,6 +240,7 @@ HEAD = f'algorithm = "mappo"\nenvironment = "{SPREAD}"\n'
 WRONG = {
     "no TOML": ("flags\n", "line 1, column 6 is not valid TOML"),
     "an unknown key": ('algoritm = "mappo"', "There is no key 'algoritm'; did you mean 'algorithm'?"),
+    "a flag as a key": ("learning_rate = 0.1", "Flags are set in [flags], options of the environment in [env]."),
     "a flag of one call": (HEAD + '[flags]\nfolder = "x"', "not to a configuration: give it as --folder."),
     "one beside the names": (HEAD + "print_config = true", "not to a configuration: give it as --print-config."),
     "no environment": ('algorithm = "mappo"', "shoal train needs an environment first"),

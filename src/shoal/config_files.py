@@ -16,6 +16,7 @@ Every key may be missing. Preset files (:mod:`shoal.preset_files`) have the same
 import json
 import re
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,6 +61,8 @@ def read(given: str | Path | Mapping[str, Any]) -> ConfigFile:
     """
     if isinstance(given, Mapping):
         return _checked("config", given)
+    if not isinstance(given, str | PathLike):
+        raise InputError(f"config must be the name of a file or a mapping, not {shortened(given)}.")
     path = Path(given)
     if not str(given):
         raise InputError("The name of the configuration file is empty.")
@@ -77,7 +80,8 @@ def _checked(name: str, found: Mapping[str, Any]) -> ConfigFile:
         if key in ONE_CALL:
             raise _of_one_call(name, key)
         if key not in (*KEYS, *OF_PRESETS):
-            raise InputError(f"{name}: {unknown('key', str(key), KEYS)}")
+            text = str(unknown("key", str(key), (*KEYS, *OF_PRESETS)))
+            raise InputError(f"{name}: {text} Flags are set in [flags], options of the environment in [env].")
     for key in ("algorithm", "environment"):
         if not isinstance(found.get(key, ""), str):
             raise InputError(f"{name}: {key} must be a string, not {shortened(found[key])}.")

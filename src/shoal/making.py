@@ -1,5 +1,6 @@
 """An algorithm as a run has it: with its reward normalisation and its opponents, for training or for acting."""
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -90,9 +91,10 @@ def made(
         algorithm, window = _normalised(name, spec, config, settings, scale), opposition.past_window
         held = round(opposition.past_share * scale.num_envs)
         if training and held < 2 * window:
+            enough = math.ceil(2 * window / opposition.past_share) * (settings.num_envs // scale.num_envs)
             raise InputError(
-                f"Past selves play in {held} of {scale.num_envs} environments of a device, and {window} of them need "
-                f"at least {2 * window}: raise num_envs or past_share, or lower past_window."
+                f"Past selves play in {held} of {scale.num_envs} environments of a device, and past_window {window} "
+                f"needs at least {2 * window}: raise num_envs to {enough} or past_share, or lower past_window."
             )
         every = opposition.every(scale)
         return against_past(algorithm, spec, side, window, every, opposition.past_share, training)

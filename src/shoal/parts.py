@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 
-from shoal.errors import InputError
+from shoal.errors import InputError, shortened
 from shoal.game import HostEnvironment
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.lock import Lock, hold
@@ -48,8 +49,8 @@ class Parts:
 
     def train(self, steps: float | int, callbacks: Sequence[Given] = ()) -> None:
         """Train for ``steps`` more environment steps per seed; see :meth:`shoal.agents.Agent.train`."""
-        if not steps >= 1:
-            raise InputError(f"steps must be at least 1, not {steps}.")
+        if not isinstance(steps, Real) or not steps >= 1:
+            raise InputError(f"steps must be at least 1, not {shortened(steps)}.")
         hooks = accepted(callbacks)
         with self._training() as trainer:
             settings, done = self.run.settings, trainer.update

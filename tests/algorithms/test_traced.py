@@ -78,5 +78,5 @@ def test_one_program_gives_each_setting_its_own_update(name: str) -> None:
 def test_an_array_is_no_option() -> None:
     config = config_of("mappo", "discrete")
     for bad in ({"clip": jnp.zeros(2)}, {"epochs": jnp.int32(2)}, {"clip": jnp.int32(1)}):
-        with pytest.raises(InputError, match="cannot be"):
+        with pytest.raises(InputError, match="must be a"):
             override(config, bad)

@@ -202,4 +202,4 @@ def test_an_exception_is_one_sentence() -> None:
         (refused,) = contract._played(nothing, nothing, DISCRETE, (update,))
     assert found.sentence == "act or update raised ValueError: shapes differ."
     assert "raise error" in found.detail and "contract.py" not in found.detail
-    assert (refused.sentence, refused.detail) == ("act or update is refused: A metric has a shape.", "")
+    assert (refused.sentence, refused.detail) == ("act or update raises InputError: A metric has a shape.", "")

@@ -184,7 +184,7 @@ def test_past_selves_take_part_in_cross_play(early: Path) -> None:
         ({"past_window": 4}, "past_window needs opponents"),
         ({"opponents": "scripted", "past_share": 0.2}, "past_share needs opponents 'past'"),
         ({"opponents": "past", "side": ("nobody",)}, "nobody"),
-        ({"opponents": "past"}, "need at least 16: raise num_envs or past_share, or lower past_window"),
+        ({"opponents": "past"}, "needs at least 16: raise num_envs to (32|64) or past_share, or lower past_window"),
         ({"opponents": "past", "past_share": 0.0}, "past_share"),
     ],
 )

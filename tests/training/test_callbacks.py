@@ -306,6 +306,13 @@ def test_there_are_no_policies_before_the_first_checkpoint(tmp_path: Path) -> No
         train(tmp_path / "run", Noting(on_start=lambda context: context.policies()))
 
 
+class Misspelt(shoal.Callback):
+    def on_metric(self, context: Any, metrics: Any) -> None: ...
+
+    def on_goal(self) -> None:
+        """Not similar to a method of Callback."""
+
+
 @pytest.mark.parametrize(
     ("callbacks", "complaint"),
     [
@@ -314,6 +321,7 @@ def test_there_are_no_policies_before_the_first_checkpoint(tmp_path: Path) -> No
         (Noting(), "callbacks must be a list"),
         (print, "callbacks must be a list"),
         ([lambda context: None], "must take .context, metrics."),
+        ([Misspelt()], "Misspelt.on_metric is never called; did you mean 'on_metrics'?"),
     ],
 )
 def test_what_is_no_callback_is_refused(callbacks: Any, complaint: str) -> None:

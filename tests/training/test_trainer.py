@@ -159,7 +159,7 @@ def test_a_metric_that_is_not_finite_is_named(tmp_path: Path) -> None:
     ("flags", "said"),
     [
         ({"steps": 0}, "steps must be at least 1 and at most 1e15, not 0"),
-        ({"steps": float("nan")}, "steps cannot be nan"),
+        ({"steps": float("nan")}, "steps must be a number, not nan"),
         ({"steps": float("inf")}, "steps must be at least 1 and at most 1e15, not inf"),
         ({"seeds": 0}, "seeds must be at least 1"),
         ({"num_envs": 0}, "num_envs must be at least 1"),

@@ -1,5 +1,6 @@
 """Calls callbacks, and handles their errors."""
 
+import difflib
 import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,11 +34,16 @@ def accepted(callbacks: Any) -> list[Callback]:
     """The callbacks in the order in which they are called.
 
     Raises:
-        InputError: one is neither a :class:`Callback` nor a function of two arguments.
+        InputError: one is neither a :class:`Callback` nor a function of two arguments, or has a misspelt method.
     """
     if isinstance(callbacks, Callback | str | Mapping) or callable(callbacks):
         raise InputError(f"callbacks must be a list, such as callbacks=[MyCallback()], not {shortened(callbacks)}.")
     made = [one if isinstance(one, Callback) else _of_function(one) for one in callbacks]
+    for one in made:
+        known = {name for name in vars(Callback) if name.startswith("on_")}
+        for name in {name for name in dir(one) if name.startswith("on_")} - known:
+            if near := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+                raise InputError(f"{_name(one)}.{name} is never called; did you mean {near[0]!r}?")
     return sorted(made, key=lambda one: one.after_others)
 
 
