@@ -154,7 +154,7 @@ def test_algorithms_that_leave_nothing_open_are_not_asked(monkeypatch: pytest.Mo
         ({"clusters": 9}, "clusters is 9, but bps/spread has only 4 agents"),
         ({"sharing": (0, 1)}, "must give each of the 4 agents a policy"),
         ({"recurrent": 4, "chunk_length": 3}, "chunk_length 3 does not divide"),
-        ({"sharing": "learnt"}, "sharing cannot be 'learnt'"),
+        ({"sharing": "learnt"}, "sharing must be 'shared' or .*, not 'learnt'"),
     ],
 )
 def test_a_bad_option_costs_nothing(

@@ -35,7 +35,7 @@ def test_no_sound_checkpoint_is_an_error(copy: Path) -> None:
         ({"steps": -5}, "steps must be at least 1"),
         ({"keep": 0}, "keep must be at least 1"),
         ({"eval_episodes": -1}, "must be at least 0"),
-        ({"steps": "many"}, "steps cannot be 'many'"),
+        ({"steps": "many"}, "steps must be a number, not 'many'"),
     ],
 )
 def test_what_a_resumed_run_refuses(whole: Whole, flags: dict[str, Any], said: str) -> None:
