@@ -85,7 +85,7 @@ _SMAX: Flags = {
 # of PettingZoo's tutorial with CleanRL, which learns values from each agent's own image; those of all 20 would be
 # 328,000 numbers.
 _PONG: Flags = {"greyscale": True, "resize": (56, 96), "frame_stack": 4}
-# Measured (docs/results.md): half an hour on two cores.
+# The steps are those of half an hour on two cores (docs/results.md).
 _PONG_IPPO: Flags = {
     "greyscale": True,
     "resize": (28, 48),
@@ -96,7 +96,7 @@ _PONG_IPPO: Flags = {
     "epochs": 4,
     "minibatches": 8,
     "learning_rate": 1e-3,
-    "steps": 3.3e5,
+    "steps": 333_824.0,
     "eval_episodes": 100,
 }
 _PISTONS: Flags = {"greyscale": True, "resize": (64, 64), "frame_stack": 4}
