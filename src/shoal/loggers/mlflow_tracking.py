@@ -26,7 +26,8 @@ _PARAMS, _TEXT, _TAG = 100, 500, 5000
 """Largest number of parameters in a batch, and of characters of a parameter and of a tag."""
 
 _SOON = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-"""MLflow's own limits for a server that does not answer are seven retries, which take minutes, of 120 s each."""
+"""Limits of requests while a run starts. By default MLflow retries seven times and waits 120 s for each answer, so an
+error about a missing server takes minutes."""
 
 _STATES = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 

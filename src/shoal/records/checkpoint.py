@@ -191,9 +191,8 @@ def read_index(path: Path) -> dict:
 def _write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
     import orbax.checkpoint as ocp
 
-    tree = {
-        str(i): array for i, array in enumerate(arrays) if array.size
-    }  # orbax does not support arrays without elements
+    # Orbax does not support arrays without elements.
+    tree = {str(i): array for i, array in enumerate(arrays) if array.size}
     if tree:
         log, unraisable = logging.getLogger("absl"), sys.unraisablehook
         was, log.disabled = log.disabled, True  # errors that it logs at length are raised as well

@@ -104,6 +104,8 @@ class Pool:
     def rest(self, games: np.ndarray) -> None:
         """Do not step ``games`` (rows of the board) until they are woken: their outcome stays the first timestep of an
         episode. They must not be stepping."""
+        if not games.size:  # at almost every step of an evaluation
+            return
         for outcome, fresh in zip(self.board.outcome, self.board.fresh, strict=True):
             outcome[games] = fresh[games]
         self.board.idle[games] = True

@@ -39,8 +39,8 @@ def accepted(callbacks: Any) -> list[Callback]:
     if isinstance(callbacks, Callback | str | Mapping) or callable(callbacks):
         raise InputError(f"callbacks must be a list, such as callbacks=[MyCallback()], not {shortened(callbacks)}.")
     made = [one if isinstance(one, Callback) else _of_function(one) for one in callbacks]
+    known = {name for name in vars(Callback) if name.startswith("on_")}
     for one in made:
-        known = {name for name in vars(Callback) if name.startswith("on_")}
         for name in {name for name in dir(one) if name.startswith("on_")} - known:
             if near := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
                 raise InputError(f"{_name(one)}.{name} is never called; did you mean {near[0]!r}?")
