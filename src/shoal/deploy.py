@@ -103,8 +103,9 @@ class Policies:
 
         Args:
             observations: an array [N, O], a sequence of N arrays [O_i], or a dict from names to arrays; or the
-                environment's own observations. Images are uint8 [height, width, channels]; an observation of several
-                arrays is a sequence, or a dict by their names (``spec.parts``).
+                environment's own observations. Images are uint8 [height, width, channels] from 0 to 255 (or of another
+                integer type); an observation of several arrays is a sequence, or a dict by their names
+                (``spec.parts``).
             legal: masks of legal actions in the same form ([N, A] or [A_i] each); None for all actions, or for the
                 masks in observations and infos.
             alive: N booleans, a dict of booleans, or, with the environment's own observations, names (``env.agents``);
@@ -119,8 +120,8 @@ class Policies:
             padding. For the environment's own observations: a dict by agent, a tuple, or one agent's action.
 
         Raises:
-            InputError: an observation or the state is missing or has the wrong shape, an agent is unknown, a living
-                agent has no legal action, or ``turn`` is missing.
+            InputError: an observation or the state is missing or has the wrong shape, an image has no integer type, an
+                agent is unknown, a living agent has no legal action, or ``turn`` is missing.
         """
         converter = self._converter
         if converter is not None and converter.understands(observations):

@@ -84,8 +84,11 @@ def test_deployed_policies_take_raw_images(trained: Any) -> None:
     right = {"view": picture, "clock": np.zeros(2)}
     with pytest.raises(InputError, match="left's observation has an array"):
         policies.act({"left": np.zeros((4, 4, 3), np.uint8), "right": right})
-    with pytest.raises(InputError, match="whole numbers from 0 to 255"):
-        policies.act({"left": picture + 0.5, "right": right})
+    for wrong in ((picture / 255).astype(np.float32), picture == 0):
+        with pytest.raises(InputError, match=f"pass uint8 numbers from 0 to 255, not {wrong.dtype}"):
+            policies.act({"left": wrong, "right": right})
+    with pytest.raises(InputError, match="whole numbers from 0 to 255, not of int64"):
+        policies.act({"left": picture.astype(np.int64) + 256, "right": right})
     with pytest.raises(InputError, match="right's observation lacks 'clock'"):
         policies.act({"left": picture, "right": {"view": picture}})
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.environments.forms import acted, dim_of, flat, joint_mask, parsed, pictured, width_of
+from shoal.environments.image_layout import check_integers
 from shoal.environments.rows import as_bytes
 from shoal.environments.rows import width_of as width_of_part
 from shoal.errors import InputError
@@ -171,8 +172,8 @@ def row_of(parts: Sequence[Part], given: Any, who: str) -> np.ndarray:
         who: the agent's name, for errors.
 
     Raises:
-        InputError: an array is missing, has another shape, or has other numbers than whole ones from 0 to 255 for
-            ``uint8``.
+        InputError: an array is missing or has another shape, or one for ``uint8`` has no integer type or numbers
+            outside 0 to 255.
     """
     width = sum(width_of_part(part, packed=True) for part in parts)
     if isinstance(given, Mapping):
@@ -190,6 +191,11 @@ def row_of(parts: Sequence[Part], given: Any, who: str) -> np.ndarray:
     for part, array in zip(parts, map(np.asarray, given), strict=True):
         if array.dtype.kind not in "biuf" or (array.shape != part.shape and array.shape != (part.size,)):
             raise InputError(f"{who}'s observation has an array {part.shape} of {part.dtype}, not {array.shape}.")
+        if part.dtype == "uint8":
+            try:
+                check_integers(array)
+            except ValueError as error:
+                raise InputError(f"{who}'s observation has an image of another type: {error}.") from None
         if part.dtype == "uint8" and not np.isin(array, np.arange(256)).all():
             raise InputError(f"{who}'s observation has an image of whole numbers from 0 to 255, not of {array.dtype}.")
         found.append(array.reshape(-1).astype(np.uint8) if part.dtype == "uint8" else as_bytes(array.reshape(-1)))

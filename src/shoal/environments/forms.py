@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.environments.image_layout import arranged
+from shoal.environments.image_layout import arranged, check_integers
 from shoal.environments.rows import as_bytes
 from shoal.errors import InputError
 
@@ -163,7 +163,9 @@ def flat(form: Form, seen: Any, who: str, packed: bool = False) -> np.ndarray:
 
 def _image(shape: list[int], seen: Any, who: str) -> np.ndarray:
     try:
-        return arranged(seen, shape)
+        pixels = np.asarray(seen)
+        check_integers(pixels)
+        return arranged(pixels, shape)
     except (TypeError, ValueError) as error:
         raise InputError(f"{who} observes what is not an image of its space: {error}.") from None
 

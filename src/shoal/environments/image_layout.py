@@ -31,6 +31,16 @@ def arrangement(shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]
     return order, (height, width, math.prod(rest))
 
 
+def check_integers(image: np.ndarray) -> None:
+    """Check that an image has an integer type: numbers from 0 to 1 would be read as nearly black.
+
+    Raises:
+        ValueError: it has another type, even if its numbers are whole.
+    """
+    if image.size and image.dtype.kind in "fb":
+        raise ValueError(f"pass uint8 numbers from 0 to 255, not {image.dtype}")
+
+
 def arranged(image: Any, shape: Sequence[int]) -> np.ndarray:
     """An image of this shape, flat uint8 with its axes arranged; an array that already has the stored shape is kept.
 

@@ -211,6 +211,9 @@ def test_what_is_no_image_is_refused() -> None:
     for wrong in (whole / 255, whole + 100, "picture", np.zeros((6, 5), np.uint8), np.zeros((5, 6, 3), np.uint8)):
         with pytest.raises(InputError, match="agent_0 observes what is not an image of its space"):
             converter.row(0, wrong)
+    for wrong in (np.ones((6, 5, 3), np.float32), np.ones((6, 5, 3), bool)):
+        with pytest.raises(InputError, match=f"pass uint8 numbers from 0 to 255, not {wrong.dtype}"):
+            converter.row(0, wrong)
     mixed = Converter(of_gymnasium.wrap(Solo(MIXED), "solo", time_limit=4).spec)
     with pytest.raises(InputError, match="not a dict with the parts of its space"):
         mixed.row(0, whole)
