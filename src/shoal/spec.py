@@ -41,7 +41,8 @@ class Part(NamedTuple):
     shape: tuple[int, ...]
     """Its shape; that of an image is (height, width, channels)."""
     dtype: Literal["float32", "uint8"] = "float32"
-    """``uint8`` numbers are scaled from 0 … 255 to 0 … 1 where networks read them."""
+    """``float32`` for numbers, or ``uint8`` for images; other types are refused. Networks read ``uint8`` numbers scaled
+    from 0 … 255 to 0 … 1."""
     name: str = ""
     """Its key where the observation is a dictionary."""
     source: tuple[int, ...] | None = None

@@ -206,11 +206,21 @@ def test_what_does_not_fit_is_refused(w: Wrapping, said: str) -> None:
     [
         (((Part((8, 6, 3), "unit8"),),) * 2, "'unit8' in spec.parts must be 'float32' or 'uint8'"),  # type: ignore[arg-type]
         (((Part((8, 6, 3), "int8"),),) * 2, "'int8' in spec.parts must be"),  # type: ignore[arg-type]
+        (((Part((8, 6, 3), "bool"),),) * 2, "'bool' in spec.parts must be"),  # type: ignore[arg-type]
+        (((Part((8, 6, 3), np.dtype("uint8")),),) * 2, "in spec.parts must be 'float32' or 'uint8'"),  # type: ignore[arg-type]
+        ((images.IMAGE, images.VECTOR), "a tuple of shoal.Part for each agent"),
+        ((images.IMAGE,), "a tuple of shoal.Part for each agent"),
+        (([images.IMAGE], [images.IMAGE]), "a tuple of shoal.Part for each agent"),
+        (((images.IMAGE,), 5), "a tuple of shoal.Part for each agent"),
+        (5, "must be a tuple"),
+        (((Part(192, "uint8"),),) * 2, "the shape 192 in spec.parts must be a tuple of whole numbers"),  # type: ignore[arg-type]
     ],
 )
 def test_wrong_parts_are_refused(parts: Any, said: str) -> None:
+    spec = images.spec_of(False)
+    object.__setattr__(spec, "parts", parts)  # tests check the types of fields that are given, users' programs do not
     with pytest.raises(InputError, match=said):
-        check_spec(replace(images.spec_of(False), parts=parts))
+        check_spec(spec)
 
 
 def test_changes_of_images_need_images() -> None:

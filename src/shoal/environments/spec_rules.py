@@ -1,6 +1,7 @@
 """Validation of specs. Does not import JAX."""
 
 import math
+import numbers
 import re
 
 from shoal.environments.forms import dim_of, parsed
@@ -87,15 +88,26 @@ def check_spec(spec: EnvSpec) -> None:
 def _check_parts(spec: EnvSpec) -> None:
     if spec.parts is None:
         return
+    # A Part is a tuple too, and lists cannot be hashed.
+    if not isinstance(spec.parts, tuple) or not all(
+        type(own) is tuple and all(isinstance(part, Part) for part in own) for own in spec.parts
+    ):
+        raise InputError(
+            f"{spec.name}: spec.parts must be a tuple with a tuple of shoal.Part for each agent, such as "
+            f"((view, speed),) for one agent that observes two arrays."
+        )
     if len(spec.parts) != spec.num_agents:
         raise InputError(f"{spec.name}: spec.parts has {len(spec.parts)} entries for {spec.num_agents} agents.")
     for own, width in zip(spec.parts, spec.obs_dims, strict=True):
-        if isinstance(own, Part) or not all(isinstance(part, Part) for part in own):
-            raise InputError(f"{spec.name}: spec.parts must have a tuple of shoal.Part for each agent.")
         for part in own:
-            if part.dtype not in ("float32", "uint8"):
+            if not isinstance(part.dtype, str) or part.dtype not in ("float32", "uint8"):
                 raise InputError(f"{spec.name}: {shortened(part.dtype)} in spec.parts must be 'float32' or 'uint8'.")
             for shape in (part.shape, part.source or ()):
+                if not isinstance(shape, tuple) or not all(isinstance(length, numbers.Integral) for length in shape):
+                    raise InputError(
+                        f"{spec.name}: the shape {shortened(shape)} in spec.parts must be a tuple of whole numbers, "
+                        f"such as (64, 64, 3)."
+                    )
                 if any(length < 0 for length in shape) or math.prod(shape) > LARGEST or len(shape) > 8:
                     raise InputError(f"{spec.name}: {shortened(shape)} in spec.parts is not the shape of an array.")
             if not isinstance(part.name, str) or len(part.name) > LONGEST or not (part.name + " ").isprintable():
