@@ -73,6 +73,8 @@ def test_nothing_is_found_where_all_is_well() -> None:
 def test_each_fault_is_found(alter: Any, subject: str, words: str) -> None:
     found = findings(alter)
     assert [*found] == [subject] and words in found[subject]
+    if alter is codes:
+        assert "true upper bound in their space or declare the part as float32 instead of uint8" in found[subject]
 
 
 def test_the_arrays_are_described(monkeypatch: pytest.MonkeyPatch) -> None:

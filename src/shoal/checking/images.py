@@ -45,7 +45,8 @@ def brightness(played: Played) -> Iterator[Finding]:
                 "warning",
                 "images",
                 f"the values of {name} are at most {most} of 255, and networks divide them by 255; if they are codes "
-                f"rather than brightness, set the true upper bound in their space, so that they are read as numbers.",
+                f"rather than brightness, set the true upper bound in their space or declare the part as float32 "
+                f"instead of uint8, so that they are read as numbers.",
             )
 
 
