@@ -46,6 +46,9 @@ def test_payoff_tables() -> None:
     np.testing.assert_array_equal(payoffs(make("matrix/penalty", k=-25.0)), [[-25, 0, 10], [0, 2, 0], [10, 0, -25]])
     np.testing.assert_array_equal(payoffs(make("matrix/monotonicity")), [[8, -12, -12], [-12, 0, 0], [-12, 0, 0]])
     np.testing.assert_array_equal(payoffs(make("matrix/traffic_junction")), [[0, 1], [1, 0]])
+    np.testing.assert_array_equal(
+        payoffs(make("matrix/coordination", num_actions=3)), [[0.5, 0, 0], [0, 0.5, 0], [0, 0, 1]]
+    )
 
 
 def test_two_step() -> None:

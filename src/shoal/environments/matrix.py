@@ -4,19 +4,20 @@ A game played once, and the two-step game, end by termination (discount 0). A re
 limit (discount 1), so its values are those of infinite play. :func:`matrix_game` builds other games.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
+from shoal.environments.loud_agent import loud_agent
 from shoal.environments.options import check_count, check_number
-from shoal.environments.tabular import entry, game, matrix_game
+from shoal.environments.tabular import LARGEST, entry, game, matrix_game
 from shoal.errors import InputError
-from shoal.types import Discrete, Environment, EnvSpec, Step
+from shoal.types import Environment
 
 __all__ = [
     "all_ones",
     "climbing",
+    "coordination",
     "loud_agent",
     "matrix_game",
     "monotonicity",
@@ -30,8 +31,6 @@ __all__ = [
 CLIMBING = ((11.0, -30.0, 0.0), (-30.0, 7.0, 0.0), (0.0, 6.0, 5.0))
 MONOTONICITY = ((8.0, -12.0, -12.0), (-12.0, 0.0, 0.0), (-12.0, 0.0, 0.0))
 TRAFFIC_JUNCTION = ((0.0, 1.0), (1.0, 0.0))
-LARGEST = 1e6
-"""Largest magnitude of a reward, for single precision."""
 TWO_STEP = (((0.0, 0.0), (0.0, 0.0)), ((7.0, 7.0), (7.0, 7.0)), ((0.0, 1.0), (1.0, 8.0)))
 
 
@@ -195,56 +194,19 @@ def all_ones(*, num_agents: int = 2, horizon: int = 1) -> Environment:
     )
 
 
-def loud_agent(*, num_quiet: int = 4, loudness: float = 60.0) -> Environment:
-    """A single game in which one agent's actions hide what the others earn: a test of credit assignment.
+def coordination(*, num_actions: int = 10, horizon: int = 1) -> Environment:
+    """Two agents agree on one of many actions: 1 if both play the last one, 1/2 if both play the same other one.
 
-    With a coin c = ±1 that only the state shows, the team earns Σ_j u_j over the quiet agents plus ``loudness`` · c
-    (2 u_0 − 1) for the loud one, u ∈ {0, 1}: noise that Q(s, u) predicts and V(s) does not (Foerster et al. 2018,
-    section 1). The metric ``quiet`` is the share of quiet agents that play 1; ½ is chance.
+    All equilibria with pure policies are strict, so a team leaves a worse one only by exploring, and the probability of
+    agreeing by chance is 1/``num_actions``.
 
     Args:
-        num_quiet: number of quiet agents, at least 1.
-        loudness: size of the loud agent's part.
+        num_actions: actions of each agent, from 2 to 1000.
+        horizon: steps in an episode; 1 is a single game.
 
     Raises:
-        InputError: num_quiet is below 1, or loudness is not a number from 0 to 10⁶.
+        InputError: num_actions is not from 2 to 1000, or horizon is below 1.
     """
-    num_agents, loudness = 1 + check_count("num_quiet", num_quiet), check_number("loudness", loudness, 0.0, LARGEST)
-    spec = EnvSpec(
-        name="matrix/loud_agent",
-        agents=("loud", *(f"quiet_{i}" for i in range(num_quiet))),
-        obs_dims=(1,) * num_agents,
-        state_dim=1,
-        action=Discrete(2),
-        action_dims=(2,) * num_agents,
-        roles=(0, *(1,) * num_quiet),
-        horizon=1,
-        shared_reward=True,
-        score="mean",
-        novel=(),
-        metrics=("quiet",),
-    )
-
-    def make_step(coin: Float[Array, ""], action: Int[Array, " N"], first: bool) -> Step:
-        own, ends = action[1:].astype(float), not first
-        earned = jnp.where(ends, own.sum() + loudness * coin * (2.0 * action[0] - 1.0), 0.0)
-        return Step(
-            obs=jnp.ones((num_agents, 1)),
-            state=coin[None],
-            legal=jnp.ones((num_agents, 2), bool),
-            alive=jnp.ones(num_agents, bool),
-            reward=jnp.broadcast_to(earned, (num_agents,)),
-            discount=jnp.full(num_agents, 0.0 if ends else 1.0),
-            first=jnp.asarray(first),
-            last=jnp.asarray(ends),
-            metrics=own.mean()[None],
-        )
-
-    def reset(key: PRNGKeyArray) -> tuple[Array, Step]:
-        coin = 2.0 * jax.random.bernoulli(key).astype(float) - 1.0
-        return coin, make_step(coin, jnp.zeros(num_agents, jnp.int32), first=True)
-
-    def step(_: PRNGKeyArray, coin: Array, action: Int[Array, " N"]) -> tuple[Array, Step]:
-        return coin, make_step(coin, action, first=False)
-
-    return Environment(spec, reset, step)
+    payoffs = 0.5 * np.eye(check_count("num_actions", num_actions, least=2, most=1000))
+    payoffs[-1, -1] = 1.0
+    return matrix_game(payoffs, horizon=horizon, name="matrix/coordination")

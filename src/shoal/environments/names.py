@@ -31,6 +31,7 @@ FACTORIES: dict[str, str] = {
         for game in (
             "all_ones",
             "climbing",
+            "coordination",
             "loud_agent",
             "monotonicity",
             "penalty",

@@ -25,6 +25,10 @@ class State(NamedTuple):
     """Number of steps."""
 
 
+LARGEST = 1e6
+"""Largest magnitude of a reward, for single precision."""
+
+
 def matrix_game(payoff: Sequence | np.ndarray, *, horizon: int = 1, name: str = "matrix/game") -> Environment:
     """A team game in one state: agent i's action indexes axis i of ``payoff`` (so agents may differ in their number).
 
