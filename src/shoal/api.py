@@ -9,7 +9,7 @@ import jax
 from shoal.configs import override
 from shoal.errors import InputError
 from shoal.loading import load, past_selves
-from shoal.opening import keep, keep_resumed, open_run, permit_training
+from shoal.opening import keep_resumed, keeping, open_run, permit_training
 from shoal.preparing import check_folder, prepared
 from shoal.records import manifest
 from shoal.records.curves import plot
@@ -90,8 +90,8 @@ def train(
             if run.settings.init_from:
                 start_from(trainer, Path(run.settings.init_from))
             lock.check()
-            keep(run)
-            return _trained(run, trainer, hooks)
+            with keeping(run, trainer):
+                return _trained(run, trainer, hooks)
 
     return in_new_folder(new.algorithm, new.environment, start) if folder is None else start(path_of(folder))
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from shoal.making import OPPONENTS
 from shoal.records import links, manifest, own_runs
 from shoal.run import Run
 from shoal.run_file import TRUST, decides, described, entries_of, recorded
+from shoal.training.trainer import Trainer
 from shoal.types import AnyEnvironment
 
 
@@ -85,6 +86,19 @@ def keep(run: Run) -> None:
     manifest.write(run.folder, run.as_json())
     remember(run)
     _keep_opponents(run)
+
+
+@contextlib.contextmanager
+def keeping(run: Run, trainer: Trainer) -> Iterator[None]:
+    """Keep a new run that is trained inside the block; nothing remains of it if a callback refuses its start."""
+    keep(run)
+    try:
+        yield
+    except InputError:
+        if trainer.hooks.refused:
+            (run.folder / manifest.FILE).unlink()
+            shutil.rmtree(run.folder / OPPONENTS, ignore_errors=True)
+        raise
 
 
 def _keep_opponents(run: Run) -> None:

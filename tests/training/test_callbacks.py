@@ -190,7 +190,7 @@ def test_resumed_it_has_finished_unless_it_is_to_continue(
     noting = Noting()
     run = shoal.resume(folder, progress=False, callbacks=[noting])
     assert run.untouched and run.judged == stopped[0].judged and not noting.calls
-    assert "good enough; continue_stopped would continue it.\n" in capsys.readouterr().err
+    assert "good enough; continue_stopped (--continue-stopped) would continue it.\n" in capsys.readouterr().err
     assert ending.more(run.settings, run.at) == {"continue_stopped": True}
     run = shoal.resume(folder, progress=False, callbacks=[noting], continue_stopped=True)
     assert run.finished and not run.untouched and run.ended == ""
@@ -298,6 +298,7 @@ def test_an_input_error_at_the_start_is_the_users(tmp_path: Path) -> None:
     noting, before = Noting(on_start=refuse), Noting()
     with pytest.raises(InputError, match="no such project"):
         train(tmp_path / "run", before, noting)
+    assert not (tmp_path / "run").exists()
     assert noting.ended is None and before.ended is not None and before.ended[0] == "failed"
 
 

@@ -78,6 +78,8 @@ class Hooks:
         self._per_row = any(isinstance(one, _Function) or _overridden(one, "on_metrics") for one in callbacks)
         self._fault: CallbackError | None = None
         self._begun: list[Callback] = []
+        self.refused = False
+        """Whether ``on_start`` of a callback raised :class:`InputError`."""
 
     @property
     def reason(self) -> str:
@@ -106,6 +108,7 @@ class Hooks:
             self._call(callback, "on_start")
             if self._fault is not None and isinstance(self._fault.__cause__, InputError):
                 self._begun.pop()
+                self.refused = True
                 raise self._fault.__cause__
             self.check()
 
@@ -239,11 +242,8 @@ def watched(run: Any, trainer: Any, callbacks: Sequence[Callback]) -> Iterator[N
         hooks.start()
         yield
         hooks.end("finished" if run.finished else "interrupted")
-    except KeyboardInterrupt:
-        hooks.end("interrupted")
-        raise
     except BaseException as error:
-        hooks.end("failed", error)
+        hooks.end(*(("interrupted",) if isinstance(error, KeyboardInterrupt) else ("failed", error)))
         raise
     finally:
         context._close()
