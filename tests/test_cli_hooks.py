@@ -62,7 +62,11 @@ def test_a_callback_stops_a_run_and_resuming_says_so(here: Path, shoal: Shoal) -
     again = "train --resume run --callback watching_mine:StopAt watching_mine:told --continue-stopped\n"
     assert "ended         at step 256 of 512: half is enough\n" in out and again in out
     code, out, err = shoal("train", "--resume", "run")
-    assert code == 0 and "half is enough; continue_stopped would continue it." in err and "row 1" not in out
+    assert (
+        code == 0
+        and "half is enough; continue_stopped (--continue-stopped) would continue it." in err
+        and "row 1" not in out
+    )
     code, out, err = shoal("train", "--resume", "run", "--continue-stopped", "--callback", names[1])
     assert code == 0 and out.startswith("told 384\ntold 512\n") and "ended" not in out, err
 

@@ -69,7 +69,7 @@ def agent(
     new = prepared(algorithm, environment, env, preset, flags)
     where = Path(tempfile.mkdtemp(prefix="shoal-")) / "run" if folder is None else path_of(folder)
     check_folder(where)
-    check_free(where)
+    check_free(where, "give only the folder to continue it")
     run = new.at(where)
     run.settings = replace(run.settings, schedule_steps=run.settings.schedule_steps or run.settings.steps)
     return Agent(run, progress, keep)

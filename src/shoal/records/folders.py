@@ -22,14 +22,18 @@ def path_of(folder: str | Path) -> Path:
     return Path(folder)
 
 
-def check_free(folder: Path) -> None:
+def check_free(folder: Path, otherwise: str = "resume it") -> None:
     """Check that a folder holds no run and no parts of one, whose checkpoints a new run would remove.
+
+    Args:
+        folder: the folder.
+        otherwise: what the user can do with a run in it, for the message.
 
     Raises:
         FolderTakenError: the folder holds a run, or a part of one.
     """
     if (folder / manifest.FILE).exists():
-        raise FolderTakenError(f"{folder} already contains a run; resume it, or choose another folder.")
+        raise FolderTakenError(f"{folder} already contains a run; {otherwise}, or choose another folder.")
     for name in ("checkpoints", "policy", log.FILE):
         if (folder / name).exists():
             raise FolderTakenError(

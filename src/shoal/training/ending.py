@@ -134,7 +134,7 @@ def more(settings: Settings, at: Standing) -> dict[str, float | bool | None]:
 def sentence(settings: Settings, at: Standing) -> str:
     """The message for a run that has ended when it is resumed."""
     words = {"steps": "more steps", "stop_at": "a higher stop_at", "time_budget": "a larger time_budget"}
-    words["continue_stopped"] = "continue_stopped"
+    words["continue_stopped"] = "continue_stopped (--continue-stopped)"
     further = " and ".join(words[name] for name in more(settings, at))
     why = reason(settings, at)
     done = f"ended {why}" if why else f"finished its {settings.last_step:,} steps per seed"
