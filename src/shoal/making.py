@@ -32,6 +32,18 @@ OPPONENTS = "opponents"
 """The folder in a run folder that holds a copy of the run that its opponents come from."""
 
 
+_WORDS = {
+    "agents": "the agents",
+    "obs_dims": "the widths of observations",
+    "action_dims": "the numbers of actions",
+    "state_dim": "the widths of the state",
+    "horizon": "the time limits",
+    "roles": "the agents' roles",
+    "parts": "the shapes of observations",
+}
+"""Fields of specs in messages."""
+
+
 class SavedOpponents(NamedTuple):
     """Frozen policies and the configuration of their run; other processes unpickle it."""
 
@@ -208,7 +220,9 @@ def opponents_in(name: str, spec: EnvSpec, trust: bool = False) -> SavedOpponent
     """
     if not (folder := Path(name)).is_dir():
         if not algorithms.known(name) and ":" not in name:
-            raise InputError(f"opponents {name!r} is neither a run folder, nor 'past', nor the name of an algorithm.")
+            raise InputError(
+                f"opponents {name!r} is neither a run folder, nor 'past', nor the name of an algorithm or of a module."
+            )
         config, settings = algorithms.get(name).Config(), Settings()
         learner = acting(name, spec, config, settings).init(jax.random.key(0))
         return SavedOpponents(
@@ -222,9 +236,11 @@ def opponents_in(name: str, spec: EnvSpec, trust: bool = False) -> SavedOpponent
             raise InputError(
                 f"{name} was trained in {run.spec.name}, so its policies cannot be opponents in {spec.name}."
             )
+        options = " ".join(f"{option}={value}" for option, value in run.env.items()) or "no options"
         raise InputError(
-            f"The policies of {name} cannot be opponents in {spec.name}: their {key} is {shortened(there[key])}, and "
-            f"it is {shortened(here[key])} here."
+            f"The policies of {name} cannot be opponents in {spec.name} as it is configured here: "
+            f"{_WORDS.get(key, key)} differ, {shortened(there[key])} there and {shortened(here[key])} here. Their run "
+            f"has the environment with {options}; give the same options and wrappers."
         )
     theirs = opponents_of(folder, run.settings, run.spec, trust, trained=True)
     algorithm = acting(run.algorithm, run.spec, run.config, run.settings, theirs)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal import algorithms
+from shoal.composing.opposition import PAST
 from shoal.configs import override
 from shoal.configuring import configured
 from shoal.environments import registry
@@ -44,6 +45,8 @@ def prepared(
     """
     if flags.get("init_from") is not None:
         flags = flags | {"init_from": _absolute(flags["init_from"])}
+    if isinstance(flags.get("opponents"), str):
+        flags = flags | {"opponents": _opponents(flags["opponents"])}
     found = configured(algorithm, environment, env=env, flags=flags, config=config, preset=preset, trust=trust)
     values = found.values
     if values.settings.init_from is not None:  # also from a file
@@ -59,6 +62,11 @@ def prepared(
         return run
 
     return Prepared(found.algorithm, found.name, at)
+
+
+def _opponents(name: str) -> str:
+    """``module:make`` for a script of the user's own; folders, ``past`` and other names as they are."""
+    return name if name == PAST or Path(name).is_dir() else algorithms.canonical(name)
 
 
 def _absolute(run: Any) -> Any:

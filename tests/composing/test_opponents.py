@@ -195,7 +195,9 @@ def test_what_cannot_be(flags: dict[str, Any], reason: str, tmp_path: Path) -> N
 
 
 def test_opponents_of_another_environment(early: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be opponents in toys/busy: their horizon is 7, and it is 9 here"):
+    with pytest.raises(
+        InputError, match="cannot be opponents in toys/busy as it is configured here: the time limits differ"
+    ):
         library.train("ippo", "toys:busy", env={"horizon": 9}, opponents=str(early), folder=tmp_path / "run", **TINY)
     with pytest.raises(InputError, match="trained in toys/busy, so its policies cannot be opponents in mpe/simple_tag"):
         library.train("ippo", "mpe/simple_tag", opponents=str(early), folder=tmp_path / "run", **TINY)
