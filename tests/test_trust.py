@@ -398,6 +398,18 @@ def test_the_module_comes_from_where_it_was_trained(helpers: Path, shoal: Callab
 
 # Algorithms of somebody's own.
 
+def test_a_module_that_has_changed_is_named_once(
+    importable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = own_run(tmp_path / "run")
+    assert built(run.folder) and not capsys.readouterr().err
+    with (importable / "helpers.py").open("a", encoding="utf-8") as file:
+        file.write("# another version")
+    assert built(run.folder) and built(run.folder)
+    said = capsys.readouterr().err
+    assert said.count(f"The module 'helpers' has changed since {run.folder} was trained") == 1
+
+
 ALGORITHM = "from shoal.algorithms.mappo import Config, make\n"
 
 
@@ -460,6 +472,9 @@ def test_an_algorithm_of_ones_own_training_comes_from_where_it_was_trained(
     text = (run.folder / "run.json").read_text(encoding="utf-8")
     (run.folder / "run.json").write_text(text.replace("pupil:make", "evil:make"), encoding="utf-8")
     assert "'evil'" in shoal("curves", run.folder)[2]
+    (run.folder / "run.json").write_text(text, encoding="utf-8")
+    (own_algorithm / "pupil.py").write_text(f"{ALGORITHM}# another version", encoding="utf-8")
+    assert "The module 'pupil' has changed since" in shoal("curves", run.folder)[2]
 
 
 @pytest.mark.parametrize(

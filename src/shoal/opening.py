@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal import algorithms, notices, own_modules
+from shoal import algorithms, notices, own_modules, own_sources
 from shoal.composing.opposition import PAST
 from shoal.configs import flags_of, options_from_json
 from shoal.environments import permission, registry
@@ -14,7 +14,7 @@ from shoal.errors import InputError
 from shoal.making import OPPONENTS
 from shoal.records import links, manifest, own_runs
 from shoal.run import Run
-from shoal.run_file import TRUST, decides, described, entries_of, recorded
+from shoal.run_file import TRUST, decides, described, entries_of, made_of, recorded
 from shoal.training.trainer import Trainer
 from shoal.types import AnyEnvironment
 
@@ -45,6 +45,8 @@ def open_run(folder: str | Path, environment: Any = None, *, trust: bool = False
             )
         if environment is None:
             permit(Path(folder), saved.as_json(), trust)
+            module = permission.own_module(saved.environment)
+            own_sources.tell_of_changes(Path(folder), made_of(Path(folder)), [module] if module else [])
         factory = saved.environment if environment is None else environment
         run.env_options = options_from_json(saved.env, registry.options_of(factory))
         return registry.make(factory, **run.env_options)
@@ -83,7 +85,7 @@ def permit_training(run: Run, trust: bool, flags: dict[str, Any]) -> None:
 
 def keep(run: Run) -> None:
     """Write ``run.json`` and a copy of the opponents, and record that the user's own training wrote them."""
-    manifest.write(run.folder, run.as_json())
+    _write(run)
     remember(run)
     _keep_opponents(run)
 
@@ -125,11 +127,15 @@ def keep_resumed(run: Run, permitted: bool) -> None:
             untrusted folder remains untrusted.
     """
     record = recorded(run.folder, entries_of(run.folder))
-    manifest.write(run.folder, run.as_json())
+    _write(run)
     if permitted:
         remember(run)
     elif record is not None:
         _record(run, record.directory)
+
+
+def _write(run: Run) -> None:
+    manifest.write(run.folder, run.as_json(), own_sources.digests(_own_modules(run), imported=True))
 
 
 def remember(run: Run) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from shoal import algorithms, own_modules
+from shoal import algorithms, own_modules, own_sources
 from shoal.bounds import check
 from shoal.configs import flags_of, override, spec_to_json, typed
 from shoal.environments.spec_rules import LONGEST, check_spec
@@ -75,8 +75,14 @@ def described(folder: Path, trust: bool = False) -> Described:
         if record is not None and not trust:
             own_modules.instead(record.directory)
         algorithms.get(entries["algorithm"])
+        own_sources.tell_of_changes(folder, made_of(folder), [*algorithm, *own_modules.named_in(*options)])
     with _damage(folder):
         return _described(entries)
+
+
+def made_of(folder: Path) -> Any:
+    """The digests of the user's own modules in ``run.json``, which are not validated; None if it has none."""
+    return manifest.read(folder)["made_with"].get("own_modules")
 
 
 def recorded(folder: Path, entries: Mapping[str, Any]) -> own_runs.Record | None:

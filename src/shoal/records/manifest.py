@@ -5,6 +5,7 @@ import platform
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -44,17 +45,21 @@ def describe() -> dict[str, Any]:
     }
 
 
-def write(folder: Path, config: dict[str, Any]) -> None:
+def write(folder: Path, config: dict[str, Any], own_modules: Mapping[str, str] | None = None) -> None:
     """Write ``run.json`` atomically, with ``config`` (which may hold dataclasses) and :func:`describe`.
+
+    Args:
+        folder: the run's.
+        config: the run's configuration.
+        own_modules: digests of the user's own modules that the run uses, by their names.
 
     Raises:
         InputError: a value of ``config`` has no JSON form; the message names it.
         WriteError: the disk is full, or the folder does not exist.
     """
-    write_text(
-        Path(folder) / FILE,
-        dumps({"format": FORMAT, "config": config, "made_with": describe()}, "run", indent=2) + "\n",
-    )
+    made = describe() | ({"own_modules": dict(own_modules)} if own_modules else {})
+    entries = {"format": FORMAT, "config": config, "made_with": made}
+    write_text(Path(folder) / FILE, dumps(entries, "run", indent=2) + "\n")
 
 
 def read(folder: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from shoal import algorithms, own_modules
+from shoal import algorithms, own_modules, own_sources
 from shoal.configs import flags_of
 from shoal.environments import permission
 from shoal.studies.plan import Cell
@@ -39,8 +39,7 @@ def digests(cell: Cell, *, imported: bool = False) -> dict[str, str]:
         *own_modules.named_in(flags_of(found.config), flags_of(found.settings)),
         *([environment] if environment else []),
     ]
-    each = {module: own_modules.source(module, imported=imported) for module in modules}
-    return {module: digest for module, digest in each.items() if digest is not None}
+    return own_sources.digests(modules, imported=imported)
 
 
 def changed(cells: Sequence[Cell], records: Mapping[str, Record]) -> tuple[Changed, ...]:
