@@ -122,7 +122,9 @@ def test_values_of_files_are_read_by_the_same_function() -> None:
     assert typed("x", from_toml(["None", [1]]), tuple[tuple[float, ...] | None, ...]) == (None, (1.0,))
     assert typed("x", Words(("None",)), str | None) is None and typed("x", "None", str | None) == "None"
     assert typed("x", Words(("3",)), str | int) == "3" and typed("x", "a/b", Path) == Path("a/b")
-    with pytest.raises(InputError, match=r"^x must be a tuple with each item a whole number or None, not \(1,\)\.$"):
+    with pytest.raises(
+        InputError, match=r"^x must be a list or tuple with each item a whole number or None, not \(1,\)\.$"
+    ):
         typed("x", (1,), tuple[int, int] | None)
 
 

@@ -166,7 +166,7 @@ DAMAGES: list[tuple[str, Any, str]] = [
     ("config.config", None, "'config' must be an object, not None"),
     ("config.config.learning_rate", GONE, "'config' lacks 'learning_rate'"),
     ("config.config.learning_rat", 7e-4, "no key in 'config' named 'learning_rat'; did you mean 'learning_rate'"),
-    ("config.config.hidden", 64, "hidden must be a tuple with each item a whole number, not 64"),
+    ("config.config.hidden", 64, "hidden must be a list or tuple with each item a whole number, not 64"),
     ("config.config.hidden", ["x" * 10**5], "not ['xxx"),
     ("config.config.network", {"hidden": [64]}, "network must be a string, not {'hidden': [64]}"),
     ("config.spec", GONE, "'config' lacks 'spec'"),

@@ -398,6 +398,7 @@ def test_the_module_comes_from_where_it_was_trained(helpers: Path, shoal: Callab
 
 # Algorithms of somebody's own.
 
+
 def test_a_module_that_has_changed_is_named_once(
     importable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

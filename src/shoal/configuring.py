@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,12 @@ def _named(file: str) -> Iterator[None]:
         if not file:
             raise
         raise InputError(f"{file}: {error}") from None
+
+
+def named_options(found: Configured) -> AbstractContextManager[None]:
+    """Begin the message of an InputError with the file that gave options of the environment, if one did."""
+    files = [origin for origin in found.env_origins.values() if origin != "flag"]
+    return _named(files[0] if files else "")
 
 
 def _permit(file: ConfigFile, algorithm: str | None, environment: Any, trust: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from shoal import algorithms
 from shoal.composing.opposition import PAST
 from shoal.configs import override
-from shoal.configuring import configured
+from shoal.configuring import configured, named_options
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.records import manifest
@@ -55,7 +55,8 @@ def prepared(
     checks.rewards(values.settings, values.config)
 
     def at(where: Path) -> Run:
-        made = registry.make(found.environment, **found.env)
+        with named_options(found):
+            made = registry.make(found.environment, **found.env)
         run = Run(where, found.algorithm, found.name, found.env, values.sized_for(made.spec), values.config, made)
         algorithms.check_alone(found.given, run.spec)
         run.by_name = isinstance(found.environment, str) or registry.can_be_named(found.environment)

@@ -193,6 +193,6 @@ def _prose(option: Any) -> str:
         return " or ".join(repr(choice) for choice in typing.get_args(option))
     if typing.get_origin(option) is tuple:
         kinds = typing.get_args(option)
-        return f"a tuple with each item {' or '.join(map(_prose, alternatives(kinds[0])))}"
+        return f"a list or tuple with each item {' or '.join(map(_prose, alternatives(kinds[0])))}"
     known = {float: "a number", int: "a whole number", bool: "True or False", str: "a string", Path: "a path"}
     return "None" if option is types.NoneType else known.get(option, str(option))

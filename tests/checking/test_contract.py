@@ -150,7 +150,7 @@ def test_the_command(shoal: Callable, tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "sound_idea.py").write_text(OWN.format(flaw=""), encoding="utf-8")
     (tmp_path / "bad_idea.py").write_text(OWN.format(flaw="greedy masks"), encoding="utf-8")
     code, out, err = shoal("check", "sound_idea")
-    assert (code, err) == (0, "") and "READY: sound_idea has no problem found by these checks" in out
+    assert (code, err) == (0, "") and "READY: these checks found no problem in sound_idea" in out
     assert "shoal train sound_idea mpe/simple_spread" in out and "with greedy and" in out
     code, out, _ = shoal("check", "bad_idea")
     assert code == 1 and "ERROR    masks:" in out and "NOT READY: bad_idea has 1 error" in out

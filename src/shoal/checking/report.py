@@ -56,10 +56,10 @@ class Report:
         """One line: whether the environment or algorithm is ready for training, and the next command."""
         counts = {level: self.count(level) for level in _LEVELS}
         parts = [f"{n} {level}{'s' * (n != 1)}" for level, n in counts.items() if n]
-        found = listing(parts) if parts else f"no problem found by {self.by}"
         if not self.ok:
-            return f"NOT READY: {self.name} has {found}. Fix the errors, then check again: {self.again}"
-        return f"READY: {self.name} has {found}. Next: {self.train}"
+            return f"NOT READY: {self.name} has {listing(parts)}. Fix the errors, then check again: {self.again}"
+        found = f"{self.name} has {listing(parts)}" if parts else f"{self.by} found no problem in {self.name}"
+        return f"READY: {found}. Next: {self.train}"
 
     def __str__(self) -> str:
         """The table, the findings and the verdict."""
