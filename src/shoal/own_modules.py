@@ -228,7 +228,7 @@ def imported(path: str, name: str, kind: str) -> Any:
         raise
     except Exception as error:
         said = f"{type(error).__name__}: {' '.join(getattr(error, 'msg', str(error)).split())}".rstrip(":. ")
-        raise InputError(f"The module {module_name!r} cannot be imported: {said} ({_place(error)}).") from error
+        raise InputError(f"The module {module_name!r} cannot be imported: {said} ({place_of(error)}).") from error
     factory = getattr(module, attribute, None)
     if factory is None:
         raise InputError(f"The module {module_name!r} has no attribute {attribute!r}.")
@@ -238,7 +238,7 @@ def imported(path: str, name: str, kind: str) -> Any:
     return factory
 
 
-def _place(error: Exception) -> str:
+def place_of(error: Exception) -> str:
     """The file and line of the user's own code at which importing a module failed."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"

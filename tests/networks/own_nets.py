@@ -68,6 +68,12 @@ def failing(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
     raise RuntimeError("no\nsuch thing")
 
 
+def mismatched(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    """Multiplies by a matrix with too many rows, so that JAX raises."""
+    width = inputs.width + 1
+    return shoal.feed_forward(lambda key: {"w": jnp.ones((width, outputs))}, lambda params, x: x @ params["w"])
+
+
 def module(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> Any:
     return Layers(inputs.width, outputs, nnx.Rngs(0))
 

@@ -8,7 +8,6 @@ batches of agents and environments that algorithms use.
 """
 
 import inspect
-import traceback
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -67,10 +66,9 @@ def _tried(name: str, call: Callable[[], Any]) -> Any:
     except InputError:
         raise
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
         text = " ".join(str(error).split())
         said = f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
-        raise InputError(f"The network {name!r} failed with {said} ({place.filename}, line {place.lineno}).") from error
+        raise InputError(f"The network {name!r} failed with {said} ({own_modules.place_of(error)}).") from error
 
 
 def _check(name: str, net: Net, layout: Layout, outputs: int, body: Body) -> None:
