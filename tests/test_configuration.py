@@ -263,7 +263,7 @@ WRONG = {
         "named 'agents'; did you mean 'num_agents'?",
     ),
     "an option's type": (HEAD + "[env]\nnum_agents = 2.5", "num_agents must be a whole number, not 2.5."),
-    "an option out of bounds": (HEAD + "[env]\nnum_agents = -1", "num_agents must be an integer of at least 1, not -1."),
+    "an option out of bounds": (HEAD + "[env]\nnum_agents = -1", "num_agents must be an integer of at least 1"),
     "an option's choice": (HEAD + '[env]\nconvention = "x"', "convention must be 'mpe2' or 'openai', not 'x'."),
 }
 
