@@ -33,7 +33,13 @@ def naive(x, kernel, stride, same):
 
 @pytest.mark.parametrize(
     ("shape", "size", "stride", "same"),
-    [((7, 6, 2), 3, 1, False), ((4, 3, 2), 3, 1, True), ((13, 15, 1), 4, 2, False), ((34, 37, 1), 8, 4, False)],
+    [
+        ((7, 6, 2), 3, 1, False),
+        ((4, 3, 2), 3, 1, True),
+        ((5, 13, 2), 3, 1, True),
+        ((13, 15, 1), 4, 2, False),
+        ((34, 37, 1), 8, 4, False),
+    ],
 )
 def test_a_convolution_is_that_of_a_loop(shape, size, stride, same):
     x, kernel = random(2, *shape), random(size, size, shape[2], 3, seed=2)

@@ -5,9 +5,14 @@ On a CPU their gradients are faster than those of XLA's convolutions where image
 """
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from shoal.networks.dense import product
+
+NARROW = 12
+"""Width in pixels below which convolutions with stride 1 are computed by whole rows: 1.1 to 3 times as fast with
+gradients on a CPU, for images of 4 × 5 to 11 × 11 pixels and layers of 16 to 64 channels."""
 
 
 def convolve(
@@ -21,9 +26,10 @@ def convolve(
         stride: of the output's pixels.
         same: pad with zeros to the height and width that a stride of 1 keeps; otherwise windows lie inside the image.
     """
-    if same:
-        pads = [((size - 1) // 2, size // 2) for size in kernel.shape[:2]]
-        x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
+    pads = [((size - 1) // 2, size // 2) if same else (0, 0) for size in kernel.shape[:2]]
+    if stride == 1 and x.shape[2] < NARROW:
+        return _over_rows(jnp.pad(x, ((0, 0), pads[0], (0, 0), (0, 0))), kernel, pads[1])
+    x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
     rows, (high, wide), (C, D) = x.shape[0], kernel.shape[:2], kernel.shape[2:]
     up, across = high // stride, wide // stride
     # Blocks of stride × stride pixels become one pixel with as many times the channels: few and long slices remain.
@@ -36,6 +42,23 @@ def convolve(
     weights = jnp.swapaxes(weights, 1, 2).reshape(-1, D)
     flat = jnp.concatenate(windows, axis=-1).reshape(-1, weights.shape[0])
     return product(flat, weights).reshape(rows, y, z, D)
+
+
+def _over_rows(
+    x: Float[Array, "R Y X C"], kernel: Float[Array, "K L C D"], pads: tuple[int, int]
+) -> Float[Array, "R Y2 X2 D"]:
+    """The same with stride 1: whole rows of pixels times a matrix with the kernel at each place of a row.
+
+    The matrix also has zeros, but only K slices are copied, where windows of pixels would be K × L.
+    """
+    (R, Y, X, C), (K, L, _, D) = x.shape, kernel.shape
+    y, z = Y - K + 1, X + sum(pads) - L + 1
+    place = np.arange(X)[:, None] - np.arange(z) + pads[0]  # of an input's pixel in the window of an output's
+    found = jnp.asarray(place[..., None] == np.arange(L), x.dtype)
+    weights = jnp.einsum("xzl,klcd->kxczd", found, kernel).reshape(K * X * C, z * D)
+    lines = x.reshape(R, Y, X * C)
+    flat = jnp.concatenate([lines[:, k : k + y] for k in range(K)], axis=-1).reshape(R * y, -1)
+    return product(flat, weights).reshape(R, y, z, D)
 
 
 def pooled(x: Float[Array, "R Y X C"], size: int = 3, stride: int = 2) -> Float[Array, "R Y2 X2 C"]:
