@@ -406,6 +406,8 @@ def test_a_module_that_has_changed_is_named_once(
     assert built(run.folder) and not capsys.readouterr().err
     with (importable / "helpers.py").open("a", encoding="utf-8") as file:
         file.write("# another version")
+    assert built(run.folder) and not capsys.readouterr().err  # this process uses what it has imported
+    sys.modules.pop("helpers")
     assert built(run.folder) and built(run.folder)
     said = capsys.readouterr().err
     assert said.count(f"The module 'helpers' has changed since {run.folder} was trained") == 1
@@ -475,6 +477,7 @@ def test_an_algorithm_of_ones_own_training_comes_from_where_it_was_trained(
     assert "'evil'" in shoal("curves", run.folder)[2]
     (run.folder / "run.json").write_text(text, encoding="utf-8")
     (own_algorithm / "pupil.py").write_text(f"{ALGORITHM}# another version", encoding="utf-8")
+    sys.modules.pop("pupil")
     assert "The module 'pupil' has changed since" in shoal("curves", run.folder)[2]
 
 

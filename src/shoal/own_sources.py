@@ -22,7 +22,9 @@ def digests(modules: Iterable[str], *, imported: bool = False) -> dict[str, str]
 
 
 def tell_of_changes(folder: Path, before: Any, modules: Iterable[str]) -> None:
-    """Warn once of each module whose file has changed since a run was trained, since its parameters may not fit it.
+    """Warn once of each module that has changed since a run was trained, since its parameters may not fit it.
+
+    Compared is the file as this process has imported it, if it has, since that is what the process uses.
 
     Args:
         folder: the run's.
@@ -31,10 +33,10 @@ def tell_of_changes(folder: Path, before: Any, modules: Iterable[str]) -> None:
     """
     if not isinstance(before, Mapping):
         return
-    for module, digest in digests(modules).items():
+    for module, digest in digests(modules, imported=True).items():
         key = (str(folder), module, digest)
         if before.get(module, digest) != digest and key not in _told:
             _told.add(key)
             notices.warn(
-                f"The module {module!r} has changed since {folder} was trained; from here on the run uses the new file."
+                f"The module {module!r} has changed since {folder} was trained; the run now uses the new version."
             )
