@@ -77,9 +77,8 @@ class Hooks:
         self.callbacks, self.context = callbacks, context
         self._per_row = any(isinstance(one, _Function) or _overridden(one, "on_metrics") for one in callbacks)
         self._fault: CallbackError | None = None
-        self._begun: list[Callback] = []
-        self.refused = False
-        """Whether ``on_start`` of a callback raised :class:`InputError`."""
+        self._begun, self.refused = list[Callback](), False
+        """Callbacks whose ``on_start`` was called, and whether one of them raised :class:`InputError`."""
 
     @property
     def reason(self) -> str:
@@ -243,7 +242,8 @@ def watched(run: Any, trainer: Any, callbacks: Sequence[Callback]) -> Iterator[N
         yield
         hooks.end("finished" if run.finished else "interrupted")
     except BaseException as error:
-        hooks.end(*(("interrupted",) if isinstance(error, KeyboardInterrupt) else ("failed", error)))
+        stopped = isinstance(error, KeyboardInterrupt)
+        hooks.end("interrupted" if stopped else "failed", None if stopped else error)
         raise
     finally:
         context._close()
