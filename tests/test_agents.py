@@ -176,7 +176,7 @@ def test_an_opened_agent_may_evaluate_before_it_trains(trained: Agent, tmp_path:
     paths = os.pathsep.join([str(Path(toys.__file__).parent), *sys.path])
     env = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"} | {"PYTHONPATH": paths}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["144"], done.stderr
+    assert done.stdout.split() == [str(trained.steps + 24)], done.stderr  # other tests may have trained it further
 
 
 def test_a_host_environment_keeps_its_workers(tmp_path: Path) -> None:
