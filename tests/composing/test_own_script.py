@@ -29,9 +29,9 @@ def test_the_prey_runs_away(monkeypatch: pytest.MonkeyPatch) -> None:
     script, policies = opponents_in("flee:make", spec).guests(spec)
     (_, step), learner = shoal.make("mpe/simple_tag").reset(jax.random.key(0)), script.init(jax.random.key(0))
     step = jax.tree.map(lambda leaf: leaf[None], step)
-    near, far, at = np.array([-0.3, 0.1]), np.array([0.9, 0.9]), np.array([0.2, 0.0])
-    for scale, expected in ((at, 2), (np.array([0.0, 1.2]), 3)):  # right, or down again at the upper border
-        own = np.concatenate([np.zeros(2), scale, np.zeros(4), far, near, far, np.zeros(2)])
+    near, far, inside, above = np.array([[-0.3, 0.1], [0.9, 0.9], [0.2, 0.0], [0.0, 1.2]])
+    for position, expected in ((inside, 2), (above, 3)):  # right, or down again at the upper border
+        own = np.concatenate([np.zeros(2), position, np.zeros(4), far, near, far, np.zeros(2)])
         obs = np.asarray(step.obs).copy()
         obs[0, 3, : own.size] = own
         _, action, _ = script.act(learner, (), step._replace(obs=obs), jax.random.key(0), True)
