@@ -14,7 +14,12 @@ from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import InputError
 from shoal.types import Environment
 
-OTHERS = [name for name in names() if name.startswith("matrix/")] + ["grid/stag_hunt", "bps/spread", "bps/h1"]
+OTHERS = [name for name in names() if name.startswith("matrix/")] + [
+    "grid/pursuit",
+    "grid/stag_hunt",
+    "bps/spread",
+    "bps/h1",
+]
 
 
 def played(env: Environment, episodes: int = 24, steps: int = 6) -> list:

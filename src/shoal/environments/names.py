@@ -9,6 +9,7 @@ _MATRIX = "shoal.environments.matrix"
 
 # Factories as text, so that nothing is imported before it is needed.
 FACTORIES: dict[str, str] = {
+    "grid/pursuit": "shoal.environments.grid.pursuit:pursuit",
     "grid/stag_hunt": "shoal.environments.grid.stag_hunt:stag_hunt",
     "bps/spread": f"{_MPE}.blind_spread:blind_spread",
     **{f"bps/{task}": f"{_MPE}.blind_spread:bps_{task}" for task in ("1", "2", "3", "4", "h1", "h2", "h3")},

@@ -53,8 +53,7 @@ def outline(
     bodies += [body(f"stag_{i}", "square", 0.32, ORANGE) for i in range(stags)]
     bodies += [body(f"hare_{i}", "square", 0.2, GREEN) for i in range(len(prey) - stags)]
     kinds = ("agent", "stag", "hare")[: 2 + (len(prey) > stags)]
-    side = range(-view, view + 1)
-    features = [f"{kind} {_offset(down, right)}" for down in side for right in side for kind in kinds]
+    features = view_features(view, kinds, ("up", "down"))
     left = (cells == GONE).astype(int)
     return Outline(
         "bodies",
@@ -70,7 +69,19 @@ def outline(
     )
 
 
-def _offset(down: int, right: int) -> str:
+def view_features(view: int, kinds: tuple[str, ...], rows: tuple[str, str]) -> list[str]:
+    """The names of the numbers that an agent observes in a square around it.
+
+    Args:
+        view: number of cells in each direction.
+        kinds: what is observed of each cell.
+        rows: where lower and higher rows are, for example ``("up", "down")``.
+    """
+    side = range(-view, view + 1)
+    return [f"{kind} {_offset(row, right, rows)}" for row in side for right in side for kind in kinds]
+
+
+def _offset(row: int, right: int, rows: tuple[str, str]) -> str:
     """A cell of a view in words."""
-    words = [f"{abs(d)} {ways[d > 0]}" for d, ways in ((down, ("up", "down")), (right, ("left", "right"))) if d]
+    words = [f"{abs(d)} {ways[d > 0]}" for d, ways in ((row, rows), (right, ("left", "right"))) if d]
     return ", ".join(words) or "here"

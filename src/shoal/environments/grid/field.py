@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from shoal.environments.options import check_count
+from shoal.errors import InputError
 
 GONE = -(1 << 20)
 """The cell of agents and prey that have left the field; beyond the view and reach of every real cell."""
@@ -64,3 +68,38 @@ def distinct(draws: Float[Array, " K"], among: int) -> Int[Array, " K"]:
     for i in range(len(index) - 2, -1, -1):
         code = code + ((index > i) & (code >= code[i]))
     return code
+
+
+def scattered(key: PRNGKeyArray, field: Field, free: Bool[np.ndarray, " C"], count: int) -> Int[Array, " count"]:
+    """Different free cells, drawn one after another, each uniformly from those not adjacent to an earlier one.
+
+    Where none of these is left, it is drawn from the free cells that are left.
+
+    Args:
+        key: key of the draws.
+        field: the field, with C cells.
+        free: which of :attr:`Field.cells` may be drawn; at least ``count``.
+        count: number of cells.
+    """
+    cells = jnp.asarray(field.cells)
+    # The cell of the largest random number is uniform among those allowed, also after earlier draws.
+    luck = jax.random.uniform(key, cells.shape) - 4.0 * ~free
+
+    def draw(i: Int[Array, ""], carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        luck, chosen = carry
+        best = jnp.argmax(luck)
+        # Neighbours come after all cells that have none, and cells that are taken after these.
+        near = (cells[:, None] - cells[best] == np.append(field.moves, 0)).any(1)
+        lowered = jnp.where(near & (luck > 0), luck - 1.0, luck)
+        return lowered.at[best].add(-2.0), chosen.at[i].set(cells[best])
+
+    return jax.lax.fori_loop(0, count, draw, (luck, jnp.zeros(count, jnp.int32)))[1]
+
+
+def check_sides(grid: int | tuple[int, int], least: int = 1) -> tuple[int, int]:
+    """The rows and columns that the option ``grid`` names; an :class:`InputError` where it is out of range."""
+    sides = tuple(grid) if isinstance(grid, tuple | list) else (grid, grid)
+    if len(sides) != 2:
+        raise InputError(f"grid must be numbers of rows and columns such as (10, 10), not {grid!r}.")
+    rows, columns = (check_count("each side of grid", side, least, MAX_SIDE) for side in sides)
+    return rows, columns

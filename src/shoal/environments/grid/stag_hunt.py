@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.environments.grid.drawing import outline, scene
-from shoal.environments.grid.field import GONE, MAX_SIDE, Field, distinct
+from shoal.environments.grid.field import GONE, MAX_SIDE, Field, check_sides, distinct
 from shoal.environments.options import check_count, check_number, check_steps
 from shoal.errors import InputError
 from shoal.types import Discrete, Environment, EnvSpec, Step
@@ -77,7 +77,7 @@ def stag_hunt(
     """
     n, stags = check_count("num_agents", num_agents, least=2), check_count("num_stags", num_stags, least=0)
     m = stags + check_count("num_hares", num_hares, least=0)
-    rows, columns = _sides(grid)
+    rows, columns = check_sides(grid)
     penalty = check_number("penalty", penalty, -LARGEST, 0.0)
     horizon, view = check_steps("horizon", horizon), check_count("view", view, least=0)
     if view > MAX_SIDE:
@@ -202,13 +202,3 @@ def _legal(field: Field, state: State) -> Bool[Array, "N 6"]:
 def _planes(cells: Int[Array, "*c"], kinds: tuple[Array, ...]) -> Float[Array, "*c P"]:
     """For each cell, whether it is occupied by each kind, given by its cells [K]."""
     return jnp.stack([(cells[..., None] == kind).any(-1) for kind in kinds], axis=-1).astype(float)
-
-
-def _sides(grid: int | tuple[int, int]) -> tuple[int, int]:
-    sides = tuple(grid) if isinstance(grid, tuple | list) else (grid, grid)
-    if len(sides) != 2:
-        raise InputError(f"grid must be numbers of rows and columns such as (10, 10), not {grid!r}.")
-    rows, columns = (check_count("each side of grid", side) for side in sides)
-    if max(rows, columns) > MAX_SIDE:
-        raise InputError(f"each side of grid must be at most {MAX_SIDE}, not {max(rows, columns)}.")
-    return rows, columns
