@@ -85,8 +85,8 @@ def summary(run: "shoal.Run", again: str) -> str:
     """The printed summary: results, the next commands, and the folder."""
     folder = path_words(run.folder)
     lines = [f"\n{run.algorithm} in {run.environment}", ""]
-    if run.judged is not None:
-        lines.append(f"greedy score  {run.judged.replace('-', '−')}")
+    if run.final_score is not None:
+        lines.append(f"greedy score  {run.final_score.replace('-', '−')}")
     lines += [*_unless_empty(run.summary).splitlines(), ""]
     lines += [f"{program()} evaluate {folder} --episodes 1000", f"{program()} replay {folder} --episodes 4"]
     from shoal.training import ending  # imports JAX

@@ -101,6 +101,18 @@ def spec_to_json(spec: EnvSpec) -> dict[str, Any]:
     return fields | {"action": {"kind": type(spec.action).__name__.lower(), **vars(spec.action)}}
 
 
+SPEC_WORDS = {
+    "agents": "the agents",
+    "obs_dims": "the widths of observations",
+    "action_dims": "the numbers of actions",
+    "state_dim": "the widths of the state",
+    "horizon": "the time limits",
+    "roles": "the agents' roles",
+    "parts": "the shapes of observations",
+}
+"""Fields of specs in messages."""
+
+
 def games_to_json(*specs: EnvSpec) -> list[dict[str, Any]]:
     """Specs as JSON values without what may differ in the same game, to be compared.
 

@@ -15,7 +15,7 @@ from shoal.composing.opposition import PAST
 from shoal.composing.past_selves import against_past
 from shoal.composing.reward_normalisation import normalise_rewards
 from shoal.composing.sides import narrowed
-from shoal.configs import flags_of, games_to_json, override
+from shoal.configs import SPEC_WORDS, flags_of, games_to_json, override
 from shoal.environments.changes import scored
 from shoal.environments.wrappers import changed, wrap
 from shoal.errors import CheckpointError, InputError, shortened
@@ -30,18 +30,6 @@ from shoal.types import Algorithm, AnyEnvironment, EnvSpec, PyTree, Scale
 
 OPPONENTS = "opponents"
 """The folder in a run folder that holds a copy of the run that its opponents come from."""
-
-
-_WORDS = {
-    "agents": "the agents",
-    "obs_dims": "the widths of observations",
-    "action_dims": "the numbers of actions",
-    "state_dim": "the widths of the state",
-    "horizon": "the time limits",
-    "roles": "the agents' roles",
-    "parts": "the shapes of observations",
-}
-"""Fields of specs in messages."""
 
 
 class SavedOpponents(NamedTuple):
@@ -239,8 +227,8 @@ def opponents_in(name: str, spec: EnvSpec, trust: bool = False) -> SavedOpponent
         options = " ".join(f"{option}={value}" for option, value in run.env.items()) or "no options"
         raise InputError(
             f"The policies of {name} cannot be opponents in {spec.name} as it is configured here: "
-            f"{_WORDS.get(key, key)} differ, {shortened(there[key])} there and {shortened(here[key])} here. Their run "
-            f"has the environment with {options}; give the same options and wrappers."
+            f"{SPEC_WORDS.get(key, key)} differ, {shortened(there[key])} there and {shortened(here[key])} here. Their "
+            f"run has the environment with {options}; give the same options and wrappers."
         )
     theirs = opponents_of(folder, run.settings, run.spec, trust, trained=True)
     algorithm = acting(run.algorithm, run.spec, run.config, run.settings, theirs)

@@ -68,7 +68,7 @@ class Run:
         """The final evaluation, if this process made it."""
         self.decision: Decision | None = None
         """The algorithm's decision before training, if this process started the run."""
-        self.judged: str | None = None
+        self.final_score: str | None = None
         """The final evaluation as text, also if an earlier process made it."""
         self.untouched = False
         """Whether the run had finished before it was resumed, so that nothing was trained."""
@@ -223,8 +223,8 @@ class Run:
         if not final_evaluation.settle(self.folder, self.settings, self._identity(), guard, continue_stopped):
             return False
         self.finished = self.untouched = True
-        self.judged = final_evaluation.read(self.folder, self.last_step, self.settings.eval_episodes)
-        if self.judged is None and self.settings.eval_episodes != 0:
+        self.final_score = final_evaluation.read(self.folder, self.last_step, self.settings.eval_episodes)
+        if self.final_score is None and self.settings.eval_episodes != 0:
             episodes = self.settings.evaluation_episodes(self.env)
             self._keep(self.evaluate(episodes), episodes, guard)
         return True
@@ -238,7 +238,7 @@ class Run:
                 notices.warn(str(error))
         self.evaluation = found
         guard()
-        self.judged = final_evaluation.write(self.folder, found, best, episodes, self.last_step, self.ended)
+        self.final_score = final_evaluation.write(self.folder, found, best, episodes, self.last_step, self.ended)
 
     def _identity(self) -> dict[str, Any]:
         """The configuration that its checkpoints record."""

@@ -1,6 +1,6 @@
 """Whether two runs were trained in the same environment."""
 
-from shoal.configs import games_to_json, options_from_json
+from shoal.configs import SPEC_WORDS, games_to_json, options_from_json
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.run import Run
@@ -28,6 +28,6 @@ def check_same_environment(one: Run, other: Run) -> None:
         here, there = (x.get(name, "missing") for x in descriptions)
         if here != there and name != "metrics":  # the option metrics does not change the game
             raise InputError(
-                f"{other.folder} and {one.folder} were trained in different environments: {name} is {there!r} in the "
-                f"one and {here!r} in the other."
+                f"{other.folder} and {one.folder} were trained in different environments: {SPEC_WORDS.get(name, name)} "
+                f"{'are' if name in SPEC_WORDS else 'is'} {there!r} in the one and {here!r} in the other."
             )

@@ -15,8 +15,9 @@ from shoal import algorithms
 from shoal.composing import sides as composite
 from shoal.configs import check_names, flags_of, override
 from shoal.environments import registry
+from shoal.environments.wrappers import Wrapping
 from shoal.errors import InputError
-from shoal.presets import PRESETS, SIZES, preset
+from shoal.presets import PRESETS, preset
 from shoal.records import log, manifest
 from shoal.records.checkpoint import Checkpoints
 from shoal.training.settings import Settings
@@ -89,9 +90,14 @@ def test_flags_for_all_sides_and_for_one() -> None:
 
 
 def test_each_side_has_its_own_preset() -> None:
-    assert {
-        name for kinds in PRESETS.values() for _, flags in kinds for name in flags if hasattr(Settings(), name)
-    } <= {*SIZES}
+    """Also of a preset that changes the environment, which belongs to the run."""
+    known = {*flags_of(Settings()), *flags_of(Wrapping())}
+    for one, kinds in PRESETS.items():
+        for pattern, flags in kinds:
+            of_run = {name: value for name, value in flags.items() if name in known}
+            composed = preset(f"{one}+{one}", pattern)
+            expected = {f"side{i}_{name}": value for i in (1, 2) for name, value in flags.items() if name not in known}
+            assert composed == of_run | expected, (one, pattern)
     tuned, alone = preset("mappo+ia2c", "mpe/simple_tag"), preset("ia2c", "mpe/simple_tag")
     assert tuned["rollout_length"] == 128 != alone["rollout_length"]
     config = override(algorithms.get("mappo+ia2c").Config(), tuned)

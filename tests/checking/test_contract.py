@@ -39,7 +39,7 @@ UPDATING = {
     "learns nothing": (contract_updating.metrics, "learning", "do not change Learner.policy"),
     "no weights": (contract_updating.dead_agents, "dead agents", "depends on the actions of dead agents"),
     "extras of the dead": (contract_updating.dead_agents, "dead agents", "depends on the extras of dead agents"),
-    "divides by none": (contract_updating.nobody, "dead agents", "every agent is dead gives NaN"),
+    "divides by none": (contract_updating.no_agents_alive, "dead agents", "every agent is dead gives NaN"),
     "host noise": (contract_updating.repetition, "determinism", "differs when the same update is made twice"),
     "random make": (contract_updating.seeds, "seeds", "differs when two seeds are updated together"),
     "branches": (contract_making.numbers, "traced numbers", "rate cannot be a traced array"),

@@ -168,7 +168,7 @@ def test_dead_agents_are_not_blamed_for_nan(monkeypatch: pytest.MonkeyPatch) -> 
     def resume(_: Any) -> list[Finding]:
         return [Finding("error", "resume", "It differs.")]
 
-    rules = (metrics, contract_updating.dead_agents, contract_updating.nobody, resume)
+    rules = (metrics, contract_updating.dead_agents, contract_updating.no_agents_alive, resume)
     found = contract._played(nothing, nothing, DISCRETE, rules)
     assert [finding.subject for finding in found] == ["finite", "resume"]
     (broken,) = contract._played(nothing, nothing, DISCRETE, (contract_updating.dead_agents,))

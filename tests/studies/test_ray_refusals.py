@@ -14,7 +14,7 @@ import shoal as library
 from shoal.errors import InputError
 from shoal.rollouts import ray_library
 from shoal.studies import ray_runs, running
-from shoal.studies.ray_cluster import Cluster, cluster_of, fits, joined, share, sparing, variables
+from shoal.studies.ray_cluster import Cluster, cluster_of, fits, joined, share, variables, without_preallocation
 from small_studies import GRID, written
 
 pytest.importorskip("ray")
@@ -87,7 +87,7 @@ def test_what_a_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     cores = {"SHOAL_CORES": "4", "NPROC": "4", "OMP_NUM_THREADS": "4"}
     assert variables(4, 0.0) == cores | {"JAX_PLATFORMS": "cpu"} and variables(4, 2.0) == cores
     assert variables(4, 0.5)["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.375"
-    with sparing():
+    with without_preallocation():
         assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
     assert "XLA_PYTHON_CLIENT_PREALLOCATE" not in os.environ
 

@@ -238,7 +238,7 @@ def test_the_command(rivals: CrossPlay, shoal: Callable, tmp_path: Path, monkeyp
     [
         ("", "needs at least one run's folder"),
         ("nothing", "not the folder of a run"),
-        ("RUN OTHER", "were trained in different environments: horizon is 4 in the one and 3 in the other."),
+        ("RUN OTHER", "were trained in different environments: the time limits are 4 in the one and 3 in the other."),
         ("RUN --side agent_7", "no agent 'agent_7'"),
         ("RUN --episodes 0", "episodes must be at least 1"),
         ("RUN --output there/matrix.json", "not a .json file in a folder that exists"),

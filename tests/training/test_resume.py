@@ -141,7 +141,7 @@ def test_ctrl_c_then_kill_then_resume(whole: Whole, tmp_path: Path) -> None:
     said, complaints = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT and said == ""
     assert re.search(
-        rf"KeyboardInterrupt: Stopped at step \d+; shoal.resume\('{folder}'\) continues the run.$", complaints
+        rf"KeyboardInterrupt: Stopped at step [\d,]+; shoal.resume\('{folder}'\) continues the run.$", complaints
     )
     stopped = saved.latest()
     assert stopped is not None and 13 <= stopped < trained.UPDATES

@@ -19,7 +19,7 @@ OTHERS = (contract_acting.form, contract_acting.masks, contract_updating.metrics
 """Rules for the other kind of actions."""
 RECURRENT = (contract_acting.recurrence, contract_updating.metrics)
 """Rules for a recurrent net; the other rules test code that it shares with a feed-forward net."""
-NUMBERS = (contract_updating.dead_agents, contract_updating.nobody)
+NUMBERS = (contract_updating.dead_agents, contract_updating.no_agents_alive)
 """Rules that are skipped if updates give NaN in any case, since the NaN would then not be due to dead agents."""
 
 

@@ -112,7 +112,7 @@ def _others(one: Specimen, traj: Trajectory) -> jax.Array:
     return jnp.where(alive, traj.action, other)
 
 
-def nobody(one: Specimen) -> Iterator[Finding]:
+def no_agents_alive(one: Specimen) -> Iterator[Finding]:
     """A rollout in which every agent is dead gives no NaN."""
     step, outcome = one.trajectory.step, one.trajectory.outcome
     gone = jnp.zeros_like(step.alive)
@@ -191,4 +191,4 @@ def checkpoint(one: Specimen) -> Iterator[Finding]:
         )
 
 
-RULES = (types, metrics, dead_agents, nobody, repetition, seeds, checkpoint)
+RULES = (types, metrics, dead_agents, no_agents_alive, repetition, seeds, checkpoint)

@@ -9,6 +9,7 @@ from fnmatch import fnmatch
 from typing import Any
 
 from shoal import algorithms
+from shoal.configs import flags_of
 from shoal.errors import InputError, shortened
 from shoal.presets.adapters import ADAPTERS
 from shoal.presets.off_policy import OFF_POLICY
@@ -21,24 +22,23 @@ PRESETS: dict[str, list[tuple[str, Flags]]] = {
     name: SKIRMISH.get(name, []) + ADAPTERS.get(name, []) + _NATIVE.get(name, []) for name in (*_NATIVE, *SKIRMISH)
 }
 
-SIZES = ("steps", "num_envs", "rollout_length", "eval_episodes")
-"""Flags of a preset that belong to the run rather than to the algorithm."""
-
 
 def preset(algorithm: str, environment: str) -> Flags:
     """The preset's flags, or an empty dict.
 
-    With several sides, each has its own algorithm's preset, and the first determines the sizes of the run. A module of
-    the user's own is imported.
+    With several sides, each has its own algorithm's preset, of which the first determines what belongs to the run, such
+    as its sizes and wrappers. A module of the user's own is imported.
 
     Raises:
         InputError: the ``PRESETS`` of a module of the user's own are not a dict from texts to dicts of flags.
     """
     if "+" in algorithm:
-        sides = [preset(name, environment) for name in algorithm.split("+")]
-        size = {name: value for name, value in sides[0].items() if name in SIZES}
-        own = [{f"side{i}_{k}": v for k, v in side.items() if k not in SIZES} for i, side in enumerate(sides, 1)]
-        return size | {name: value for side in own for name, value in side.items()}
+        found: Flags = {}
+        for i, name in enumerate(algorithm.split("+"), 1):
+            flags, own = preset(name, environment), flags_of(algorithms.get(name).Config())
+            found |= {key: value for key, value in flags.items() if i == 1 and key not in own}
+            found |= {f"side{i}_{key}": value for key, value in flags.items() if key in own}
+        return found
     own = algorithms.own(algorithm)
     for pattern, flags in own_presets(algorithm) if own else PRESETS.get(algorithm, []):
         if fnmatch(environment, pattern):

@@ -34,19 +34,19 @@ def check_built(study: StudyFile, cells: Sequence[Cell]) -> None:
         try:
             specs.append(_check(cell, environments))
         except InputError as error:
-            raise study.refuse(f"{cell.title}: {error}") from None
+            raise study.error(f"{cell.title}: {error}") from None
     named = [(f"[[{one.part}]] {one.number}", one.metric, one.where) for one in (*study.tables, *study.figures)]
     named += [(f"[[references]] {one.number}", one.metric, one.where) for one in study.references]
     for title, metric, where in named:
         if metric.startswith(TRAINING):
             kept = tuple(f"{TRAINING}{name}" for name in ("score", *study.curves))
             if metric not in kept:
-                raise study.refuse(f"{title}: {unknown('metric in [record] metrics named', metric, kept)}")
+                raise study.error(f"{title}: {unknown('metric in [record] metrics named', metric, kept)}")
             continue
         shown = [spec for cell, spec in zip(cells, specs, strict=True) if matches(cell.values, where)]
         known = {name for spec in shown for name in (*spec.metrics, *spec.role_returns(np.zeros(spec.num_agents)))}
         if shown and metric not in (*_ALWAYS, *known):
-            raise study.refuse(f"{title}: {unknown('metric', metric, (*_ALWAYS, *known))}")
+            raise study.error(f"{title}: {unknown('metric', metric, (*_ALWAYS, *known))}")
 
 
 def _check(cell: Cell, environments: dict[str, AnyEnvironment]) -> EnvSpec:

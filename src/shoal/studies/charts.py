@@ -89,7 +89,7 @@ def charts_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Rec
             try:
                 chart = _chart(figure, entries, lines, name, panel)
             except InputError as error:
-                raise study.refuse(f"[[figures]] {figure.number}: {error}") from None
+                raise study.error(f"[[figures]] {figure.number}: {error}") from None
             if chart is not None:
                 found.append(chart)
     return found

@@ -41,7 +41,7 @@ def combinations(study: StudyFile) -> list[Combination]:
     axes = list(study.grid.values()) + ([tuple(study.variants)] if study.variants else [])
     count = math.prod(map(len, axes))
     if count > MOST:
-        raise study.refuse(f"[grid] has {count} combinations, and the limit is {MOST}; split the study.")
+        raise study.error(f"[grid] has {count} combinations, and the limit is {MOST}; split the study.")
     names = [*study.grid, *([VARIANT] if study.variants else [])]
     whole = [_combined(study, dict(zip(names, chosen, strict=True))) for chosen in itertools.product(*axes)]
     known = axes_of([one.values for one in whole])
@@ -49,13 +49,13 @@ def combinations(study: StudyFile) -> list[Combination]:
     for choice in study.exclude:
         title = f"[[exclude]] {choice.number}"
         if not choice.where:
-            raise study.refuse(f"{title} is empty, so it would exclude every run.")
+            raise study.error(f"{title} is empty, so it would exclude every run.")
         check_values(study, title, choice.where, known)
         if not any(matches(one.values, choice.where) for one in whole):
-            raise study.refuse(f"{title} matches no run: none has {_said(choice.where)}.")
+            raise study.error(f"{title} matches no run: none has {_said(choice.where)}.")
         left = [one for one in left if not matches(one.values, choice.where)]
     if not left:
-        raise study.refuse("[[exclude]] excludes all runs of the grid.")
+        raise study.error("[[exclude]] excludes all runs of the grid.")
     _check_overrides(study, known, left)
     done = [_overridden(study, one) for one in left]
     values = [one.values for one in done]
@@ -98,16 +98,16 @@ def _check_places(study: StudyFile) -> None:
         places += [(f"[[overrides]] {choice.number}", choice.flags) for choice in study.overrides]
         for place, flags in places:
             if flag in flags:
-                raise study.refuse(f"[grid] {flag} is also set in {place}; remove one of them.")
+                raise study.error(f"[grid] {flag} is also set in {place}; remove one of them.")
     for choice in study.overrides:
         title = f"[[overrides]] {choice.number}"
         if not choice.where:
-            raise study.refuse(f"{title} where is missing; it selects runs, for example {{ algorithm = 'mappo' }}.")
+            raise study.error(f"{title} where is missing; it selects runs, for example {{ algorithm = 'mappo' }}.")
         if not choice.flags:
-            raise study.refuse(f"{title} sets no flag.")
+            raise study.error(f"{title} sets no flag.")
         for flag in _FIRST:
             if flag in choice.flags:
-                raise study.refuse(f"{title} cannot set {flag}; set it in [defaults], [grid] or [[variants]].")
+                raise study.error(f"{title} cannot set {flag}; set it in [defaults], [grid] or [[variants]].")
 
 
 def _combined(study: StudyFile, chosen: dict[str, Any]) -> Combination:
@@ -120,9 +120,9 @@ def _combined(study: StudyFile, chosen: dict[str, Any]) -> Combination:
     origins = {flag: f"{place} {flag}" for place, part in parts for flag in part}
     for flag in _FIRST:
         if flag not in flags:
-            raise study.refuse(f"{flag} is missing; set it in [defaults], or several values in [grid] or [[variants]].")
+            raise study.error(f"{flag} is missing; set it in [defaults], or several values in [grid] or [[variants]].")
         if not isinstance(flags[flag], str):
-            raise study.refuse(f"{origins[flag]} must be a string, not {flags[flag]!r}.")
+            raise study.error(f"{origins[flag]} must be a string, not {flags[flag]!r}.")
     values = {flag: flags[flag] for flag in _FIRST}
     return Combination(values | {axis: value for axis, value in chosen.items() if axis not in values}, flags, origins)
 
@@ -132,7 +132,7 @@ def _check_overrides(study: StudyFile, known: Mapping[str, list[Any]], left: Seq
         title = f"[[overrides]] {choice.number}"
         check_values(study, f"{title} where", choice.where, known)
         if not any(matches(other.values, choice.where) for other in left):
-            raise study.refuse(f"{title} matches no run: none has {_said(choice.where)}.")
+            raise study.error(f"{title} matches no run: none has {_said(choice.where)}.")
 
 
 def _overridden(study: StudyFile, one: Combination) -> Combination:
@@ -152,12 +152,12 @@ def check_values(study: StudyFile, title: str, where: Mapping[str, Any], known: 
         for value in each:
             if not any(same(value, other) for other in known[axis]):
                 values = ", ".join(map(label, known[axis]))
-                raise study.refuse(f"{title} {axis} cannot be {label(value)}; the runs have {values}.")
+                raise study.error(f"{title} {axis} cannot be {label(value)}; the runs have {values}.")
 
 
 def _check_axis(study: StudyFile, title: str, axis: str, known: Mapping[str, list[Any]]) -> None:
     if axis not in known:
-        raise study.refuse(f"{title}: {unknown('axis', axis, known)}")
+        raise study.error(f"{title}: {unknown('axis', axis, known)}")
 
 
 def check_table(study: StudyFile, table: Table, runs: Sequence[Mapping[str, Any]]) -> None:
@@ -176,38 +176,38 @@ def check_table(study: StudyFile, table: Table, runs: Sequence[Mapping[str, Any]
     places = {named[0]: rows, named[1]: columns, "over": table.over}
     for one, other in itertools.combinations(places, 2):
         if both := [axis for axis in places[one] if axis in places[other]]:
-            raise study.refuse(f"{title} has {both[0]} in both {one} and {other}.")
+            raise study.error(f"{title} has {both[0]} in both {one} and {other}.")
     shown = [values for values in runs if matches(values, table.where)]
     if not shown:
-        raise study.refuse(f"{title} matches no run: none has {_said(table.where)}.")
+        raise study.error(f"{title} matches no run: none has {_said(table.where)}.")
     seen: dict[Any, Mapping[str, Any]] = {}
     for values in shown:
         held = seen.setdefault(tuple(key(values[axis]) for axis in (*rows, *columns, *table.over)), values)
         if held is not values:
             axis = next(axis for axis in values if not same(values[axis], held[axis]))
-            raise study.refuse(
+            raise study.error(
                 f"{title} has several runs in one entry, which differ in {axis}; add {axis} to {named[0]} or "
                 f"{named[1]}, aggregate them with over, or select one value with where."
             )
     _check_scale(study, table, title, shown)
     for axis in table.baseline:
         if axis not in rows:
-            raise study.refuse(f"{title} baseline {axis} must be an axis of the rows: {', '.join(rows)}.")
+            raise study.error(f"{title} baseline {axis} must be an axis of the rows: {', '.join(rows)}.")
     check_values(study, f"{title} baseline", table.baseline, axes_of(shown))
 
 
 def _check_scale(study: StudyFile, table: Table, title: str, shown: Sequence[Mapping[str, Any]]) -> None:
     if table.part == "tables" and "improvement" in table.statistics and not table.baseline:
-        raise study.refuse(f"{title} statistic 'improvement' requires a baseline; set baseline.")
+        raise study.error(f"{title} statistic 'improvement' requires a baseline; set baseline.")
     if table.scale == "known":
         for values in shown:
             if not any(matches(values, level.where) for level in study.scales):
-                raise study.refuse(
+                raise study.error(
                     f"{title} scale 'known' requires [[scales]] for every run, but {labels(values)} has none."
                 )
     tasks = {tuple(key(values[axis]) for axis in table.over) for values in shown}
     if "optimality_gap" in table.statistics and (table.scale == "raw" or (table.scale is None and len(tasks) < 2)):
-        raise study.refuse(
+        raise study.error(
             f"{title} statistic 'optimality_gap' requires normalised scores; set scale to known or observed."
         )
 
@@ -231,10 +231,10 @@ def axes_of_table(table: Table, known: Mapping[str, list[Any]]) -> tuple[tuple[s
 def _check_named(study: StudyFile, title: str, where: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> None:
     """Check that ``where`` has existing values and matches at least one run."""
     if not where:
-        raise study.refuse(f"{title} selects no run; set the values of one or several axes.")
+        raise study.error(f"{title} selects no run; set the values of one or several axes.")
     check_values(study, title, where, axes_of(runs))
     if not any(matches(values, where) for values in runs):
-        raise study.refuse(f"{title} matches no run: none has {_said(where)}.")
+        raise study.error(f"{title} matches no run: none has {_said(where)}.")
 
 
 def selected(study: StudyFile, runs: Sequence[Mapping[str, Any]], only: Mapping[str, Any]) -> list[int]:

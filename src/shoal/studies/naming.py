@@ -53,7 +53,7 @@ def digest(
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:10]
 
 
-def beside(path: Path) -> Path:
+def existing(path: Path) -> Path:
     """``path``, or a folder or file next to it with the same digest: the readable part may have changed."""
     if path.exists():
         return path

@@ -37,7 +37,7 @@ def draw_figures(
         except WriteError:
             raise
         except InputError as error:
-            raise study.refuse(f"[[figures]] {chart.number}: {error}") from None
+            raise study.error(f"[[figures]] {chart.number}: {error}") from None
         found[path.name] = Drawn(chart.title, chart.note)
     return found
 

@@ -16,7 +16,7 @@ from shoal.merging import Layer, Merged, merged
 from shoal.records.files import to_json
 from shoal.studies.combinations import Combination, combinations
 from shoal.studies.entries import label, labels
-from shoal.studies.naming import beside, digest, readable
+from shoal.studies.naming import digest, existing, readable
 from shoal.studies.study_file import Protocol, StudyFile
 from shoal.studies.summaries import STATISTICS
 from shoal.training.settings import Settings
@@ -122,7 +122,7 @@ def plan(study: StudyFile, out: Path, winner: Callable[[Combination], Mapping[st
         for statistic in part.statistics:
             if statistic not in STATISTICS:
                 title = f"[[{part.part}]] {part.number}"
-                raise study.refuse(f"{title}: {unknown('statistic', statistic, STATISTICS)}")
+                raise study.error(f"{title}: {unknown('statistic', statistic, STATISTICS)}")
     cells, seen = [], {}
     checked: set[tuple] = set()
     for one in combinations(study):
@@ -131,7 +131,7 @@ def plan(study: StudyFile, out: Path, winner: Callable[[Combination], Mapping[st
         cell = cell_of(study, one, out, checked, found)
         # The winner may be the default: a tuned run is then the same as one that is not, and shares its record.
         if (other := seen.setdefault((cell.digest, tuned), cell)) is not cell:
-            raise study.refuse(f"{other.title} and {cell.title} are the same run; remove one of them.")
+            raise study.error(f"{other.title} and {cell.title} are the same run; remove one of them.")
         cells.append(cell)
     return cells
 
@@ -144,9 +144,9 @@ def is_tuned(study: StudyFile, one: Combination) -> bool:
     """
     found = one.flags.get(TUNED, False)
     if not isinstance(found, bool):
-        raise study.refuse(f"{one.origins[TUNED]} must be true or false, not {found!r}.")
+        raise study.error(f"{one.origins[TUNED]} must be true or false, not {found!r}.")
     if found and study.tuning is None:
-        raise study.refuse(f"{one.origins[TUNED]} requires the table [tuning] with the flags to tune (docs/tuning.md).")
+        raise study.error(f"{one.origins[TUNED]} requires the table [tuning] with the flags to tune (docs/tuning.md).")
     return found
 
 
@@ -170,12 +170,12 @@ def cell_of(
         algorithms.check_name(algorithm)
         module = algorithms.get(algorithm)
     except InputError as error:
-        raise study.refuse(f"{one.origins['algorithm']}: {error}") from None
+        raise study.error(f"{one.origins['algorithm']}: {error}") from None
     try:
         check_name(environment)
         known = registry.options_of(environment)
     except InputError as error:
-        raise study.refuse(f"{one.origins['environment']}: {error}") from None
+        raise study.error(f"{one.origins['environment']}: {error}") from None
     env, flags = {}, {}
     for flag, value in one.flags.items():
         if flag.startswith("env."):
@@ -186,17 +186,17 @@ def cell_of(
     flags |= found or {}
     missing = [p.name for p in known.values() if p.default is p.empty and p.kind in _NAMED and p.name not in env]
     if missing:
-        raise study.refuse(f"{environment} requires the option env.{missing[0]}.")
+        raise study.error(f"{environment} requires the option env.{missing[0]}.")
     cell = Cell(study.name, one.values, algorithm, environment, env, flags, study.evaluation, "", out)
     try:
         values = cell.merged()
         values.settings.check()
         check(values.config)
     except InputError as error:
-        raise study.refuse(f"{cell.title}: {error}") from None
+        raise study.error(f"{cell.title}: {error}") from None
     name = f"{readable(one.values)}-{digest(algorithm, environment, env, values, known)}"
     folder = out / study.name / name
-    cell = Cell(study.name, one.values, algorithm, environment, env, flags, study.evaluation, name, beside(folder))
+    cell = Cell(study.name, one.values, algorithm, environment, env, flags, study.evaluation, name, existing(folder))
     return replace(cell, curves=study.curves)
 
 
@@ -205,7 +205,7 @@ def _option(study: StudyFile, one: Combination, option: str, value: Any, known: 
     flexible = any(p.kind is p.VAR_KEYWORD for p in known.values())
     if option not in known and not flexible:
         environment, origin = one.values["environment"], one.origins[f"env.{option}"]
-        raise study.refuse(f"{origin}: {unknown(f'option of {environment} named', option, known)}")
+        raise study.error(f"{origin}: {unknown(f'option of {environment} named', option, known)}")
     if value == "None" and option in known and known[option].default is None:
         return None
     return options_from_json({option: list(value) if isinstance(value, tuple) else value}, known)[option]
@@ -219,7 +219,7 @@ def checked_flag(study: StudyFile, one: Combination, flag: str, value: Any, modu
     if (algorithm, flag, repr(given)) in checked:
         return given
     if flag in _NOT_HERE:
-        raise study.refuse(f"{origin} {_NOT_HERE[flag]}.")
+        raise study.error(f"{origin} {_NOT_HERE[flag]}.")
     try:
         check_names([flag], *configs)
         for config in configs:
@@ -228,7 +228,7 @@ def checked_flag(study: StudyFile, one: Combination, flag: str, value: Any, modu
         named = (*study.grid.get("algorithm", ()), *(part.get("algorithm") for part in study.variants.values()))
         has = [] if flag in flags_of(module.Config()) else _with(flag, named)
         sentence = f"{algorithm} has no such flag; set it in [[overrides]] for {has[0]}." if has else str(error)
-        raise study.refuse(f"{origin}, for {algorithm}: {sentence}") from None
+        raise study.error(f"{origin}, for {algorithm}: {sentence}") from None
     checked.add((algorithm, flag, repr(given)))
     return given
 

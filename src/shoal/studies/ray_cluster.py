@@ -71,14 +71,14 @@ def check_cells(study: StudyFile, cells: list[Cell]) -> None:
     """
     for cell in cells:
         if cell.flags.get("workers") == "ray":
-            raise study.refuse(
+            raise study.error(
                 f"{cell.title}: workers cannot be 'ray' if the runs are Ray tasks; remove it, so that each run steps "
                 f"its environments with processes on its node."
             )
 
 
 @contextmanager
-def sparing() -> Iterator[None]:
+def without_preallocation() -> Iterator[None]:
     """If JAX starts inside the block, it does not preallocate GPU memory, so that the runs can use it."""
     if _MEMORY in os.environ:
         yield

@@ -42,7 +42,7 @@ def results(
     path, held = written_to(default if output is None else output, default), recorded(where, cells)
     if marl_eval is not None:
         if not held:
-            raise described.refuse("no run is recorded, so no file can be written for marl-eval.")
+            raise described.error("no run is recorded, so no file can be written for marl-eval.")
         make_folder(Path(marl_eval).parent)
         marl_eval_format.write(marl_eval, to_marl_eval(cells, held))
     write_text(path, page(described, cells, held, draw_figures(described, cells, held, path.parent)))

@@ -17,7 +17,7 @@ from shoal.studies import execution, ray_runs
 from shoal.studies.building import check_built
 from shoal.studies.combinations import selected
 from shoal.studies.plan import Cell, plan
-from shoal.studies.ray_cluster import Cluster, check_cells, cluster_of, sparing
+from shoal.studies.ray_cluster import Cluster, check_cells, cluster_of, without_preallocation
 from shoal.studies.record import Record, write
 from shoal.studies.sources import Changed, changed
 from shoal.studies.state import (
@@ -122,7 +122,7 @@ def study(
     missing = [cell for cell in cells if cell.name not in held]
     if cluster:
         check_cells(described, missing)
-    with sparing() if cluster else nullcontext():
+    with without_preallocation() if cluster else nullcontext():
         check_built(described, missing)
         hardware = manifest.describe()["hardware"]
     changes = changed(cells, held)

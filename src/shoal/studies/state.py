@@ -15,7 +15,7 @@ from shoal.merging import SIZES
 from shoal.notices import Warn
 from shoal.records import manifest
 from shoal.records.report import duration_text
-from shoal.studies.naming import beside
+from shoal.studies.naming import existing
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, read
 from shoal.studies.study_file import StudyFile
@@ -51,7 +51,7 @@ def records_folder(study: StudyFile, records: str | Path | None) -> Path:
 
 def record_path(folder: Path, cell: Cell) -> Path:
     """The path of a cell's record, also if an earlier version of the file gave it another readable name."""
-    return beside(folder / f"{cell.name}.json")
+    return existing(folder / f"{cell.name}.json")
 
 
 def recorded(folder: Path, cells: Iterable[Cell], warn: Warn = notices.warn) -> dict[str, Record]:

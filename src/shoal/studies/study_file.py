@@ -64,7 +64,7 @@ class StudyFile:
     references: tuple[Reference, ...]
     tuning: Tuning | None = None
 
-    def refuse(self, sentence: str) -> InputError:
+    def error(self, sentence: str) -> InputError:
         """An error whose message names the file."""
         return InputError(f"{self.path}: {sentence}")
 

@@ -91,7 +91,7 @@ def methods(study: StudyFile) -> list[Method]:
         ):
             if here != there:
                 hint = "; set steps in [tuning]" if what == "steps" else ""
-                raise study.refuse(
+                raise study.error(
                     f"[tuning] gives every method the same budget, but {method.title} has {here} {what} and "
                     f"{found[0].title} has {there}{hint}."
                 )
@@ -105,7 +105,7 @@ def method_of(found: Sequence[Method], one: Combination) -> Method:
 
 def _tuning(study: StudyFile) -> Tuning:
     if study.tuning is None:
-        raise study.refuse("The table [tuning] with the flags to tune is missing (docs/tuning.md).")
+        raise study.error("The table [tuning] with the flags to tune is missing (docs/tuning.md).")
     return study.tuning
 
 
@@ -115,12 +115,12 @@ def _check_seeds(study: StudyFile, tuning: Tuning, cells: Sequence[Cell]) -> Non
         settings, _ = cell.resolved()
         low, high = settings.seed, settings.seed + settings.seeds - 1
         if first <= high and low <= last:
-            raise study.refuse(
+            raise study.error(
                 f"[tuning] seed: trials have the seeds {first} to {last}, and {cell.title} has {low} to {high}; "
                 f"reported runs and trials must have different seeds."
             )
     if tuning.evaluation_seed == study.evaluation.seed:
-        raise study.refuse(
+        raise study.error(
             f"[tuning] evaluation_seed is {tuning.evaluation_seed} as in [evaluation]; reported runs and trials must "
             f"be evaluated on different episodes."
         )
@@ -139,20 +139,20 @@ def _method(study: StudyFile, tuning: Tuning, group: Sequence[Combination]) -> M
     names = [one.values["environment"] for one in group]
     if tuning.environments is not None:
         if tuning.separately:
-            raise study.refuse("[tuning] separately tunes in each environment, so remove environments.")
+            raise study.error("[tuning] separately tunes in each environment, so remove environments.")
         for name in tuning.environments:
             if name not in names:
-                raise study.refuse(f"[tuning] environments: {unknown('environment of the tuned runs', name, names)}")
+                raise study.error(f"[tuning] environments: {unknown('environment of the tuned runs', name, names)}")
         group = [one for one in group if one.values["environment"] in tuning.environments]
     checked: set[tuple] = set()
     cells = tuple(cell_of(study, one, Path(), checked) for one in group)
     ranges = _ranges(study, tuning, group[0], values, checked)
     lengths = {tuning.steps or cell.resolved()[0].steps for cell in cells}
     if len(lengths) > 1:
-        raise study.refuse("[tuning] steps is missing; set it, since the runs of the environments differ in steps.")
+        raise study.error("[tuning] steps is missing; set it, since the runs of the environments differ in steps.")
     rungs = tuning.plan(int(lengths.pop()), len(cells))
     if rungs[-1].trials < 1:
-        raise study.refuse(
+        raise study.error(
             f"[tuning] budget {tuning.budget:g} is too small for {tuning.eta ** (tuning.rungs - 1)} trials, the "
             f"minimum for {tuning.rungs} rungs; raise it, or lower steps, seeds or rungs."
         )
@@ -169,16 +169,16 @@ def _ranges(
     found: dict[str, Range] = {}
     for table in tuning.ranges:
         if "environment" in table.where and "environment" not in values:
-            raise study.refuse(f"{table.title} where environment requires separately = true in [tuning].")
+            raise study.error(f"{table.title} where environment requires separately = true in [tuning].")
         if matches(values, table.where):
             for flag, span in table.ranges.items():
                 if flag in found:
-                    raise study.refuse(
+                    raise study.error(
                         f"{table.title} {flag}: another table has a range of this flag for the same runs."
                     )
                 found[flag] = _checked(study, table, one, flag, span, checked)
     if not found:
-        raise study.refuse(f"No table [[tuning.ranges]] has a range for {values['algorithm']}.")
+        raise study.error(f"No table [[tuning.ranges]] has a range for {values['algorithm']}.")
     return found
 
 
@@ -195,7 +195,7 @@ def _checked(study: StudyFile, table: Ranges, one: Combination, flag: str, span:
         check_names([flag], module.Config())
     except InputError:
         if flag not in SETTINGS:
-            raise study.refuse(
+            raise study.error(
                 f"{table.title} {flag} is a setting of the run and not of the method, so it cannot be tuned."
             ) from None
     if span.values:

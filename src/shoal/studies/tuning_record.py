@@ -16,7 +16,7 @@ from shoal.errors import InputError, shortened
 from shoal.records.files import make_folder, to_json, write_text
 from shoal.studies.combinations import Combination
 from shoal.studies.halving import ranked
-from shoal.studies.naming import beside
+from shoal.studies.naming import existing
 from shoal.studies.record import json_text, parsed
 from shoal.studies.record_checks import check_hardware, check_keys, check_kind, check_list, check_number
 from shoal.studies.study_file import StudyFile
@@ -99,7 +99,7 @@ def mean(scores: Any) -> float:
 
 def path_of(folder: Path, method: Method) -> Path:
     """The path of a method's record in the study's folder of records."""
-    return beside(folder / f"{method.name}.json")
+    return existing(folder / f"{method.name}.json")
 
 
 def write(path: Path, record: TuningRecord) -> None:
@@ -138,7 +138,7 @@ def winner(study: StudyFile, folder: Path) -> Callable[[Combination], Mapping[st
         method = method_of(found, one)
         path = path_of(folder, method)
         if not path.exists():
-            raise study.refuse(
+            raise study.error(
                 f"{method.title} has no record of tuning {path.name} in {folder}; run shoal tune {study.path}."
             )
         return read(path).flags

@@ -139,7 +139,7 @@ def _prepared(study: StudyFile, method: Method, folder: Path) -> Search:
             for structure in search.sort(dict(enumerate(trials)), traced):
                 Instance(setting, structure.fixed).check(trials[number] for number in structure.trials)
     except InputError as error:
-        raise study.refuse(f"{method.title}: {error}") from None
+        raise study.error(f"{method.title}: {error}") from None
     return state
 
 

@@ -18,7 +18,7 @@ from shoal.types import Batched, Discrete, Environment, EnvSpec, Outline, Step
 Start = Callable[[PRNGKeyArray, int], State]
 """(key, E) -> states at the start of episodes, leaves [E, ...]."""
 LONG_AGO = 1e4
-"""Ticks since the last damage at the start: shields are full and nobody is provoked."""
+"""Ticks since the last damage at the start: shields are full and no unit is provoked."""
 
 
 def environment(
@@ -70,8 +70,8 @@ def environment(
 
     def reset(key: PRNGKeyArray, count: int) -> tuple[State, Step]:
         state = start(key, count)
-        no, nobody = jnp.zeros(count, bool), jnp.zeros((len(battle.agent_sides), count))
-        return state, make_step(_last(state), jnp.zeros((count, spec.num_agents)), no, nobody, first=True)
+        no, none = jnp.zeros(count, bool), jnp.zeros((len(battle.agent_sides), count))
+        return state, make_step(_last(state), jnp.zeros((count, spec.num_agents)), no, none, first=True)
 
     def step(key: PRNGKeyArray, state: State, action: Int[Array, "E N"]) -> tuple[State, Step]:
         before = _last(state)

@@ -14,11 +14,11 @@ from shoal.environments.skirmish.battle import Battle
 EASE = 0.27
 """Of two overlapping units both give way by half, or if only one of them walks, that one by this much more."""
 APART = 1e3
-"""A distance at which nobody touches."""
+"""A distance at which no units touch."""
 MARGIN = 1e-3
 """Distance that units keep from the border of the map."""
 FARTHEST = 0.5
-"""Largest displacement along each axis in one tick, so that nobody jumps over a cell."""
+"""Largest displacement along each axis in one tick, so that no unit jumps over a cell."""
 DIRECT = 1.5
 """Within this distance units walk straight to their goal."""
 
@@ -78,7 +78,7 @@ def _pushes(
 
     Units on the ground push each other, and so do climbing and flying ones.
     """
-    body = jnp.where(alive, stats.body, -APART)  # the dead touch nobody
+    body = jnp.where(alive, stats.body, -APART)  # dead units touch none
     ease = jnp.where(walks, EASE, 0.0)
     high = jnp.broadcast_to(jnp.where((stats.climbs > 0.0) | (stats.flies > 0.0), APART, 0.0), x.shape)
     layered = any(unit.climbs or unit.flies for unit in battle.types)

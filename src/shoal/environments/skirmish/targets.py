@@ -86,7 +86,7 @@ def _can_hit(own: Stats, other: Stats) -> Bool[Array, "P Q E"] | np.ndarray:
 
 
 def _patients(own: Stats, s: State, mine: slice) -> Int[Array, "P E"]:
-    """For each unit, the nearest other living biological unit of its side that is hurt; -1 if nobody is."""
+    """For each unit, the nearest other living biological unit of its side that is hurt; -1 if none is."""
     hurt = (s.health[mine] > 0.0) & (s.health[mine] < own.hit_points) & (own.biological > 0.0)
     apart = distances(s.x[mine], s.y[mine], s.x[mine], s.y[mine])
     return first_least(jnp.where(hurt[None], apart, FAR))
