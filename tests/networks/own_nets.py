@@ -125,3 +125,13 @@ def leaking(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
     """Ignores ``first``."""
     net = flax(inputs, outputs, body)
     return shoal.Net(net.init, lambda p, h, x, first: net.apply(p, h, x, jnp.zeros_like(first)), net.initial_carry)
+
+
+def built_nnx(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    return shoal.from_nnx(Layers(inputs.width, outputs, nnx.Rngs(0)))  # pyright: ignore[reportArgumentType]
+
+
+def built_equinox(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    import equinox as eqx
+
+    return shoal.from_equinox(eqx.nn.MLP(inputs.width, outputs, 5, 1, key=jax.random.key(0)))

@@ -81,6 +81,12 @@ def test_an_equinox_module_is_applied_to_each_row():
         ("own_nets:short", {}, r"a function \(inputs, outputs, body\) -> shoal.Net, but 'own_nets:short' cannot"),
         ("own_nets:failing", {}, r"failed with RuntimeError: no such thing \(.*own_nets.py, line \d+\)"),
         ("own_nets:mismatched", {}, r"failed with TypeError: dot_general .*\(.*own_nets.py, line \d+\)"),
+        (
+            "own_nets:built_nnx",
+            {},
+            r"lambda rngs: Layers\(..., rngs=rngs\), since .* given a Layers that is already built",
+        ),
+        ("own_nets:built_equinox", {}, r"takes a function from a key .* given a MLP that is already built"),
         ("own_nets:module", {}, "which is not a shoal.Net"),
         ("own_nets:narrow", {}, r"gives float32\[2, 3, 7\] for 2 timesteps of 3 rows, and 2 numbers for each row"),
         ("own_nets:counting", {}, "has the parameter 'count' of type int32: all parameters are floating-point"),

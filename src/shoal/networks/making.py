@@ -7,6 +7,7 @@ import jax
 from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from shoal.errors import InputError
 from shoal.networks.net import Net, from_module, functional
 from shoal.types import PyTree
 
@@ -35,7 +36,12 @@ def from_nnx(make: Callable[[nnx.Rngs], nnx.Module], initial_carry: Start | None
         initial_carry: of a recurrent module, which is called with (carry [B, H], x [T, B, F], first [T, B]) and returns
             (carry after each timestep [T, B, H], y [T, B, K]). Without it the module is called with x [R, F] and
             returns y [R, K].
+
+    Raises:
+        InputError: ``make`` is a module that is already built.
     """
+    if isinstance(make, nnx.Module):
+        raise InputError(_built(make, "from_nnx", "nnx.Rngs", "rngs"))
     if initial_carry is not None:
         return from_module(make, initial_carry)
     return feed_forward(*functional(make))
@@ -48,7 +54,12 @@ def from_equinox(make: Callable[[PRNGKeyArray], Any], initial_carry: Start | Non
         make: key -> the module.
         initial_carry: of a recurrent module; see :func:`from_nnx`. Without it the module is called with the features
             [F] of one row, as Equinox's layers are, and returns [K].
+
+    Raises:
+        InputError: ``make`` is a module that is already built.
     """
+    if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(make)):
+        raise InputError(_built(make, "from_equinox", "a key", "key"))
     kept: dict[str, Any] = {}
 
     def init(key: PRNGKeyArray) -> dict[str, Array]:
@@ -67,3 +78,12 @@ def from_equinox(make: Callable[[PRNGKeyArray], Any], initial_carry: Start | Non
     if initial_carry is not None:
         return Net(init, lambda params, carry, x, first: module(params)(carry, x, first), initial_carry)
     return feed_forward(init, lambda params, x: jax.vmap(module(params))(x))
+
+
+def _built(module: Any, function: str, argument: str, short: str) -> str:
+    kind = type(module).__name__
+    return (
+        f"{function} takes a function from {argument} to a module, such as lambda {short}: {kind}(..., "
+        f"{short}={short}), since every policy of every seed has weights of its own; it was given a {kind} that is "
+        f"already built."
+    )
