@@ -99,6 +99,17 @@ _PONG_IPPO: Flags = {
     "steps": 333_824.0,
     "eval_episodes": 100,
 }
+# One convolution leaves 5 × 5 × 32 numbers of Pursuit's windows, the default three 1 × 1 × 32 (`shoal study pursuit`).
+_PURSUIT: Flags = {
+    "channels": (32,),
+    "normalise_rewards": True,
+    "num_envs": 32,
+    "rollout_length": 128,
+    "epochs": 4,
+    "minibatches": 4,
+    "steps": 1e6,
+    "eval_episodes": 100,
+}
 _PISTONS: Flags = {"greyscale": True, "resize": (64, 64), "frame_stack": 4}
 ADAPTERS: dict[str, list[tuple[str, Flags]]] = {
     "mappo": [
@@ -113,6 +124,8 @@ ADAPTERS: dict[str, list[tuple[str, Flags]]] = {
     "ippo": [
         ("mamujoco/*", {name: value for name, value in _BODY.items() if name != "critic_input"}),
         ("pettingzoo:*cooperative_pong*", _PONG_IPPO),
+        ("grid/pursuit", _PURSUIT),
+        ("pettingzoo:*pursuit*", _PURSUIT),
         ("pettingzoo:*pistonball*", _PISTONS),
     ],
     "happo": [("mamujoco/Ant-*", _ANT), ("mamujoco/*", _BODY)],
