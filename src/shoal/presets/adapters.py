@@ -108,7 +108,6 @@ _PURSUIT: Flags = {
     "epochs": 4,
     "minibatches": 4,
     "steps": 1e6,
-    "eval_episodes": 100,
 }
 _PISTONS: Flags = {"greyscale": True, "resize": (64, 64), "frame_stack": 4}
 ADAPTERS: dict[str, list[tuple[str, Flags]]] = {
