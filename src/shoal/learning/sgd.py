@@ -18,6 +18,7 @@ from jaxtyping import Array, PRNGKeyArray, UInt32
 
 from shoal.equations.reduce import DEVICES, total
 from shoal.errors import InputError
+from shoal.learning.image_blocks import image_blocks
 from shoal.learning.loss import Loss, of_scalars
 from shoal.learning.optimiser import Step
 from shoal.types import Metrics, PyTree, Scale
@@ -26,9 +27,6 @@ Batch = TypeVar("Batch", bound=Any)
 Tree = TypeVar("Tree")
 LEAST_ROWS = 24
 """Rows of a timestep below which products in a recurrent net's loop run at a fraction of their rate on a CPU."""
-
-IMAGE_BYTES = 2**21
-"""Largest number of bytes of images in a block. What a CNN keeps for its gradient takes about 30 times as many."""
 
 
 def items(tree: PyTree, length: int) -> PyTree:
@@ -150,9 +148,13 @@ def blocks(batch: Batch, block: int) -> Batch:
 
     Blocks of at most ``block`` rows (items × timesteps × agents) keep activations in the processor's cache. Those of
     sequences are larger where a timestep would have fewer than :data:`LEAST_ROWS` rows. Images, which take more memory
-    than a row of numbers, make them smaller (:data:`IMAGE_BYTES`).
+    than a row of numbers, make them smaller (:func:`image_blocks`).
     """
-    (count, length), rows, images = batch.weight.shape[:2], batch.weight.size, -(-_image_bytes(batch) // IMAGE_BYTES)
+    (count, length), rows, images = (
+        batch.weight.shape[:2],
+        batch.weight.size,
+        image_blocks(getattr(batch, "step", None)),
+    )
     needed = min(count, max(-(-rows // block), images))
     if length > 1:
         needed = min(needed, max(1, rows // length // LEAST_ROWS))
@@ -162,12 +164,6 @@ def blocks(batch: Batch, block: int) -> Batch:
     ):  # a count with few divisors: tiny pieces would cost more than the cache saves
         pieces = 1
     return jax.tree.map(lambda x: x.reshape(pieces, x.shape[0] // pieces, *x.shape[1:]), batch)
-
-
-def _image_bytes(batch: Any) -> int:
-    """Bytes of the observations, where these are rows of bytes."""
-    obs = getattr(getattr(batch, "step", None), "obs", None)
-    return obs.size if obs is not None and obs.dtype == jnp.uint8 else 0
 
 
 def sums(f: Callable[[Any], Tree], batch: Any, block: int) -> Tree:

@@ -12,6 +12,7 @@ from shoal.equations.distributions import Categorical, DiagGaussian, Distributio
 from shoal.equations.exploration import mixed_with_uniform
 from shoal.errors import InputError
 from shoal.learning.config import ValueConfig
+from shoal.learning.image_blocks import over_time
 from shoal.learning.optimiser import ByNet
 from shoal.networks.body import Body, build
 from shoal.networks.input_statistics import Inputs, normalised
@@ -216,13 +217,18 @@ def make_actor_critic(actor: Actor, critic: Critic) -> ActorCritic:
 
     def evaluate(learner: Learner, trajectory: Trajectory) -> ValueEstimate:
         inputs = learner.policy.inputs
-        step, outcome = normalised(inputs, trajectory.step), normalised(inputs, trajectory.outcome)
-        critic_after, value = critic.values(learner.critic, trajectory.carry.critic, step)
-        _, next_value = critic.values(learner.critic, critic_after, jax.tree.map(lambda x: x[None], outcome))
-        actor_after = ()
-        if jax.tree.leaves(trajectory.carry.actor):
-            actor_after, _ = actor.distribution(learner.policy.actor, trajectory.carry.actor, step)
-        return ValueEstimate(value, next_value[0], Carry(actor_after, critic_after))
+
+        def follow(carry: Carry, steps: tuple[Step, Step]) -> tuple[Carry, ValueEstimate]:
+            step, outcome = (normalised(inputs, each) for each in steps)
+            critic_after, value = critic.values(learner.critic, carry.critic, step)
+            _, next_value = critic.values(learner.critic, critic_after, jax.tree.map(lambda x: x[None], outcome))
+            actor_after = ()
+            if jax.tree.leaves(carry.actor):
+                actor_after, _ = actor.distribution(learner.policy.actor, carry.actor, step)
+            after = Carry(actor_after, critic_after)
+            return last_carry(after), ValueEstimate(value, next_value[0], after)
+
+        return over_time(follow, trajectory.carry, (trajectory.step, trajectory.outcome))
 
     return ActorCritic(actor, critic, init, initial_carry, act, evaluate)
 
