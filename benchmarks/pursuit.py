@@ -1,12 +1,15 @@
 """How fast grid/pursuit is beside PettingZoo's Pursuit, and what random play scores in both.
 
     python benchmarks/pursuit.py
+    python benchmarks/pursuit.py --run runs/NAME
 
 Both play uniformly random actions. Shoal's side is a compiled rollout, PettingZoo's ``parallel_env`` a plain loop over
 one environment in one process. A step is one of all eight pursuers. The sides alternate in five rounds; the medians are
-printed with the lowest and the highest round.
+printed with the lowest and the highest round. With ``--run`` the policies of a run in grid/pursuit play PettingZoo's
+environment instead, with drawn actions, and the score of each seed is printed.
 """
 
+import argparse
 import statistics
 import time
 
@@ -14,24 +17,50 @@ import numpy as np
 from pettingzoo.sisl import pursuit_v5
 
 import shoal
+from shoal.deploy import Policies
 from stag_hunt import play, random_play, speed
 
 ROUNDS, ENVS, EPISODES = 5, (1, 32, 256), 8
 
 
-def plain_loop(steps: int = 500) -> tuple[float, float]:
-    """Steps per second of PettingZoo's environment, and the score of the episode: the sum of all agents' returns."""
+def plain_loop(policies: Policies | None = None) -> tuple[float, float]:
+    """Steps per second in an episode of PettingZoo's environment, and its score: the sum of all agents' returns."""
     env, random = pursuit_v5.parallel_env(), np.random.default_rng()
-    env.reset()
-    score, start = 0.0, time.perf_counter()
-    for _ in range(steps):
-        _, reward, *_ = env.step({agent: int(random.integers(5)) for agent in env.agents})
-        score += sum(reward.values())
+    observations, _ = env.reset()
+    score, steps, start = 0.0, 0, time.perf_counter()
+    if policies is not None:
+        policies.reset()
+    while names := env.agents:
+        if policies is None:
+            actions = random.integers(0, 5, len(names))
+        else:
+            actions = policies.act(np.stack([observations[name].reshape(-1) for name in names]))
+        chosen = {name: int(action) for name, action in zip(names, actions, strict=True)}
+        observations, reward, *_ = env.step(chosen)
+        score, steps = score + sum(reward.values()), steps + 1
     return steps / (time.perf_counter() - start), score
 
 
+def transferred(folder: str) -> None:
+    """Print what the policies of a run in grid/pursuit score in PettingZoo's environment."""
+    for seed in range(shoal.open_run(folder).settings.seeds):
+        policies = shoal.load(folder, seed=seed, greedy=False)
+        scores = [plain_loop(policies)[1] for _ in range(EPISODES)]
+        print(f"seed {seed}: {np.mean(scores):.1f} ± {np.std(scores, ddof=1) / EPISODES**0.5:.1f}, {EPISODES} episodes")
+
+
 def main() -> None:
-    """Print the scores, then the speeds."""
+    """Compare the two, or play a run's policies."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", help="folder of a run whose policies play PettingZoo's environment")
+    if folder := parser.parse_args().run:
+        transferred(folder)
+    else:
+        compare()
+
+
+def compare() -> None:
+    """Print the scores of random play, then the speeds."""
     env = shoal.make("grid/pursuit")
     returns = play(env, lambda _, step, key: random_play(step, key), 1000)[0] * env.spec.num_agents
     theirs = [plain_loop()[1] for _ in range(EPISODES)]

@@ -1,7 +1,7 @@
 """``grid/pursuit``: pursuers must surround evaders that move at random.
 
-The task of Gupta et al. 2017, "Cooperative Multi-Agent Control Using Deep Reinforcement Learning" (section 5.1), in the
-form of PettingZoo's ``sisl.pursuit_v5``, whose moves, captures, rewards and observations these are.
+The task of Gupta et al. 2017, "Cooperative Multi-Agent Control Using Deep Reinforcement Learning", in the form of
+PettingZoo's ``sisl.pursuit_v5``, whose moves, captures, rewards and observations these are.
 """
 
 from collections.abc import Callable
