@@ -210,7 +210,7 @@ def test_the_end_of_training_can_be_pasted(
     """Each command is parsed; what it would do is left out."""
     monkeypatch.setattr("sys.argv", [program])
     run = object.__new__(Run)  # without an environment or a folder
-    run.folder, run.algorithm, run.environment, run.judged = Path(folder), "mappo", "x", None
+    run.folder, run.algorithm, run.environment, run.final_score = Path(folder), "mappo", "x", None
     run.settings = Settings(steps=12345678.0)
     monkeypatch.setattr(Run, "summary", lambda self: "")
     again = f"{cli_running.program()} train --resume {cli_running.path_words(run.folder)}"

@@ -119,7 +119,7 @@ def assert_same(one: Path, other: Path) -> None:
 
 def test_a_run_with_callbacks_that_look_is_bit_for_bit_one_without(alone: shoal.Run, noted: Any) -> None:
     assert_same(alone.folder, noted[0].folder)
-    assert noted[0].judged == alone.judged
+    assert noted[0].final_score == alone.final_score
 
 
 def test_they_are_called_in_order_with_the_rows_of_the_log(noted: tuple[shoal.Run, Noting]) -> None:
@@ -189,7 +189,7 @@ def test_resumed_it_has_finished_unless_it_is_to_continue(
     folder = trained.copied(stopped[0].folder, tmp_path / "run")
     noting = Noting()
     run = shoal.resume(folder, progress=False, callbacks=[noting])
-    assert run.untouched and run.judged == stopped[0].judged and not noting.calls
+    assert run.untouched and run.final_score == stopped[0].final_score and not noting.calls
     assert "good enough; continue_stopped (--continue-stopped) would continue it.\n" in capsys.readouterr().err
     assert ending.more(run.settings, run.at) == {"continue_stopped": True}
     run = shoal.resume(folder, progress=False, callbacks=[noting], continue_stopped=True)
@@ -227,7 +227,7 @@ def test_a_run_killed_after_it_was_stopped_ends_there(stopped: Any, tmp_path: Pa
             train(tmp_path / "run", noting)
     assert noting.ended is not None and noting.ended[0] == "interrupted"
     run = shoal.resume(tmp_path / "run", progress=False)
-    assert run.untouched and run.ended == stopped[0].ended and run.judged == stopped[0].judged
+    assert run.untouched and run.ended == stopped[0].ended and run.final_score == stopped[0].final_score
 
 
 def test_the_reason_in_a_checkpoint_of_somebody_else_is_short_printable_text() -> None:

@@ -106,7 +106,7 @@ def test_resumed_it_says_that_it_has_ended_and_why(
     for changes in ({}, {"steps": 2 * FLAGS["steps"]}):
         run = shoal.resume(folder, progress=False, **changes)
         of = 2 * FLAGS["steps"] if changes else FLAGS["steps"]
-        assert run.untouched and run.judged == soon.judged
+        assert run.untouched and run.final_score == soon.final_score
         assert capsys.readouterr().err == (
             f"This run has ended at step {EVERY * PER_UPDATE} of {of:,}: every seed reached {LOW}; a higher stop_at "
             f"would continue it.\n"
@@ -151,7 +151,7 @@ def test_killed_it_ends_at_the_same_update(
     assert run.finished and run.ended == stopped.ended
     assert bits(folder) == bits(stopped.folder) and scores(folder) == scores(stopped.folder)
     assert bits(folder, selection.FOLDER) == bits(stopped.folder, selection.FOLDER)
-    assert run.judged == stopped.judged
+    assert run.final_score == stopped.final_score
 
 
 def test_scores_count_that_a_lost_policy_reached(reached: Reached, tmp_path: Path) -> None:

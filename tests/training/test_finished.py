@@ -62,12 +62,12 @@ def test_in_python_it_comes_back_as_it_is(
 ) -> None:
     run = shoal.resume(copy, progress=False)
     assert run.finished and run.untouched and run.evaluation is None
-    assert run.judged is not None and "2 seeds × 4 episodes" in run.judged
+    assert run.final_score is not None and "2 seeds × 4 episodes" in run.final_score
     assert capsys.readouterr() == ("", DONE)
     run = shoal.resume(copy, progress=False, eval_episodes=0, steps=3100)  # rounded up to as many updates
     assert (
         run.finished
-        and run.judged is None
+        and run.final_score is None
         and json.loads((copy / "run.json").read_text())["config"]["settings"]["steps"] == 3100
     )
 
@@ -117,7 +117,7 @@ def test_a_judgement_that_is_missing_is_made(how: str, copy: Path) -> None:
         mended |= {"text": "\x1b[2J"} if how == "not printable" else {}
         (copy / "evaluation.json").write_text(json.dumps(mended))
     run = shoal.resume(copy, progress=False)
-    assert run.untouched and run.evaluation is not None and run.judged == str(run.evaluation)
+    assert run.untouched and run.evaluation is not None and run.final_score == str(run.evaluation)
     assert json.loads((copy / "evaluation.json").read_text()) == said
 
 
@@ -136,7 +136,7 @@ def test_a_run_whose_end_is_damaged_has_not_finished(part: str, copy: Path) -> N
     run = shoal.resume(copy, progress=False)
     assert run.finished and not run.untouched
     assert Checkpoints(copy / part).load_meta(25, warn=pytest.fail) is not None
-    assert final_evaluation.read(copy, 3200, 4) == run.judged
+    assert final_evaluation.read(copy, 3200, 4) == run.final_score
 
 
 def test_restored_at_the_end_it_does_not_compile(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def test_the_best_policy_of_each_seed_is_kept_and_judged_on_other_episodes(evalu
     assert told["best"]["per_seed"] == again.per_seed.tolist()
     assert (told["best"]["selected_with"], told["best"]["step"]) == (meta["score"], meta["step"])
     lines = [*str(evaluated.evaluate(3)).splitlines(), *(f"best policies {line}" for line in str(again).splitlines())]
-    assert evaluated.judged == told["text"] == "\n".join(lines)
+    assert evaluated.final_score == told["text"] == "\n".join(lines)
     for name, best in (("policy", False), (selection.FOLDER, True)):
         loaded = shoal.load(evaluated.folder, seed=1, best=best)._learner.policy
         jax.tree.map(np.testing.assert_array_equal, loaded, jax.tree.map(lambda x: x[1], stored(evaluated, name)))
@@ -100,7 +100,7 @@ def test_a_damaged_best_policy_does_not_lose_the_score_of_the_last(
         trained.damage(copy / selection.FOLDER / str(step))
     run = shoal.open_run(copy)
     run._keep(run.evaluate(3), 3, lambda: None)
-    assert run.judged == str(run.evaluation) and "damaged" in capsys.readouterr().err
+    assert run.final_score == str(run.evaluation) and "damaged" in capsys.readouterr().err
 
 
 def test_their_episodes_have_a_small_share_of_the_steps() -> None:
