@@ -1,5 +1,7 @@
 """A field as a :class:`Scene`: agents are numbered discs, prey are rings, remaining numbers are in the caption."""
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Array, Int
 
@@ -48,25 +50,34 @@ def outline(
 ) -> Outline:
     """One unbatched timestep in numbers; cells are unit squares, and who has left the field is absent."""
     cells, n = np.concatenate([np.asarray(agents), np.asarray(prey)]), len(agents)
-    row, column = (np.where(cells == GONE, np.nan, place) for place in field.place(cells))
     bodies = [body(f"agent_{i}", "disc", 0.34, BLUE, agent=i, text=str(i)) for i in range(n)]
     bodies += [body(f"stag_{i}", "square", 0.32, ORANGE) for i in range(stags)]
     bodies += [body(f"hare_{i}", "square", 0.2, GREEN) for i in range(len(prey) - stags)]
     kinds = ("agent", "stag", "hare")[: 2 + (len(prey) > stags)]
     features = view_features(view, kinds, ("up", "down"))
     left = (cells == GONE).astype(int)
-    return Outline(
-        "bodies",
-        {
-            "box": [0, 0, field.columns, field.rows],
-            "cell": 1,
-            "bodies": bodies,
-            "actions": [list(actions)] * n,
-            "features": [features] * n,
-        },
-        {"x": column + 0.5, "y": field.rows - row - 0.5},
-        f"{left[n:].sum()} of {len(prey)} animals captured, {n - left[:n].sum()} of {n} agents on the field",
-    )
+    caption = f"{left[n:].sum()} of {len(prey)} animals captured, {n - left[:n].sum()} of {n} agents on the field"
+    return cells_outline(field, cells, bodies, [list(actions)] * n, [features] * n, caption, upwards=False)
+
+
+def cells_outline(
+    field: Field,
+    cells: Int[np.ndarray, " K"],
+    bodies: list[dict[str, Any]],
+    actions: list[list[str]],
+    features: list[list[str]],
+    caption: str,
+    upwards: bool,
+) -> Outline:
+    """An outline of K ``bodies`` in the middle of their ``cells``; what is ``GONE`` is absent.
+
+    ``upwards`` says whether rows are numbered from the bottom.
+    """
+    row, column = (np.where(cells == GONE, np.nan, place) for place in field.place(cells))
+    fixed = {"box": [0, 0, field.columns, field.rows], "cell": 1, "bodies": bodies}
+    fixed |= {"actions": actions, "features": features}
+    y = row + 0.5 if upwards else field.rows - row - 0.5
+    return Outline("bodies", fixed, {"x": column + 0.5, "y": y}, caption)
 
 
 def view_features(view: int, kinds: tuple[str, ...], rows: tuple[str, str]) -> list[str]:

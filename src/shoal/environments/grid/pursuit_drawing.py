@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-from shoal.environments.grid.drawing import CELL, view_features
+from shoal.environments.grid.drawing import CELL, cells_outline, view_features
 from shoal.environments.grid.field import GONE, Field
 from shoal.environments.mpe.drawing import BLUE, GREY, ORANGE
 from shoal.environments.outlines import body
@@ -43,23 +43,13 @@ def outline(
     """One unbatched timestep in numbers; cells are unit squares, and captured evaders are absent."""
     pursuers, evaders, walls = np.asarray(pursuers), np.asarray(evaders), field.cells[building]
     cells = np.concatenate([walls, evaders, pursuers])
-    row, column = (np.where(cells == GONE, np.nan, place) for place in field.place(cells))
     n = len(pursuers)
     bodies = [body("building", "square", 0.5, GREY) for _ in walls]
     bodies += [body(f"evader_{i}", "square", 0.28, ORANGE) for i in range(len(evaders))]
     bodies += [body(f"pursuer_{i}", "disc", 0.34, BLUE, agent=i, text=str(i)) for i in range(n)]
-    return Outline(
-        "bodies",
-        {
-            "box": [0, 0, field.columns, field.rows],
-            "cell": 1,
-            "bodies": bodies,
-            "actions": [list(actions)] * n,
-            "features": [view_features(view, ("wall", "pursuers", "evaders"), ("down", "up"))] * n,
-        },
-        {"x": column + 0.5, "y": row + 0.5},
-        _caption(evaders),
-    )
+    features = view_features(view, ("wall", "pursuers", "evaders"), ("down", "up"))
+    caption = _caption(evaders)
+    return cells_outline(field, cells, bodies, [list(actions)] * n, [features] * n, caption, upwards=True)
 
 
 def _caption(evaders: Int[np.ndarray, " M"]) -> str:
