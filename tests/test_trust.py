@@ -557,7 +557,7 @@ def test_presets_stand_in_the_module(own_algorithm: Path, shoal: Callable) -> No
     with own_modules.found_in(str(own_algorithm)):
         assert preset("pupil:make", "mpe/simple_spread") == {"gamma": 0.5, "num_envs": 4}
         assert preset("mappo+pupil:make", "mpe/simple_tag")["side2_gamma"] == 0.25
-        assert preset("pupil:make", "grid/stag_hunt") == {}
+        assert preset("pupil:make", "grid/stag_hunt") == preset("mappo", "grid/stag_hunt")  # of the Config it inherits
     code, out, _ = shoal("train", "pupil", "mpe/simple_tag", "--help")
     assert code == 0 and "(default: 0.25" in out
     code, out, err = shoal("train", "pupil", "matrix/climbing")

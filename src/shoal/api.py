@@ -87,6 +87,7 @@ def train(
             check_free(where)
             run = new.at(where)
             trainer = run.trainer(progress, lock.check)
+            trainer.notes.append(new.preset)
             if run.settings.init_from:
                 start_from(trainer, Path(run.settings.init_from))
             lock.check()

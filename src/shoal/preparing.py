@@ -11,6 +11,7 @@ from shoal.configs import override
 from shoal.configuring import configured, named_options
 from shoal.environments import registry
 from shoal.errors import InputError
+from shoal.presets import preset_note
 from shoal.records import manifest
 from shoal.records.folders import path_of
 from shoal.run import Run
@@ -25,6 +26,8 @@ class Prepared:
     """The algorithm's name."""
     environment: str
     """The environment's name."""
+    preset: str
+    """What is said of its preset (:func:`shoal.presets.preset_note`)."""
     at: Callable[[Path], Run]
     """Folder -> the run there, whose environment is built."""
 
@@ -62,7 +65,7 @@ def prepared(
         run.by_name = isinstance(found.environment, str) or registry.can_be_named(found.environment)
         return run
 
-    return Prepared(found.algorithm, found.name, at)
+    return Prepared(found.algorithm, found.name, preset_note(found.algorithm, found.name), at)
 
 
 def _opponents(name: str) -> str:

@@ -14,6 +14,7 @@ from shoal.bounds import check
 from shoal.errors import InputError
 from shoal.models.actor_critic import make_nets
 from shoal.networks.sharing import policy_of
+from shoal.presets import preset, preset_note
 
 KEY = jax.random.key(1)
 SPEC = make_spec()
@@ -51,3 +52,20 @@ def test_the_term_is_the_weighted_sum_of_log_probabilities() -> None:
 def test_its_flag_is_bounded() -> None:
     with pytest.raises(InputError, match="imitation_coef must be at least 0"):
         check(replace(self_imitation.Config(), imitation_coef=-1.0))
+
+
+@pytest.mark.parametrize("environment", ["mpe/simple_spread", "skirmish/3m"])
+def test_it_has_the_preset_of_the_algorithm_whose_config_it_inherits(
+    environment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "self_imitation:make"
+    assert preset(name, environment) == preset("mappo", environment) != {}
+    assert preset_note(name, environment) == "preset: from mappo"
+    assert preset_note(f"mappo+{name}", environment) == "preset: mappo + from mappo"
+    monkeypatch.setattr(self_imitation, "PRESETS", {environment: {"gamma": 0.5}}, raising=False)
+    assert preset(name, environment) == {"gamma": 0.5} and preset_note(name, environment) == f"preset: {name}"
+    assert preset(name, "mpe/simple_tag") == preset("mappo", "mpe/simple_tag")  # no pattern of its own matches
+
+
+def test_a_module_that_inherits_no_config_has_no_preset() -> None:
+    assert preset("pqn:make", "mpe/simple_tag") == {} and preset_note("pqn:make", "mpe/simple_tag") == "preset: none"

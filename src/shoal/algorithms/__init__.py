@@ -155,6 +155,19 @@ def get(name: str) -> Any:
     return importlib.import_module(SCRIPTED.get(name, f"shoal.algorithms.{name}"))
 
 
+def inherited(name: str) -> str | None:
+    """The algorithm here whose ``Config`` a module of the user's own inherits or uses; None if there is none.
+
+    Raises:
+        InputError: as :func:`get`.
+    """
+    for kind in get(name).Config.__mro__:
+        package, _, module = kind.__module__.rpartition(".")
+        if package == __name__ and module in NAMES and kind is get(module).Config:
+            return module
+    return None
+
+
 def _own_module(name: str) -> Any:
     module, _, function = name.partition(":")
     if function != "make":

@@ -1,7 +1,8 @@
 """Tuned settings per algorithm and environment family, each with its source.
 
 A preset is a flat dict of flags, which the user's flags override. The first matching pattern is used. A module of the
-user's own has its presets in ``PRESETS``, a dict from patterns to flags.
+user's own has its presets in ``PRESETS``, a dict from patterns to flags; where none of these matches, it has the preset
+of the algorithm whose ``Config`` its own one inherits.
 """
 
 from collections.abc import Mapping
@@ -39,11 +40,38 @@ def preset(algorithm: str, environment: str) -> Flags:
             found |= {key: value for key, value in flags.items() if i == 1 and key not in own}
             found |= {f"side{i}_{key}": value for key, value in flags.items() if key in own}
         return found
-    own = algorithms.own(algorithm)
-    for pattern, flags in own_presets(algorithm) if own else PRESETS.get(algorithm, []):
-        if fnmatch(environment, pattern):
-            return dict(flags)
-    return {}
+    return _found(algorithm, environment)[1]
+
+
+def preset_note(algorithm: str, environment: str) -> str:
+    """What is said of the preset when a run begins: ``preset: mappo``, ``preset: from mappo`` or ``preset: none``.
+
+    ``from`` says that a module of the user's own inherits it. With several sides there is one word for each.
+
+    Raises:
+        InputError: as :func:`preset`.
+    """
+    names = algorithm.split("+")
+    sources = [_found(name, environment)[0] for name in names]
+    words = [
+        "none" if source is None else source if source == name else f"from {source}"
+        for name, source in zip(names, sources, strict=True)
+    ]
+    return f"preset: {' + '.join(words)}"
+
+
+def _found(algorithm: str, environment: str) -> tuple[str | None, Flags]:
+    """The algorithm whose preset for ``environment`` one algorithm has, and its flags; None and an empty dict."""
+    tables = {algorithm: PRESETS.get(algorithm, [])}
+    if algorithms.own(algorithm):
+        tables = {algorithm: own_presets(algorithm)}
+        if (inherited := algorithms.inherited(algorithm)) is not None:
+            tables[inherited] = PRESETS.get(inherited, [])
+    for name, table in tables.items():
+        for pattern, flags in table:
+            if fnmatch(environment, pattern):
+                return name, dict(flags)
+    return None, {}
 
 
 def own_presets(algorithm: str) -> list[tuple[str, Flags]]:
