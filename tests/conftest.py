@@ -9,14 +9,17 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import xla_flags
+
 # What is compiled here runs for milliseconds. Compiling without optimisation takes half the time, and of that the
 # emitters of fusions, each with a pipeline of its own, take another half. Without its division into 32 parts, for
-# threads that find no idle core here, compilation takes a fifth less.
+# threads that find no idle core here, compilation takes a fifth less. Processes of pytest-xdist inherit the variable.
 _FAST = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false "
     "--xla_cpu_parallel_codegen_split_count=1"
 )
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FAST}".strip()
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["XLA_FLAGS"] = xla_flags.known(_FAST, os.environ.get("XLA_FLAGS", ""))
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
