@@ -65,8 +65,8 @@ def one_of(envs: Sequence[Any], which: Any) -> Any:
     return dataclasses.replace(envs[0], reset=reset, step=step)
 
 
-def greedy_returns(name: str, envs: Sequence[Any], seeds: int, updates: int) -> Any:
-    """[games, seeds] what the greedy joint action earns after training.
+def greedy_returns(name: str, envs: Sequence[Any], seeds: int, updates: int, key: int) -> Any:
+    """[games, seeds] what the greedy joint action earns after training; the seeds are split from ``key``.
 
     Raises:
         InputError: the algorithm refuses games like these.
@@ -120,7 +120,7 @@ def greedy_returns(name: str, envs: Sequence[Any], seeds: int, updates: int) -> 
         _, trajectory, _ = play.collect(algorithm.act, learner, start, key_play)
         return trajectory.outcome.reward[..., 0].sum()
 
-    keys = jax.random.split(jax.random.key(0), seeds)
+    keys = jax.random.split(jax.random.key(key), seeds)
     every = jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))
     return np.asarray(every(jnp.arange(len(envs)), keys))
 
@@ -142,6 +142,7 @@ def main() -> None:
     parser.add_argument("--algorithms", nargs="+", help="default: all of them")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--updates", type=int, default=250, help=f"of {NUM_ENVS} episodes each")
+    parser.add_argument("--key", type=int, default=0, help="of the seeds; the published table has 0")
     arguments = parser.parse_args()
 
     import shoal
@@ -156,7 +157,7 @@ def main() -> None:
         for group in shapes():
             envs = [shoal.make(GAMES[title][0], **GAMES[title][1]) for title in group]
             try:
-                returns = greedy_returns(name, envs, arguments.seeds, arguments.updates)
+                returns = greedy_returns(name, envs, arguments.seeds, arguments.updates, arguments.key)
             except InputError as refusal:
                 print(f"{name} does not play {', '.join(group)}: {refusal}", file=sys.stderr)
                 continue

@@ -4,6 +4,8 @@ They name the packages and not Shoal's extras, since the package called ``shoal`
 one.
 """
 
+import re
+
 EXTRAS: dict[str, tuple[str, ...]] = {
     "ray": ("ray>=2.40",),
     "gymnasium": ("gymnasium[box2d,mujoco]>=1.0",),
@@ -19,6 +21,11 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "smac": ("gymnasium>=1.0", "pygame>=2.6", "scikit-learn>=1.5", "rtree>=1.4"),
 }
 """The requirements of each extra in ``pyproject.toml``."""
+
+
+def requirements(extra: str) -> list[str]:
+    """The names of an extra's packages, for example ``jumanji`` and ``rware``; none if there is no such extra."""
+    return [re.split(r"[\[<>=]", requirement)[0] for requirement in EXTRAS.get(extra, ())]
 
 
 def install(extra: str) -> str:

@@ -26,6 +26,9 @@ def test_it_names_versions_and_hardware():
     assert found["versions"]["python"] == platform.python_version()
     assert found["versions"]["jax"] == version("jax") and found["versions"]["shoal"] == version("shoal")
     assert set(found["versions"]) == {"python", "shoal", "jax", "jaxlib", "flax", "optax", "numpy"}
+    robots = manifest.describe("mamujoco/Ant-4x2")["versions"]
+    assert robots.items() > found["versions"].items() and robots["mujoco"] == version("mujoco")
+    assert manifest.describe("gymnasium:Ant-v5")["versions"]["gymnasium"] == version("gymnasium")
     hardware = found["hardware"]
     assert hardware["processor"] and hardware["cores"] >= 1 and hardware["memory_gib"] > 0
     assert hardware["devices"] == [{"platform": "cpu", "kind": jax.devices()[0].device_kind, "count": 2}]

@@ -12,6 +12,7 @@ from typing import Any
 
 from shoal.cores import cores
 from shoal.errors import InputError, shortened
+from shoal.extras import requirements
 from shoal.records import reading
 from shoal.records.files import dumps, from_json, write_text
 
@@ -24,16 +25,20 @@ _KEYS = ("format", "config", "made_with")
 _PACKAGES = ("shoal", "jax", "jaxlib", "flax", "optax", "numpy")
 
 
-def describe() -> dict[str, Any]:
+def describe(environment: str = "") -> dict[str, Any]:
     """Versions, hardware and platform of this process, and the commit if Shoal runs from a checkout.
 
     Initialises JAX's devices.
+
+    Args:
+        environment: its name. The versions include those of the libraries of its family, such as MuJoCo's.
     """
     import jax
 
+    packages = [*_PACKAGES, *requirements(environment.replace(":", "/").partition("/")[0])]
     devices = Counter((device.platform, device.device_kind) for device in jax.local_devices())
     return {
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in packages},
         "commit": _commit(),
         "platform": f"{platform.system()} {platform.machine()}",
         "hardware": {
@@ -57,7 +62,7 @@ def write(folder: Path, config: dict[str, Any], own_modules: Mapping[str, str] |
         InputError: a value of ``config`` has no JSON form; the message names it.
         WriteError: the disk is full, or the folder does not exist.
     """
-    made = describe() | ({"own_modules": dict(own_modules)} if own_modules else {})
+    made = describe(str(config.get("environment", ""))) | ({"own_modules": dict(own_modules)} if own_modules else {})
     entries = {"format": FORMAT, "config": config, "made_with": made}
     write_text(Path(folder) / FILE, dumps(entries, "run", indent=2) + "\n")
 
