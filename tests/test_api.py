@@ -21,6 +21,7 @@ from shoal.errors import CheckpointError, InputError
 from shoal.records import log
 from shoal.records.files import from_json
 from shoal.training.settings import Settings
+from shoal.values import mapping, several
 
 OWN = '''
 """A user's environment: two agents on a line, who like to be at 0; no global state."""
@@ -271,6 +272,24 @@ def test_rewards_are_not_scaled_twice(tmp_path: Path) -> None:
         flags = {"side2_reward_norm": "standardise", "normalise_rewards": True}
         shoal.train("mappo+iql", "toys:busy", folder=tmp_path / "run", **flags)
     assert not (tmp_path / "run").exists()
+
+
+def test_one_run_alone_is_a_list_of_one(own: Own, tmp_path: Path) -> None:
+    """The letters of a path or of a name are no runs and no metrics."""
+    assert shoal.curves(own.run, tmp_path / "one.png", metrics="won").stat().st_size > 1000
+    for call in (shoal.curves, shoal.crossplay, shoal.compare):
+        with pytest.raises(InputError, match="nowhere"):
+            call("nowhere")
+
+
+@pytest.mark.parametrize("value", ["ab", b"ab", bytearray(b"ab"), {"a": 1}, 3, None], ids=str)
+def test_what_is_no_list_and_no_mapping(value: Any) -> None:
+    with pytest.raises(InputError, match="runs must be a list, not"):
+        several("runs", value, Path)
+    if not isinstance(value, dict | None):
+        with pytest.raises(InputError, match="env must map names to values, such as"):
+            mapping("env", value)
+    assert several("runs", ["ab"], Path) == ("ab",) and several("runs", "ab", str) == ("ab",)
 
 
 def test_new_folders_do_not_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

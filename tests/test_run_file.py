@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import typing
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import shoal as library
 import toys
 from shoal import algorithms
-from shoal.configs import flags_of, games_to_json, spec_to_json
+from shoal.configs import flags_of, games_to_json, leaves, spec_to_json
 from shoal.environments import registry
 from shoal.environments.spec_rules import LARGEST
 from shoal.environments.wrappers import Wrapping, wrap
@@ -30,6 +31,7 @@ from shoal.records.files import dumps
 from shoal.run_file import Described, check_same_spec, described, spec_of
 from shoal.spec import Part
 from shoal.training.settings import Settings
+from shoal.types import EnvSpec
 
 LATER = {path: value for added in configuration.ADDED.values() for path, value in added.items()}
 """What the first format lacked."""
@@ -233,6 +235,28 @@ def test_a_damaged_place_is_named(path: str, value: Any, said: str, sound: dict[
     assert said in refused(tmp_path)
 
 
+def lists(kind: Any) -> list[str]:
+    """The fields of ``kind`` that may hold a list."""
+    if not isinstance(kind, type):
+        return [leaf.name for leaf in leaves(kind) if "tuple" in str(leaf.hint)]
+    return [name for name, hint in typing.get_type_hints(kind).items() if "tuple" in str(hint)]
+
+
+@pytest.mark.parametrize("value", ["mappo", "[]", "", {"a": 1}], ids=str)
+def test_what_is_no_list_is_none(value: Any, sound: dict[str, Any], tmp_path: Path) -> None:
+    """The letters of a string and the keys of an object are no items, and neither is a string alone."""
+    config = algorithms.get("mappo").Config()
+    fields = {"settings": lists(Settings()), "config": lists(config), "spec": lists(EnvSpec)}
+    assert {"side", "crop"} <= {*fields["settings"]} and {"hidden", "freeze"} <= {*fields["config"]}
+    assert {"agents", "metrics", "novel", "sides", "parts"} <= {*fields["spec"]}
+    for part, names in fields.items():
+        for name in names:
+            damaged = copy.deepcopy(sound)
+            damaged["config"][part][name] = value
+            (tmp_path / "run.json").write_text(json.dumps(damaged), encoding="utf-8")
+            assert name in refused(tmp_path)
+
+
 def test_a_renamed_key_is_not_a_default(sound: dict[str, Any], tmp_path: Path) -> None:
     """The rename that trained another run: its value was dropped, and a default was taken and written back."""
     damaged = copy.deepcopy(sound)
@@ -340,29 +364,34 @@ def places(said: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(value, (*path, key))
 
 
+HOW = st.sampled_from(["replace", "replace", "delete", "rename", "add"])
+CHANGES = st.lists(st.tuples(st.integers(0, 10**4), HOW, NAMES, VALUES), min_size=1, max_size=2)
+"""Each: the number of a place, or its path; what happens there; a new key, and a new value."""
+
+
 @settings(max_examples=400, deadline=None)
-@given(data=st.data())
+@given(changes=CHANGES)
+@example(changes=[("root.config.spec.metrics", "replace", "", "mappo")])  # a string passed as a list of one name
 def test_any_damage_is_refused_or_read_as_it_stands(
-    data: st.DataObject, sound: dict[str, Any], tmp_path_factory
+    changes: list[tuple[int | str, str, str, Any]], sound: dict[str, Any], tmp_path_factory
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "any_damage"
     folder.mkdir(exist_ok=True)
     damaged: dict[str, Any] = {"root": copy.deepcopy(sound)}
-    for _ in range(data.draw(st.integers(1, 2))):
-        *parts, key = data.draw(st.sampled_from([path for path in places(damaged) if path]))
+    for place, how, name, value in changes:
+        known = [path for path in places(damaged) if path]
+        *parts, key = place.split(".") if isinstance(place, str) else known[place % len(known)]
         held: Any = damaged
         for part in parts:
             held = held[part]
-        how = data.draw(st.sampled_from(["replace", "replace", "delete", "rename", "add"]))
         if how == "replace" or not parts:
-            held[key] = data.draw(VALUES)
+            held[key] = value
         elif how == "delete":
             del held[key]
         elif isinstance(held, dict):
-            value = held.pop(key) if how == "rename" else data.draw(VALUES)
-            held[data.draw(NAMES)] = value
+            held[name] = held.pop(key) if how == "rename" else value
         else:
-            held.append(data.draw(VALUES))
+            held.append(value)
     (folder / "run.json").write_text(json.dumps(damaged["root"]), encoding="utf-8")
     try:
         found = again(folder)

@@ -26,6 +26,7 @@ from shoal.training.hooks import Given, accepted, watched
 from shoal.training.settings import CHANGEABLE
 from shoal.training.trainer import Trainer
 from shoal.types import Algorithm
+from shoal.values import several
 
 __all__ = ["CrossPlay", "Run", "crossplay", "curves", "load", "new_folder", "open_run", "resume", "train"]
 
@@ -186,17 +187,20 @@ def _resumed(
 
 
 def curves(
-    runs: Sequence[Run | str | Path], path: str | Path | None = None, metrics: Sequence[str] = ("return",)
+    runs: Run | str | Path | Sequence[Run | str | Path],
+    path: str | Path | None = None,
+    metrics: Sequence[str] = ("return",),
 ) -> Path:
     """Draw the learning curves of several runs in one figure, by default ``compare.png``; returns its path."""
     path = written_to(path, Path("compare.png"))
-    return plot([run.folder if isinstance(run, Run) else Path(run) for run in runs], path, metrics)
+    given = several("runs", runs, (Run, str, Path))
+    return plot([run.folder if isinstance(run, Run) else Path(run) for run in given], path, metrics)
 
 
 def crossplay(
-    runs: Sequence[Run | str | Path],
+    runs: Run | str | Path | Sequence[Run | str | Path],
     *,
-    side: Sequence[str | int] = (),
+    side: int | Sequence[str | int] = (),
     episodes: int = 128,
     greedy: bool = True,
     seed: int = 0,
@@ -224,6 +228,7 @@ def crossplay(
             would be empty.
         CheckpointError: a run has no intact policy.
     """
+    runs = several("runs", runs, (Run, str, Path))
     if not runs:
         raise InputError("Cross-play needs at least one run.")
     opened = [run if isinstance(run, Run) else open_run(run, environment, trust=trust) for run in runs]

@@ -57,10 +57,11 @@ def flags_of(config: Any) -> dict[str, Any]:
     return {leaf.name: leaf.value for leaf in leaves(config)}
 
 
-def override(config: T, flags: Mapping[str, Any]) -> T:
+def override(config: T, flags: Mapping[str, Any], lone: bool = True) -> T:
     """``config`` with leaf fields replaced by name, also in nested dataclasses; unknown names are ignored.
 
     A name without a prefix applies to all nested dataclasses; one with a prefix to a single one, and takes precedence.
+    ``lone`` is as in :func:`shoal.values.typed`.
 
     Raises:
         InputError: a value has the wrong type.
@@ -72,9 +73,9 @@ def override(config: T, flags: Mapping[str, Any]) -> T:
         if dataclasses.is_dataclass(value):
             prefix = field.metadata.get("prefix", "")
             own = {name.removeprefix(prefix): x for name, x in flags.items() if prefix and name.startswith(prefix)}
-            changes[field.name] = override(value, {**flags, **own})
+            changes[field.name] = override(value, {**flags, **own}, lone)
         elif field.name in flags:
-            changes[field.name] = typed(field.name, flags[field.name], hints[field.name])
+            changes[field.name] = typed(field.name, flags[field.name], hints[field.name], lone)
     return dataclasses.replace(config, **changes)  # type: ignore[type-var]
 
 

@@ -16,7 +16,7 @@ from shoal.environments.spelling import hint_of
 from shoal.errors import InputError, shortened, unknown
 from shoal.merging import DEFAULT, Layer, Merged, merged
 from shoal.run_file import TRUST, described, entries_of, recorded
-from shoal.values import Anything, from_toml, takes, typed
+from shoal.values import Anything, from_toml, mapping, takes, typed
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ def configured(
         InputError: an argument is invalid, or a file names a module that is not imported without ``trust``. For values
             of a file the message names the file and the key.
     """
+    env = mapping("env", env)
     file = ConfigFile("") if config is None else config_files.read(config)
     name = algorithm or file.algorithm
     if name is None or (environment is None and file.environment is None):
@@ -100,8 +101,8 @@ def configured(
             f"{file.run} is not recorded as your own run, and would use a Ray cluster: {TRUST}, or give "
             f"workers and address yourself."
         )
-    origins = dict.fromkeys(options, file.name) | dict.fromkeys(env or {}, "flag")
-    return Configured(name, chosen, options | dict(env or {}), values, origins)
+    origins = dict.fromkeys(options, file.name) | dict.fromkeys(env, "flag")
+    return Configured(name, chosen, options | env, values, origins)
 
 
 def _written_for(theirs: str | None, *ours: str) -> str:

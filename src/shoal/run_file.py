@@ -141,9 +141,9 @@ def _check_parts(entries: dict[str, Any]) -> None:
 def _described(entries: dict[str, Any]) -> Described:
     settings, config = Settings(), algorithms.get(entries["algorithm"]).Config()
     _check_keys("config", entries["config"], flags_of(config))
-    settings = override(settings, entries["settings"])
+    settings = override(settings, entries["settings"], lone=False)
     settings.check()
-    config, spec = override(config, entries["config"]), spec_of(entries["spec"])
+    config, spec = override(config, entries["config"], lone=False), spec_of(entries["spec"])
     check(config)
     wrapping = settings.wrapping
     if not fits(spec, wrapping):
@@ -164,10 +164,7 @@ def spec_of(entries: Mapping[str, Any]) -> EnvSpec:
         InputError: it is no valid spec of an environment.
     """
     _check_keys("spec", entries, [field.name for field in fields(EnvSpec)])
-    hints = typing.get_type_hints(EnvSpec)
-    given: dict[str, Any] = {
-        key: typed(key, value, hints[key]) for key, value in entries.items() if key not in ("action", "parts")
-    }
+    given = _typed(EnvSpec, {key: value for key, value in entries.items() if key not in ("action", "parts")})
     given |= {"action": _space(entries["action"]), "parts": _parts(entries["parts"])}
     spec = EnvSpec(**given)
     check_spec(spec)
@@ -180,20 +177,25 @@ def _space(space: Any) -> Discrete | Box:
         raise InputError(f"'action' must be an object whose 'kind' is 'discrete' or 'box', not {shortened(space)}.")
     kind = kinds[space["kind"]]
     _check_keys("action", space, ["kind", *(field.name for field in fields(kind))])
+    return kind(**_typed(kind, {key: value for key, value in space.items() if key != "kind"}))
+
+
+def _typed(kind: type, entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries converted to the types of the fields of ``kind``."""
     hints = typing.get_type_hints(kind)
-    return kind(**{key: typed(key, value, hints[key]) for key, value in space.items() if key != "kind"})
+    return {key: typed(key, value, hints[key], lone=False) for key, value in entries.items()}
 
 
 def _parts(value: Any) -> tuple[tuple[Part, ...], ...] | None:
     if value is None:
         return None
-    known, hints = {*Part._fields}, typing.get_type_hints(Part)
+    known = {*Part._fields}
     lists = isinstance(value, list) and all(isinstance(own, list) for own in value)
     if not lists or not all(isinstance(part, dict) and set(part) == known for own in value for part in own):
         raise InputError(
             f"'parts' must be a list of lists of objects with a shape, dtype, name and source, not {shortened(value)}."
         )
-    read = [[Part(**{key: typed(key, x, hints[key]) for key, x in part.items()}) for part in own] for own in value]
+    read = [[Part(**_typed(Part, part)) for part in own] for own in value]
     return tuple(map(tuple, read))
 
 

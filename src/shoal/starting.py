@@ -58,7 +58,7 @@ def source_of(folder: Path, warn: Callable[[str], None]) -> Source:
         CheckpointError: nothing that it has learned is intact.
     """
     entries = entries_of(folder)
-    settings = override(Settings(), entries["settings"])
+    settings = override(Settings(), entries["settings"], lone=False)
     settings.check()
     prefix = "learner/"
     try:

@@ -9,7 +9,7 @@ import numbers
 import sys
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,16 +44,17 @@ def from_toml(value: Any) -> Any:
     return None if value == "None" else value
 
 
-def typed(name: str, value: Any, hint: Any) -> Any:
+def typed(name: str, value: Any, hint: Any, lone: bool = True) -> Any:
     """The value converted to the type ``hint``.
 
-    Integers are converted to floats, floats without a fraction to integers, lists to tuples, and strings to paths;
-    a string alone is a tuple of strings with one item. Otherwise the type must match. :class:`Words` are read.
+    Integers are converted to floats, floats without a fraction to integers, lists to tuples, and strings to paths.
+    Otherwise the type must match; strings, bytes and mappings are no sequences. :class:`Words` are read.
 
     Args:
         name: of the option, for the message.
         value: any value.
         hint: a union of bool, int, float, str, Path, None, literals, tuples and :class:`Anything`.
+        lone: a string alone is a tuple of strings with one item, as users write it; False for files that Shoal wrote.
 
     Raises:
         InputError: it does not match; the message starts with ``name``.
@@ -65,12 +66,37 @@ def typed(name: str, value: Any, hint: Any) -> Any:
         fitted = _read(value, option) if isinstance(value, Words) else _fitted(value, option)
         if fitted is not _UNFIT:
             return fitted
-    if isinstance(value, str) and any(_fitted((value,), option) == (value,) for option in options):
+    if lone and isinstance(value, str) and any(_fitted((value,), option) == (value,) for option in options):
         return (value,)  # else it would have to be ("actor",), which is easily written as "actor"
     if isinstance(value, Words):
         form = (takes(hint) or "no words").removesuffix(".")  # "INT..." is its own full stop
         raise InputError(f"{name} cannot be {' '.join(value)!r}; it takes {form}.")
     raise InputError(f"{name} must be {' or '.join(map(_prose, alternatives(hint)))}, not {shortened(value)}.")
+
+
+def several(what: str, value: Any, one: type | tuple[type, ...]) -> tuple[Any, ...]:
+    """The items of an argument that takes several; an instance of ``one`` alone is the only item.
+
+    Raises:
+        InputError: it is something else, such as bytes or a mapping, whose numbers or keys would pass as items; the
+            message starts with ``what``.
+    """
+    if isinstance(value, one):
+        return (value,)
+    if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
+        raise InputError(f"{what} must be a list, not {shortened(value)}.")
+    return tuple(value)
+
+
+def mapping(what: str, value: Any) -> dict[str, Any]:
+    """An argument that maps names to values; None is empty.
+
+    Raises:
+        InputError: it does not; the message starts with ``what``.
+    """
+    if value is not None and not (isinstance(value, Mapping) and all(isinstance(name, str) for name in value)):
+        raise InputError(f"{what} must map names to values, such as {{'x': 1}}, not {shortened(value)}.")
+    return dict(value or {})
 
 
 def alternatives(hint: Any) -> Sequence[Any]:

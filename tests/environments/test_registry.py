@@ -1,14 +1,16 @@
 """Names, options, a user's own environments, and what is said when any of them is wrong."""
 
+import copy
 import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from shoal.environments.registry import make, names, options_of, validate
+from shoal.environments.registry import check_spec, make, names, options_of, validate
 from shoal.errors import InputError
 from shoal.types import Environment
 
@@ -152,8 +154,13 @@ def test_broken_promises_are_named(env: Environment, words: str) -> None:
         validate(env)
 
 
-def test_one_name_is_not_a_tuple_of_names() -> None:
-    env = make("matrix/two_step")
-    object.__setattr__(env.spec, "metrics", "won")  # tests would refuse it earlier, by its type
-    with pytest.raises(InputError, match="must be a tuple of names, not 'won'"):
-        validate(env)
+@pytest.mark.parametrize("value", ["won", b"\0\1", {0: "a"}, [0, 1], {"a"}, ("a", 1), 3, np.arange(2)], ids=str)
+def test_only_tuples_are_tuples_of_names_or_numbers(value: Any) -> None:
+    for field in ("agents", "metrics", "obs_dims", "action_dims", "roles", "novel", "sides", "scored"):
+        spec = copy.copy(make("matrix/two_step").spec)
+        object.__setattr__(spec, field, value)  # tests would refuse it earlier, by its type
+        with pytest.raises(
+            InputError, match=rf"spec\.{field} must be a tuple of (names|whole numbers), such as"
+        ) as caught:
+            check_spec(spec)
+        assert str(caught.value).count("\n") == 0

@@ -180,7 +180,7 @@ def test_sides() -> None:
     assert first_side(tag) == (0, 1, 2) and first_side(spread) == (0,) and first_side(toys.busy().spec) == (0,)
     assert first_side(replace(tag, sides=(1, 0, 0, 1, 0))) == (1, 2, 4)
     assert first_side(tag, ["agent_1", 0, "2"]) == (0, 2, 4)
-    assert first_side(tag, "agent_1") == (4,)
+    assert first_side(tag, "agent_1") == (4,) and first_side(tag, 0) == (0,)
     with pytest.raises(InputError, match="no agent 'agent_9'"):
         first_side(tag, ["agent_9"])
     with pytest.raises(InputError, match="side 2 would be empty"):

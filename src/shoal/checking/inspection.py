@@ -18,6 +18,7 @@ from shoal.environments.spelling import commands
 from shoal.errors import InputError
 from shoal.game import HostTimestep
 from shoal.spec import EnvSpec
+from shoal.values import mapping
 
 REPEATED = 1000
 """Number of steps of the first episode that are repeated, to test determinism."""
@@ -72,7 +73,7 @@ def check(
         raise InputError(f"seed must be between 0 and 2147483647, not {seed}.")
     if not 0 < timeout <= LONGEST:
         raise InputError(f"timeout must be between 0 and {LONGEST:g} seconds, not {timeout:g}.")
-    options = dict(env or {})
+    options = mapping("env", env)
     findings: list[Finding] = []
     facts: list[tuple[str, str]] = []
     subject = process.start(environment, options, isolate)

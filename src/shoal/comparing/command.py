@@ -20,6 +20,7 @@ from shoal.records.figure_style import check_format
 from shoal.records.files import written_to
 from shoal.statistics import compare as compare_scores
 from shoal.statistics import estimate, normalise
+from shoal.values import several
 
 STATISTICS = ("iqm", "mean", "median")
 Level = tuple[float | int, float | int]
@@ -68,7 +69,10 @@ def compare(
     if output is not None:
         check_format(Path(output))  # before anything is read
     groups = runs if isinstance(runs, Mapping) else {"": runs}
-    paths = {name: [Path(getattr(run, "folder", run)) for run in group] for name, group in groups.items()}
+    paths = {
+        name: [Path(getattr(run, "folder", run)) for run in several("runs", group, (str, Path))]
+        for name, group in groups.items()
+    }
     sources, notes = _read(paths, metric, file_metric, tasks)
     if sum(map(len, sources.values())) < 2:
         raise InputError("A comparison needs at least two runs.")

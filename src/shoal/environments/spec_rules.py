@@ -1,12 +1,16 @@
 """Validation of specs. Does not import JAX."""
 
+import functools
 import math
 import numbers
 import re
+import types
+import typing
 
 from shoal.environments.forms import dim_of, parsed
 from shoal.errors import InputError, shortened
 from shoal.spec import Box, EnvSpec, Part
+from shoal.values import alternatives
 
 COLUMNS = ("step", "update", "seconds", "steps_per_second", "return", "episode_length")
 """Columns of every run's log, which are not allowed as names of metrics."""
@@ -23,6 +27,7 @@ def check_spec(spec: EnvSpec) -> None:
     Raises:
         InputError: they are not; the message names the field.
     """
+    _check_tuples(spec)
     if not spec.agents:
         raise InputError(f"{spec.name}: spec.agents is empty, but a team needs at least one agent.")
     for name in (spec.name, *spec.agents):
@@ -61,10 +66,8 @@ def check_spec(spec: EnvSpec) -> None:
         )
     if spec.scored is not None and (not spec.scored or not set(spec.scored) <= set(range(spec.num_agents))):
         raise InputError(f"{spec.name}: spec.scored must be None or name some of the agents, not {spec.scored}.")
-    if not isinstance(spec.metrics, tuple):
-        raise InputError(f"{spec.name}: spec.metrics must be a tuple of names, not {spec.metrics!r}.")
     for name in spec.metrics:
-        if not isinstance(name, str) or _METRIC.fullmatch(name) is None:
+        if _METRIC.fullmatch(name) is None:
             raise InputError(
                 f"{spec.name}: spec.metrics holds {name!r}, but a metric's name is made of letters, digits, '_', '-' "
                 f"and '.', and begins with a letter."
@@ -83,6 +86,33 @@ def check_spec(spec: EnvSpec) -> None:
         boxes = {form[0] == "box" for form in actions}
         if tuple(map(dim_of, actions)) != spec.action_dims or boxes != {isinstance(spec.action, Box)}:
             raise InputError(f"{spec.name}: spec.interface describes other actions than spec.action_dims.")
+
+
+@functools.cache
+def _tuples() -> dict[str, tuple[type, bool]]:
+    """The fields of a spec that are tuples of names or of whole numbers: (type of the items, whether None is valid)."""
+    found = {}
+    for name, hint in typing.get_type_hints(EnvSpec).items():
+        options = alternatives(hint)
+        for option in options:
+            if typing.get_origin(option) is tuple and typing.get_args(option)[0] in (str, int):
+                found[name] = (typing.get_args(option)[0], types.NoneType in options)
+    return found
+
+
+def _check_tuples(spec: EnvSpec) -> None:
+    """Check the types of tuples: the letters of a string, or the keys of a mapping, would pass as their items."""
+    for name, (kind, optional) in _tuples().items():
+        value = getattr(spec, name)
+        if optional and value is None:
+            continue
+        items = str if kind is str else numbers.Integral  # NumPy's integers too
+        if type(value) is not tuple or not all(isinstance(x, items) and not isinstance(x, bool) for x in value):
+            what, example = ("names", "('a',)") if kind is str else ("whole numbers", "(3,)")
+            raise InputError(
+                f"{shortened(spec.name)}: spec.{name} must be a tuple of {what}, such as {example}, not "
+                f"{shortened(value)}."
+            )
 
 
 def _check_parts(spec: EnvSpec) -> None:

@@ -22,6 +22,7 @@ from shoal.records.figure_style import (
 )
 from shoal.records.log import read
 from shoal.statistics.intervals import band, interval_text
+from shoal.values import several
 
 
 def series(folder: Path, metric: str) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, "X seeds"]]:
@@ -97,10 +98,11 @@ def _plot(
     title: str,
     confidence: float,
 ) -> Path:
-    runs = [Path(folders)] if isinstance(folders, (str, Path)) else [Path(folder) for folder in folders]
+    runs = [Path(folder) for folder in several("folders", folders, (str, Path))]
+    metrics = several("metrics", metrics, str)
     if not runs or not metrics:
         raise InputError("A figure requires at least one run and one metric.")
-    names = list(names) if names is not None else [run.resolve().name for run in runs]
+    names = several("names", names, str) if names is not None else [run.resolve().name for run in runs]
     if len(names) != len(runs):
         raise InputError(f"There are {len(runs)} runs and {len(names)} names for them.")
     path = Path(path) if path is not None else (runs[0] if len(runs) == 1 else runs[0].parent) / "curves.png"

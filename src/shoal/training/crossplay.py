@@ -15,6 +15,7 @@ from shoal.training.crossplay_tables import cell, every_entry, letters, own_pair
 from shoal.training.evaluation import check_episodes
 from shoal.training.matches import make_matches
 from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner
+from shoal.values import several
 
 
 class Player(NamedTuple):
@@ -157,7 +158,7 @@ class CrossPlay(NamedTuple):
         return "\n".join(lines[:-1])
 
 
-def first_side(spec: EnvSpec, chosen: Sequence[str | int] = ()) -> tuple[int, ...]:
+def first_side(spec: EnvSpec, chosen: int | Sequence[str | int] = ()) -> tuple[int, ...]:
     """Indices of the agents of side 1; all others are side 2.
 
     ``chosen`` are names or indices. By default side 1 is the environment's own side 0 (``EnvSpec.sides``) or role 0
@@ -169,9 +170,9 @@ def first_side(spec: EnvSpec, chosen: Sequence[str | int] = ()) -> tuple[int, ..
     n = spec.num_agents
     if n < 2:
         raise InputError(f"{spec.name} has only one agent; two sides require at least two.")
+    chosen = several("side", chosen, (str, int))
     if not chosen:
         return tuple(i for i in range(n) if (spec.teams[i] == 0 if any(spec.teams) else i < n // 2))
-    chosen = (chosen,) if isinstance(chosen, str) else chosen
     known = {name: i for i, name in enumerate(spec.agents)}
     known = {str(i): i for i in range(n)} | known
     for agent in chosen:
