@@ -40,6 +40,10 @@ class HostTimestep(NamedTuple):
     metrics: np.ndarray = np.zeros(0, np.float32)
     """float32 [M], the values of ``EnvSpec.metrics`` if the episode ends here; NaN if unknown. Write them at every
     step, so that they are right where a wrapper cuts the episode off."""
+    leaving: np.ndarray = np.zeros(0, bool)
+    """bool [N]: agents that are cut off here while the episode goes on, and are gone from the next timestep on. Like an
+    episode's time limit this is no death: ``alive`` is True here, ``discount`` 1, and ``obs`` and ``legal`` are the
+    agent's last, from which its own reward's target bootstraps."""
 
 
 @runtime_checkable
@@ -91,6 +95,7 @@ def blank(spec: EnvSpec, *batch: int) -> HostTimestep:
         first=np.zeros(batch, bool),
         last=np.zeros(batch, bool),
         metrics=np.zeros((*batch, len(spec.metrics)), np.float32),
+        leaving=np.zeros((*batch, n), bool),
     )
 
 
@@ -108,6 +113,15 @@ def refresh(out: HostTimestep, own: np.ndarray) -> None:
     out.first[...] = False
     out.last[...] = False
     out.metrics[...] = np.nan
+    out.leaving[...] = False
+
+
+def departed(timesteps: HostTimestep) -> HostTimestep:
+    """Timesteps [*b, ...] in which the agents that leave there are gone already, as in the step that follows."""
+    if not timesteps.leaving.any():
+        return timesteps
+    obs = np.where(timesteps.leaving[..., None], np.zeros((), timesteps.obs.dtype), timesteps.obs)
+    return timesteps._replace(obs=obs, alive=timesteps.alive & ~timesteps.leaving)
 
 
 def write_rows(out: np.ndarray, rows: Sequence[np.ndarray | None]) -> None:

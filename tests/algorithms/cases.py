@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from trajectories import E, T, make_spec, make_trajectory, program
+from trajectories import E, T, leaving, make_spec, make_trajectory, program
 
 from shoal.algorithms import mappo
 from shoal.equations.normalise import Running
@@ -118,4 +118,5 @@ def data(name: str, seed: int = 0) -> Trajectory:
     rng = np.random.default_rng(seed)
     zeros = program(spec, config).algorithm.initial_carry(E)
     carry = jax.tree.map(lambda x: jnp.array(rng.normal(size=x.shape) / 2, jnp.float32), zeros)
-    return make_trajectory(spec, seed, carry)
+    traj = make_trajectory(spec, seed, carry)
+    return traj if spec.shared_reward else leaving(traj, seed)

@@ -127,7 +127,14 @@ def log_prob_and_entropy(spec: Any, c: Any, y: np.ndarray, log_std: Any, legal: 
     return log_prob, entropy
 
 
-def gae(c: Any, value: np.ndarray, next_value: np.ndarray, outcome: Any) -> tuple[np.ndarray, np.ndarray]:
+def alone(outcome: Any, step: Any, t: int, e: int, i: int) -> bool:
+    """Whether agent i reaches a time limit of its own: alive in the outcome, and gone at the next step."""
+    return bool(t + 1 < len(step.alive) and outcome.alive[t, e, i] and not step.alive[t + 1, e, i])
+
+
+def gae(
+    c: Any, value: np.ndarray, next_value: np.ndarray, outcome: Any, step: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
     advantage = np.zeros_like(value)
     length, envs, agents = value.shape
     for e in range(envs):
@@ -136,7 +143,8 @@ def gae(c: Any, value: np.ndarray, next_value: np.ndarray, outcome: Any) -> tupl
             for t in reversed(range(length)):
                 d = outcome.discount[t, e, i]
                 delta = outcome.reward[t, e, i] + c.gamma * d * next_value[t, e, i] - value[t, e, i]
-                following = delta + (0.0 if outcome.last[t, e] else c.gamma * c.lam * d * following)
+                cut = outcome.last[t, e] or (step is not None and alone(outcome, step, t, e, i))
+                following = delta + (0.0 if cut else c.gamma * c.lam * d * following)
                 advantage[t, e, i] = following
     return advantage, advantage + value
 

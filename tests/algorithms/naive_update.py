@@ -113,7 +113,7 @@ def update(spec: Any, c: Any, num_updates: int, learner: Any, traj: Any) -> Expe
         if of_team:
             expected = of_the_team(spec, v, traj.step.alive)
             following = of_the_team(spec, following, traj.outcome.alive)
-        return (v, *gae(c, expected, following, traj.outcome))
+        return (v, *gae(c, expected, following, traj.outcome, traj.step))
 
     value, raw_advantage, target = estimate(critic, stats)
     new = counted(stats, group, c.value_norm_beta, target, alive | (not of_team))

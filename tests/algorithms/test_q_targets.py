@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from naive import alone
 from naive_q import at, greedy, team, utilities
-from trajectories import E, T, assert_trees_close, assert_trees_equal, compiled, distance, make_spec, program
+from trajectories import E, T, assert_trees_close, assert_trees_equal, compiled, distance, leaving, make_spec, program
 from trajectories import make_trajectory as noise
 
 from shoal.algorithms import iql, qmix, vdn
@@ -27,8 +28,9 @@ ALONE = iql.Config(**vars(replace(FEED, sharing="role")))
 def data(prog: Any, length: int = T, envs: int = E, seed: int = 0) -> Trajectory:
     """Noise in which a third of the timesteps end the episode for everybody.
 
-    In environment 0 an episode begins at timestep :data:`SEAM` although the one before it has not ended: so a replay
-    buffer looks where a resumed run, or a worker that took another's place, began to play anew.
+    Most agents that die while the others play on are cut off by a time limit of their own. In environment 0 an episode
+    begins at timestep :data:`SEAM` although the one before it has not ended: so a replay buffer looks where a resumed
+    run, or a worker that took another's place, began to play anew.
     """
     traj = noise(SPEC, seed, carry=prog.algorithm.initial_carry(envs), length=length, envs=envs)
     discount = traj.outcome.discount * (np.random.default_rng(seed).random((length, envs, 1)) > 0.3)
@@ -36,7 +38,8 @@ def data(prog: Any, length: int = T, envs: int = E, seed: int = 0) -> Trajectory
     if length > SEAM:
         discount = discount.at[SEAM - 1, 0].set(1.0)
         last, step = last.at[SEAM - 1, 0].set(False), step._replace(first=step.first.at[SEAM, 0].set(True))
-    return traj._replace(step=step, outcome=traj.outcome._replace(discount=discount, last=last))
+    traj = traj._replace(step=step, outcome=traj.outcome._replace(discount=discount, last=last))
+    return leaving(traj, seed) if length > 1 else traj
 
 
 def naive(config: Any, prog: Any, traj: Trajectory, shared: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -51,18 +54,20 @@ def naive(config: Any, prog: Any, traj: Trajectory, shared: bool) -> tuple[np.nd
         value, v, alive = value.sum(-1), v.sum(-1), alive.any(-1)
         reward, discount = team(traj)
     target = np.zeros_like(v)
-    for e in range(E):
+    for at_one in np.ndindex(v.shape[1:]):  # (e,) or (e, i)
 
-        def g(t: int, n: int, e: int = e) -> np.ndarray:
+        def g(t: int, n: int, one: tuple[int, ...] = at_one) -> np.ndarray:
+            e, now = one[0], (t, *one)
             ends = t == T - 1 or bool(traj.outcome.last[t, e] | traj.step.first[t + 1, e])
+            ends = ends or (not shared and alone(traj.outcome, traj.step, *now))
             if config.lam > 0:
-                later = v[t, e] if ends else (1 - config.lam) * v[t, e] + config.lam * g(t + 1, 0)
+                later = v[now] if ends else (1 - config.lam) * v[now] + config.lam * g(t + 1, 0)
             else:
-                later = v[t, e] if ends or n == 1 else g(t + 1, n - 1)
-            return reward[t, e] + config.gamma * discount[t, e] * later
+                later = v[now] if ends or n == 1 else g(t + 1, n - 1)
+            return reward[now] + config.gamma * discount[now] * later
 
         for t in range(T):
-            target[t, e] = g(t, config.n_step)
+            target[(t, *at_one)] = g(t, config.n_step)
     start = config.burn_in if config.sequences else 0
     weight = alive & (np.arange(T) >= start).reshape(T, *(1,) * (alive.ndim - 1))
     return target, value, weight
@@ -75,6 +80,7 @@ CASES = {
     "gru, two steps": replace(GRU, n_step=2, burn_in=2),
     "gru, lambda": replace(GRU, lam=0.8, sharing="role"),
     "alone": ALONE,
+    "alone, lambda": replace(ALONE, lam=0.6, sequence_length=T),
     "alone, two steps": replace(ALONE, n_step=2, sequence_length=T, double_q=False),
 }
 

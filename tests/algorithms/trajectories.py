@@ -108,6 +108,19 @@ def going_on(step: Step, outcome: Step) -> Step:
     return outcome._replace(**{name: follow(name) for name in ("obs", "state", "legal", "alive")})
 
 
+def leaving(traj: Trajectory, seed: int = 0) -> Trajectory:
+    """The trajectory, in which most agents that die while the episode goes on reach a time limit of their own instead:
+    they are alive in the outcome, with an observation that the next step does not show, and gone from there on."""
+    step, out = traj.step, traj.outcome
+    own = np.random.default_rng(seed).random(step.alive[1:].shape) < 0.7
+    alone = own & step.alive[:-1] & ~step.alive[1:] & ~out.last[:-1, :, None]
+    alone = jnp.concatenate([alone, jnp.zeros_like(alone[:1])])
+    assert alone.any()
+    return traj._replace(
+        outcome=out._replace(alive=out.alive | alone, obs=jnp.where(alone[..., None], -out.obs, out.obs))
+    )
+
+
 def from_trajectories(algorithm: Algorithm) -> Algorithm:
     """The algorithm, whose update draws one batch from the trajectory itself where it would draw from a replay buffer.
 

@@ -26,6 +26,7 @@ from shoal.equations.distributions import Distribution
 from shoal.equations.gae import gae
 from shoal.equations.reduce import explained_variance, standardise
 from shoal.equations.surrogate import importance_ratio
+from shoal.equations.targets import cut_off
 from shoal.equations.value_scale import make_value_scale
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, check_options
@@ -188,7 +189,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         # VALUES AND ADVANTAGES
         out, alive = traj.outcome, traj.step.alive
         v = on_policy.in_reward_units(spec, values, learner, traj, nets.evaluate(learner, traj))
-        advantage, target = gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)
+        advantage, target = gae(out.reward, out.discount, v.now, v.next, cut_off(traj), gamma=c.gamma, lam=c.lam)
         learner = on_policy.count_targets(values, learner, target, alive)
         standard = standardise(c.normalise_advantage, advantage, alive)
         batch = on_policy.make_batch(c, values, learner, traj, v, standard, target)

@@ -27,7 +27,7 @@ from shoal.equations.reduce import explained_variance, mean_and_std
 from shoal.equations.returns import td_lambda
 from shoal.equations.schedules import linear
 from shoal.equations.surrogate import huber
-from shoal.equations.targets import of_the_team, on_unequal_rewards, team_mean, team_reward
+from shoal.equations.targets import cut_off, of_the_team, on_unequal_rewards, team_mean, team_reward
 from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
 from shoal.learning import sgd
@@ -177,7 +177,7 @@ def make_policy_gradient(
         next_q = values.denormalise(kept.value, next_q)
         if not central:
             next_q = of_the_team(next_q, out.alive, spec.shared_reward)
-            return td_lambda(out.reward, out.discount, next_q, out.last, gamma=c.gamma, lam=c.lam)
+            return td_lambda(out.reward, out.discount, next_q, cut_off(traj), gamma=c.gamma, lam=c.lam)
         team = team_mean(next_q, out.alive)
         y = td_lambda(*team_reward(traj), team, out.last, gamma=c.gamma, lam=c.lam)
         return jnp.broadcast_to(y[..., None], next_q.shape)

@@ -27,6 +27,7 @@ from shoal.equations.distributions import Distribution
 from shoal.equations.gae import gae
 from shoal.equations.reduce import explained_variance, standardise
 from shoal.equations.surrogate import clip_fraction, clipped_surrogate, clipped_value_loss, kl_penalty
+from shoal.equations.targets import cut_off
 from shoal.equations.value_scale import ValueNorm, make_value_scale
 from shoal.errors import InputError
 from shoal.learning import sgd
@@ -181,7 +182,7 @@ def make_ppo(
         """V, advantages and value targets under the learner's critic, in the rewards' units."""
         out, estimates = traj.outcome, nets.evaluate(learner, traj)
         v = on_policy.in_reward_units(spec, values, learner, traj, estimates, c.dead_value)
-        return v, *gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)
+        return v, *gae(out.reward, out.discount, v.now, v.next, cut_off(traj), gamma=c.gamma, lam=c.lam)
 
     def make_batch(learner: Learner, traj: Trajectory, v: on_policy.Values, advantage: Array, target: Array) -> Batch:
         advantage = standardise(c.normalise_advantage, advantage, traj.step.alive)

@@ -25,7 +25,7 @@ from shoal.equations.distributions import Distribution
 from shoal.equations.gae import gae
 from shoal.equations.reduce import explained_variance, standardise
 from shoal.equations.surrogate import clipped_value_loss
-from shoal.equations.targets import on_unequal_rewards
+from shoal.equations.targets import cut_off, on_unequal_rewards
 from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
 from shoal.learning import sgd
@@ -145,7 +145,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         # VALUES AND ADVANTAGES
         out, alive = traj.outcome, traj.step.alive
         v = on_policy.in_reward_units(spec, values, learner, traj, team.evaluate(learner, traj))
-        advantage, target = gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)
+        advantage, target = gae(out.reward, out.discount, v.now, v.next, cut_off(traj), gamma=c.gamma, lam=c.lam)
         learner = on_policy.count_targets(values, learner, target, alive)
         of_all = joint_advantage(advantage, alive) if c.advantage == "joint" else advantage
         standard = standardise(c.normalise_advantage, of_all, alive)

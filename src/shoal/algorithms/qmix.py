@@ -27,6 +27,7 @@ from shoal.equations.schedules import linear
 from shoal.equations.surrogate import huber
 from shoal.equations.targets import (
     count,
+    cut_off,
     follow,
     of_a_living_team,
     of_the_team,
@@ -175,13 +176,14 @@ def make_q_learning(spec: EnvSpec, config: QConfig, scale: Scale, mixer: Mixer) 
         selecting = following(q, theta, traj, passed) if c.double_q else evaluating
         value = mixed(frozen.mixer, evaluating, best(selecting, out)[0], out)
         if mixer.team:
-            value, (reward, discount) = of_a_living_team(value, out.alive), team_reward(traj)
+            value, (reward, discount), cut = of_a_living_team(value, out.alive), team_reward(traj), out.last
         else:
-            value, reward, discount = of_the_team(value, out.alive, spec.shared_reward), out.reward, out.discount
+            value, cut = of_the_team(value, out.alive, spec.shared_reward), cut_off(traj)
+            reward, discount = out.reward, out.discount
         reward = scaled(c.reward_norm, statistics.reward, reward)
         if off(c.lam):
-            return n_step_returns(reward, discount, value, out.last, gamma=c.gamma, n=c.n_step)
-        return td_lambda(reward, discount, value, out.last, gamma=c.gamma, lam=c.lam)
+            return n_step_returns(reward, discount, value, cut, gamma=c.gamma, n=c.n_step)
+        return td_lambda(reward, discount, value, cut, gamma=c.gamma, lam=c.lam)
 
     def loss(statistics: TargetStatistics, params: Nets, part: QBatch) -> tuple[Array, Metrics]:
         """(y − Q_tot)² over a part of the batch; the pass over the sequences serves y as well."""

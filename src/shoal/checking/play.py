@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from shoal.checking.faults import PlayError
-from shoal.game import Game, HostTimestep, action_shape, blank, own_actions, refresh
+from shoal.game import Game, HostTimestep, action_shape, blank, departed, own_actions, refresh
 from shoal.spec import Box, EnvSpec
 
 UNWRITTEN = np.float32(-1.234567e33)
@@ -55,7 +55,7 @@ class HostInstance:
         self._out.state[...] = UNWRITTEN
 
     def _copy(self) -> HostTimestep:
-        return HostTimestep(*(leaf.copy() for leaf in self._out))
+        return departed(HostTimestep(*(leaf.copy() for leaf in self._out)))
 
 
 class Instance(Protocol):

@@ -60,6 +60,16 @@ def on_unequal_rewards(spec: EnvSpec, what: str = "the mean of all agents' rewar
     return "" if spec.shared_reward or spec.num_agents == 1 else what
 
 
+def cut_off(traj: Trajectory) -> Bool[Array, "T E N"]:
+    """Where an agent's return is cut: at the end of the episode, and where the agent alone reaches its time limit.
+
+    Such an agent is alive in the outcome, from whose value its target bootstraps, and gone at the step that follows.
+    """
+    alive = traj.outcome.alive
+    alone = jnp.concatenate([alive[:-1] & ~traj.step.alive[1:], jnp.zeros_like(alive[-1:])])
+    return traj.outcome.last[..., None] | alone
+
+
 def init_rewards(kind: RewardNorm, shape: tuple[int, ...]) -> normalise.Running | None:
     """Empty statistics, or None where rewards are not scaled."""
     return None if kind == "none" else normalise.init(shape)

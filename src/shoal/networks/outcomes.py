@@ -13,8 +13,8 @@ def of_outcomes(evaluate: Callable[[PyTree, Step], Array], values: Array, after:
     """The net's output in every outcome, [T, E, ...].
 
     Within an episode ``outcome[t]`` is ``step[t + 1]``, whose output is known. Only where an episode or the trajectory
-    ends, the net is evaluated: E outcomes at a time, as often as the trajectory needs it. No gradient flows through
-    the result.
+    ends, or an agent's time limit is reached (alive in the outcome, gone at the step that follows), the net is
+    evaluated: E outcomes at a time, as often as the trajectory needs it. No gradient flows through the result.
 
     Args:
         evaluate: (recurrent states [E, ...], steps [1, E, ...]) -> output [1, E, ...].
@@ -32,7 +32,8 @@ def of_outcomes(evaluate: Callable[[PyTree, Step], Array], values: Array, after:
     if T == 1:
         return jax.lax.stop_gradient(evaluate(carry, jax.tree.map(lambda x: x[None], outcome)))
     # A resumed run or a replaced worker starts an episode without the end of the one before it.
-    ends = (traj.outcome.last | jnp.roll(traj.step.first, -1, axis=0)).at[-1].set(True).reshape(-1)
+    leaving = (traj.outcome.alive & ~jnp.roll(traj.step.alive, -1, axis=0)).any(-1)
+    ends = (traj.outcome.last | leaving | jnp.roll(traj.step.first, -1, axis=0)).at[-1].set(True).reshape(-1)
     (rows,) = jnp.nonzero(ends, size=T * E, fill_value=T * E)
 
     def some(i: Array, known: Array) -> Array:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Key
 from shoal import notices
 from shoal.environments.rows import all_numbers
 from shoal.errors import GameError
-from shoal.game import HostEnvironment, HostTimestep, refresh
+from shoal.game import HostEnvironment, HostTimestep, departed, refresh
 from shoal.notices import Warn
 from shoal.rollouts.fused import SEEDS, Act
 from shoal.rollouts.pool import Pool, spread
@@ -140,9 +140,12 @@ class HostRollout:
             raise GameError(f"{fault.what} in step {step} of an episode,", None, fault.doing, fault.trace) from None
         outcome = copied(board.outcome, rows)
         self._check(half, outcome)
+        following = departed(outcome)
+        if self.env.spec.shared_reward:  # the team's reward goes on after an agent's time limit
+            outcome = outcome._replace(alive=following.alive)
         returns, lengths = half.returns + outcome.reward, half.lengths + 1
         ended = outcome.last
-        half.step, half.returns, half.lengths = outcome, returns, lengths
+        half.step, half.returns, half.lengths = following, returns, lengths
         if ended.any():
             half.step = half.begin_again(ended, copied(board.fresh, rows))
             self._check(half, half.step)
@@ -210,8 +213,9 @@ class HostRollout:
                 board.action[...] = np.asarray(sent).reshape(board.action.shape)
                 refresh(stepper.outcome[0], stepper.own)
                 game.step(board.action[0], stepper.outcome[0])  # not by the pool, which would reset it at the end
-                half.step = copied(board.outcome, slice(None))
-                after = HostTimestep._make(leaf[0] for leaf in half.step)
+                outcome = copied(board.outcome, slice(None))
+                half.step = departed(outcome)
+                after = HostTimestep._make(leaf[0] for leaf in outcome)
                 yield game.render(), board.action[0].copy(), after, extras
                 if half.step.last[0]:
                     return

@@ -143,8 +143,8 @@ class Episodes:
 
 
 def visible(timesteps: HostTimestep) -> Step:
-    """Timesteps as algorithms receive them, without the metrics of episodes."""
-    return Step._make(timesteps)._replace(metrics=())
+    """Timesteps as algorithms receive them, without the metrics of episodes and without ``leaving``."""
+    return Step._make(timesteps[: len(Step._fields)])._replace(metrics=())
 
 
 def copied(timesteps: HostTimestep, rows: slice) -> HostTimestep:

@@ -31,9 +31,9 @@ class Rounds(pettingzoo.AECEnv):
 
     metadata = {"name": "rounds", "is_parallelizable": False}  # noqa: RUF012
 
-    def __init__(self, ends: int = 6):
+    def __init__(self, ends: int = 6, dies: bool = True):
         super().__init__()
-        self.possible_agents, self.ends = ["p_0", "p_1", "p_2"], ends
+        self.possible_agents, self.ends, self.dies = ["p_0", "p_1", "p_2"], ends, dies
 
     def observation_space(self, agent):
         return spaces.Box(0, 99, (1,))
@@ -61,7 +61,7 @@ class Rounds(pettingzoo.AECEnv):
         self.rewards = dict.fromkeys(self.agents, float(self.time))
         self.agent_selection = self.agents[(self.agents.index(mover) + 1) % len(self.agents)]
         self._accumulate_rewards()
-        self.terminations["p_1"] = mover == "p_1"
+        (self.terminations if self.dies else self.truncations)["p_1"] = mover == "p_1"
         if self.time >= self.ends:
             self.truncations = dict.fromkeys(self.agents, True)
         self._deads_step_first()
@@ -80,6 +80,17 @@ def test_every_move_pays_once_and_the_dead_leave():
     assert [row[1] for row in rows] == [[True] * 3, *([[True, False, True]] * 5)]
     assert rows[1][2] == [1, 0, 1]
     assert rows[5][2] == [1, 1, 1]
+
+
+def test_a_player_that_is_cut_off_alone_leaves_with_its_last_observation():
+    timestep, step, _ = started(Rounds, dies=False)
+    rows = []
+    for _ in range(3):
+        step([0, 0, 0])
+        rows.append((timestep.alive.tolist(), timestep.leaving.tolist(), timestep.obs[:, 0].tolist()))
+        assert timestep.discount.all()
+    assert rows[1] == ([True] * 3, [False, True, False], [3, 3, 3])
+    assert rows[2] == ([True, False, True], [False] * 3, [4, 0, 4])
 
 
 def test_a_limit_in_moves():

@@ -1,5 +1,8 @@
 import functools
+from contextlib import closing
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -9,8 +12,12 @@ gymnasium = pytest.importorskip("gymnasium")
 from gymnasium import spaces  # noqa: E402
 
 from shoal.environments import registry  # noqa: E402
+from shoal.equations.returns import td_lambda  # noqa: E402
+from shoal.equations.targets import cut_off, of_the_team  # noqa: E402
 from shoal.errors import InputError  # noqa: E402
 from shoal.game import HostEnvironment, blank, own_actions, refresh  # noqa: E402
+from shoal.rollouts.host import HostRollout  # noqa: E402
+from shoal.rollouts.recording import Parallelism  # noqa: E402
 from shoal.spec import Box, Discrete  # noqa: E402
 
 
@@ -166,18 +173,49 @@ def test_agents_end_each_in_its_own_way():
             (timestep.alive.tolist(), timestep.discount.tolist(), timestep.reward.tolist(), bool(timestep.last))
         )
         assert timestep.legal.any(1).all()
-        if len(rows) == 3:  # who is cut off shows what it saw last; who died shows nothing
+        assert timestep.leaving.tolist() == [False, len(rows) == 3, False]
+        if len(rows) == 3:  # who is cut off is still there and shows what it saw last; who died shows nothing
             assert timestep.obs[1].any()
             assert not timestep.obs[0].any()
     assert rows == [
         ([True, True, True], [1, 1, 1], [1, 2, 3], False),
         ([False, True, True], [0, 1, 1], [1, 2, 3], False),
-        ([False, False, True], [1, 1, 1], [0, 1, 2], False),
+        ([False, True, True], [1, 1, 1], [0, 1, 2], False),
         ([False, False, True], [1, 1, 1], [0, 0, 1], False),
         ([False, False, True], [1, 1, 1], [0, 0, 1], True),
     ]
     np.testing.assert_array_equal(game._env.played[0]["walker_0"], [1, 2])
     assert not timestep.obs[1].any()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_time_limit_of_one_agent_bootstraps_from_its_last_observation(shared):
+    """``walker_1``'s on step 3. A reward that is shared goes on after it, so there the walker counts as dead."""
+    env, length = made(Expedition, shared_reward=shared), 5
+
+    def act(policy, carry, step, key, greedy):
+        return carry, jnp.argmax(step.legal, -1).astype(jnp.int32), {}
+
+    with closing(HostRollout(env, lambda envs: (), Parallelism(1, 1, 0), length)) as rollout:
+        rollout.init(jax.random.split(jax.random.key(0), 1))
+        traj = jax.tree.map(
+            lambda x: jnp.asarray(x[0]), rollout.collect(act, (), jax.random.split(jax.random.key(1), 1))[0]
+        )
+    assert traj.step.alive[:, 0, 1].tolist() == [True] * 3 + [False] * 2
+    assert traj.outcome.alive[:, 0, 1].tolist() == [True] * 2 + [not shared] + [False] * 2
+    assert traj.outcome.discount[:, 0, 1].tolist() == [1.0] * 5
+    assert traj.outcome.obs[2, 0, 1].any() and not traj.step.obs[3, 0, 1].any()
+    if shared:
+        return
+    value = of_the_team(traj.outcome.obs.sum(-1), traj.outcome.alive, shared)  # any function of the observation
+    out = traj.outcome
+    target = td_lambda(out.reward, out.discount, value, cut_off(traj), gamma=0.9, lam=0.5)
+    expected = 0.0
+    for t in (2, 1, 0):  # the rewards of walker_1 are 2, and 1 when it is the first of two
+        v = float(out.obs[t, 0, 1].sum())
+        later = v if t == 2 else 0.5 * v + 0.5 * expected
+        expected = float(out.reward[t, 0, 1]) + 0.9 * later
+        assert v > 0 and float(target[t, 0, 1]) == pytest.approx(expected)
 
 
 def test_the_last_ones_death_is_a_termination():

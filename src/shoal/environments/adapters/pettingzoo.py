@@ -39,8 +39,9 @@ def make(task: str, *, time_limit: int | None = None, metrics: tuple[str, ...] =
     """A PettingZoo environment. All agents act at once; in turn-based games, agents not on turn have the single legal
     action 0.
 
-    An agent that ends is dead from then on: its row is zero. One that ends by ``terminations`` has discount 0 there,
-    one by ``truncations`` has 1; the episode ends when no agent is left. A step of a turn-based game is one move, which
+    An agent that ends is dead from then on: its row is zero. One that ends by ``terminations`` has discount 0 there;
+    one that ends by ``truncations`` has 1, leaves with its last observation, and is dead from the next step on. The
+    episode ends when no agent is left. A step of a turn-based game is one move, which
     gives every agent the increment of its cumulative reward. ``action_mask`` in observations or infos gives the legal
     actions. The state is the environment's ``state()`` unless that is a picture, or else the concatenation of all
     observations, or nothing if they have images.
@@ -222,7 +223,7 @@ class _ParallelGame:
                     [ended.get(a, False) or not (a in here or c) for a, c in zip(agents, cuts, strict=True)]
                 )
             gone &= np.array([a not in here for a in agents]) | ends | cuts
-            end(out, gone, ends, cuts)
+            end(out, gone, ends, cuts, np.array([agent in seen for agent in agents]))
             self._all_here = not gone.any()
 
     def _listed(self, seen: Any, over: Collection[Any] = ()) -> list[Any]:

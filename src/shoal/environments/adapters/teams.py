@@ -88,14 +88,18 @@ def _state(env: Any) -> np.ndarray | None:
     return None if picture else state.reshape(-1)
 
 
-def end(out: HostTimestep, gone: np.ndarray, ended: np.ndarray, cut: np.ndarray) -> None:
-    """Write ``alive``, ``discount`` and ``last`` for agents that end individually.
+def end(
+    out: HostTimestep, gone: np.ndarray, ended: np.ndarray, cut: np.ndarray, seen: np.ndarray | bool = True
+) -> None:
+    """Write ``alive``, ``discount``, ``leaving`` and ``last`` for agents that end individually.
 
     Args:
         out: the timestep, written except for these fields.
         gone: bool [N], agents that ended before; updated.
         ended: bool [N], agents that terminate now.
         cut: bool [N], agents that are truncated now.
+        seen: bool [N], agents whose observation at this timestep is known; there is no value to bootstrap from for the
+            others.
     """
     before = gone.copy()
     gone |= ended | cut
@@ -107,7 +111,8 @@ def end(out: HostTimestep, gone: np.ndarray, ended: np.ndarray, cut: np.ndarray)
         # Agents that ended earlier get the discount of the end of the episode.
         out.discount[before] = float((cut & ~ended & ~before).any())
     else:
-        out.alive[gone] = False
+        # An agent that is truncated alone leaves with its last observation, from which its time limit bootstraps.
+        out.leaving[...] = cut & ~ended & ~before & seen
+        out.alive[gone & ~out.leaving] = False
         out.discount[ended & ~before] = 0.0
-        before |= ended
-    out.obs[before & ~out.alive] = 0.0
+    out.obs[gone & ~out.alive] = 0.0

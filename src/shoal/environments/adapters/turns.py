@@ -1,6 +1,7 @@
 """PettingZoo's turn-based games (AEC): one step is one move; other agents have one legal action."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -60,10 +61,11 @@ class TurnGame:
         ends = [a not in here or flag(env.terminations[a], "the termination of", a) for a in agents]
         cuts = [a in here and flag(env.truncations[a], "the truncation of", a) for a in agents]
         ends, cuts = np.array(ends), np.array(cuts) | (self._time >= self._limit)
-        over = (self._gone | ends | cuts).all()
+        alone = np.flatnonzero(cuts & ~ends & ~self._gone)
+        over, last = (self._gone | ends | cuts).all(), {agents[i]: env.observe(agents[i]) for i in alone}
         if not over:
             self._skip()
-        self._write(out)
+        self._write(out, last)
         end(out, self._gone, ends, cuts)
 
     def _listed(self) -> list[Any]:
@@ -84,9 +86,9 @@ class TurnGame:
         while env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
             env.step(None)
 
-    def _write(self, out: HostTimestep) -> None:
+    def _write(self, out: HostTimestep, last: Mapping[Any, Any] = MappingProxyType({})) -> None:
         env = self._env
-        self._team.write({agent: env.observe(agent) for agent in env.agents}, env.infos, out)
+        self._team.write({**last, **{agent: env.observe(agent) for agent in env.agents}}, env.infos, out)
         for agent, i in self._places.items():
             if agent != env.agent_selection:
                 out.legal[i] = False
