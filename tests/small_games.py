@@ -15,7 +15,7 @@ from shoal.models.actor_critic import make_actor
 from shoal.networks.sharing import policy_of
 from shoal.rollouts import fused
 from shoal.training import feed as feeds
-from shoal.types import Environment, Learner, Scale
+from shoal.types import Algorithm, Environment, Learner, Scale
 
 
 class Teams(NamedTuple):
@@ -43,9 +43,12 @@ def train(
     num_envs: int = 32,
     length: int = 1,
     start: Callable[[Learner], Learner] = lambda learner: learner,
+    make: Callable[[Scale], Algorithm] | None = None,
 ) -> Teams:
-    """A program that trains ``seeds`` teams side by side, each from an initial learner changed by ``start``."""
-    algo = get(algorithm).make(env.spec, config, Scale(num_envs, length, updates))
+    """A program that trains ``seeds`` teams side by side, each from an initial learner changed by ``start``; ``make``
+    gives a composed algorithm."""
+    scale = Scale(num_envs, length, updates)
+    algo = make(scale) if make else get(algorithm).make(env.spec, config, scale)
     rollout = fused.make(env, num_envs, length)
 
     def roll(key: jax.Array) -> Any:

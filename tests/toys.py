@@ -161,6 +161,32 @@ def coordination() -> Environment:
     return Environment(spec, reset, step)
 
 
+def duel() -> Environment:
+    """One shot, two against two: a side earns its share of 1s less the other's, so that action 1 dominates for both.
+
+    The mean reward of all four agents is 0 whatever they play.
+    """
+    spec = spec_of(
+        "toys/duel",
+        (1,) * 4,
+        Discrete(2),
+        1,
+        state_dim=1,
+        shared_reward=False,
+        sides=(0, 0, 1, 1),
+        score="mean",
+    )
+
+    def reset(key: Array) -> tuple[Array, Step]:
+        return jnp.int32(0), step_of(spec, jnp.ones(1), 0.0, False, False, first=True, state=jnp.ones(1))
+
+    def step(key: Array, state: Array, action: Array) -> tuple[Array, Step]:
+        reward = jnp.array([1.0, 1.0, -1.0, -1.0]) * (action[:2].sum() - action[2:].sum()) / 2.0
+        return state + 1, step_of(spec, jnp.ones(1), reward, False, True, state=jnp.ones(1))
+
+    return Environment(spec, reset, step)
+
+
 def tempting(horizon: int = 3) -> Environment:
     """Four actions: each agent sees which one is the bait, worth 100 and illegal. Of the other three, bait + 1 earns 1.
 

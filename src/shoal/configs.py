@@ -118,10 +118,10 @@ def games_to_json(*specs: EnvSpec) -> list[dict[str, Any]]:
     """Specs as JSON values without what may differ in the same game, to be compared.
 
     That is ``novel`` (read by a run's own critic), metrics (only reported), the interface (for deployed policies), the
-    scored agents, and ``parts`` where one spec does not describe them, unless observations are bytes; then their
-    widths are compared.
+    rivals (read in training), the scored agents, and ``parts`` where one spec does not describe them, unless
+    observations are bytes; then their widths are compared.
     """
-    free = {"novel", "metrics", "interface", "scored"}
+    free = {"novel", "metrics", "interface", "rivals", "scored"}
     if any(spec.parts is None for spec in specs) and not any(spec.packed for spec in specs):
         free |= {"parts"}
     return [{key: value for key, value in spec_to_json(spec).items() if key not in free} for spec in specs]

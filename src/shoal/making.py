@@ -14,7 +14,7 @@ from shoal.composing.opponents import against
 from shoal.composing.opposition import PAST
 from shoal.composing.past_selves import against_past
 from shoal.composing.reward_normalisation import normalise_rewards
-from shoal.composing.sides import narrowed
+from shoal.composing.sides import divided, narrowed
 from shoal.configs import SPEC_WORDS, flags_of, games_to_json, override
 from shoal.environments.changes import scored
 from shoal.environments.wrappers import changed, wrap
@@ -22,8 +22,8 @@ from shoal.errors import CheckpointError, InputError, shortened
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.configuration import identity
 from shoal.run_file import described
-from shoal.training import feed
-from shoal.training.crossplay import first_side
+from shoal.training import checks, feed
+from shoal.training.crossplay import first_side, past_sides
 from shoal.training.selection import FOLDER
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.types import Algorithm, AnyEnvironment, EnvSpec, PyTree, Scale
@@ -82,13 +82,16 @@ def made(
 
     Raises:
         InputError: an option is invalid, or the opponents cannot play.
+
+    Where sides compete, an algorithm that learns from more than an agent's own rewards (``Algorithm.learns_from``) is
+    made for each side separately, unless ``settings.separate_sides`` is False.
     """
     opposition = settings.opposition
     if opposition.opponents is None:
         return _normalised(name, spec, config, settings, scale)
-    side = first_side(spec, opposition.side)
     if opposition.opponents == PAST:
-        algorithm, window = _normalised(name, spec, config, settings, scale), opposition.past_window
+        side, window = past_sides(spec, opposition.side, config)[0], opposition.past_window
+        algorithm = _normalised(name, spec, config, settings, scale)
         held = round(opposition.past_share * scale.num_envs)
         if training and held < 2 * window:
             enough = math.ceil(2 * window / opposition.past_share) * (settings.num_envs // scale.num_envs)
@@ -98,6 +101,7 @@ def made(
             )
         every = opposition.every(scale)
         return against_past(algorithm, spec, side, window, every, opposition.past_share, training)
+    side = first_side(spec, opposition.side)
     opponents = opponents or opponents_in(opposition.opponents, spec)
     if training:
         _check_learned(opposition.opponents, opponents.settings, spec, side)
@@ -119,8 +123,49 @@ def _check_learned(name: str, theirs: Settings, spec: EnvSpec, side: tuple[int, 
         )
 
 
+def separate_teams(
+    name: str, spec: EnvSpec, config: Any, settings: Settings, algorithm: Algorithm
+) -> list[tuple[int, ...]]:
+    """The teams for each of which an algorithm is made separately; one team where it is made for all agents.
+
+    Args:
+        name: the algorithm's.
+        spec: of the agents that learn.
+        config: the algorithm's.
+        settings: the run's.
+        algorithm: made for all agents of ``spec``.
+    """
+    everybody, past = [tuple(range(spec.num_agents))], settings.opposition.opponents == PAST
+    of_team = algorithm.learns_from == "team" or bool(algorithm.unequal_rewards)
+    if "+" in name or spec.shared_reward or not settings.separate_sides:
+        return everybody
+    if not of_team and (algorithm.learns_from == "own" or not past):
+        return everybody
+    sides = past_sides(spec, settings.opposition.side, config) if past else everybody
+    parts = [tuple(i for i in side if i in team) for side in sides for team in spec.competing]
+    return [team for team in parts if team]
+
+
+def told_of_teams(name: str, spec: EnvSpec, config: Any, settings: Settings) -> list[str]:
+    """A line to print when a run starts: which agents are trained as teams of their own; empty for one team."""
+    if "+" in name or settings.opposition.opponents not in (None, PAST):
+        return []
+    few = override(config, {"minibatches": 1})
+    algorithm = algorithms.get(name).make(spec, few, Scale(1, settings.rollout_length, 1))
+    teams = separate_teams(name, spec, config, settings, algorithm)
+    shown = "; ".join(f"side {i}: {checks.called(spec, who)}" for i, who in enumerate(teams, 1))
+    return [f"{name} trains competing sides separately, each as a team ({shown})."] if len(teams) > 1 else []
+
+
+def _for_teams(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Algorithm:
+    module = algorithms.get(name)
+    algorithm = module.make(spec, config, scale)
+    teams = separate_teams(name, spec, config, settings, algorithm)
+    return algorithm if len(teams) == 1 else divided(name, module, spec, config, scale, teams)
+
+
 def _normalised(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Algorithm:
-    algorithm = algorithms.get(name).make(spec, config, scale)
+    algorithm = _for_teams(name, spec, config, settings, scale)
     if not settings.normalise_rewards:
         return algorithm
     gamma = max(value for flag, value in flags_of(config).items() if flag.endswith("gamma"))  # the largest of all sides

@@ -15,7 +15,16 @@ from shoal.deploy import Policies
 from shoal.environments import registry
 from shoal.errors import CheckpointError, InputError
 from shoal.loading import devices_before, load, seed_index
-from shoal.making import SavedOpponents, acting, environment, made, opponents_of, saved_policy, scale_of_learning
+from shoal.making import (
+    SavedOpponents,
+    acting,
+    environment,
+    made,
+    opponents_of,
+    saved_policy,
+    scale_of_learning,
+    told_of_teams,
+)
 from shoal.records import curves, links, report, video
 from shoal.records.configuration import identity
 from shoal.records.files import written_to
@@ -195,7 +204,8 @@ class Run:
         """Print the notes and warnings of a run that starts, and keep the algorithm's decision, if any."""
         header = f"{self.algorithm} in {self.environment}, kept in {self.folder}"
         roles = checks.roles(trainer.env.spec, self.settings, self.config, trainer.layout.num_envs)
-        trainer.progress.tell([header, *roles, *trainer.notes], trainer.warnings)
+        teams = told_of_teams(self.algorithm, trainer.env.spec, self.config, self.settings)
+        trainer.progress.tell([header, *roles, *teams, *trainer.notes], trainer.warnings)
         pretraining.keep(self.decision, self.folder, trainer.progress, trainer.guard)
 
     def finish(self, trainer: Trainer) -> "Run":

@@ -213,7 +213,9 @@ def check_same_spec(here: EnvSpec, there: EnvSpec, pruned: bool, what: str) -> N
     """
     # Metrics are only reported, and the interface is only for deployed policies: both may have changed.
     # Earlier runs against opponents were scored by all agents.
-    there = replace(there, metrics=here.metrics, interface=here.interface, scored=here.scored)
+    # Earlier versions did not describe rivals, and trained their runs as one team.
+    rivals = here.rivals if there.rivals is None else there.rivals
+    there = replace(there, metrics=here.metrics, interface=here.interface, scored=here.scored, rivals=rivals)
     # Earlier versions did not describe the arrays, and stacked the frames of whole rows instead of each array's.
     stacked_apart = any(sum(part.source is not None for part in own) > 1 for own in here.parts or ())
     if there.parts is None and not here.packed and not stacked_apart:

@@ -97,6 +97,10 @@ class EnvSpec:
     sides: tuple[int, ...] | None = None
     """The side of each agent, numbered from 0, where several teams play against each other; agents of one side always
     receive the same reward. None: each role is a side. Read where sides are trained or played separately."""
+    rivals: tuple[int, ...] | None = None
+    """The team of each agent, numbered from 0, where teams compete and agents of one team may receive different
+    rewards; None: as ``sides``. An algorithm that learns from a whole team's rewards is made for each of these teams
+    separately (``separate_sides``)."""
     scored: tuple[int, ...] | None = None
     """The agents whose returns make the score, where frozen policies play all others; None: all."""
 
@@ -125,6 +129,14 @@ class EnvSpec:
     def teams(self) -> tuple[int, ...]:
         """The side of each agent: ``sides``, or its role."""
         return self.roles if self.sides is None else self.sides
+
+    @property
+    def competing(self) -> tuple[tuple[int, ...], ...]:
+        """The agents of each of the teams that are known to compete (``rivals``, else ``sides``); else one team."""
+        teams = self.rivals or self.sides
+        if self.shared_reward or teams is None:
+            return (tuple(range(self.num_agents)),)
+        return tuple(tuple(i for i, team in enumerate(teams) if team == number) for number in sorted(set(teams)))
 
     @property
     def num_agents(self) -> int:

@@ -172,6 +172,15 @@ class Algorithm(NamedTuple):
     * ``attention`` [E N N]: weight of each agent (last axis) for each agent, mean over layers and heads.
 
     None: the algorithm does not tell."""
+    learns_from: Literal["own", "others", "team"] = "others"
+    """What the losses of an agent read, beside the observations and the state that its critic reads:
+
+    * ``own``: only its own rewards and actions. One learner can play several sides against itself.
+    * ``others``: also actions, policies or representations of other agents.
+    * ``team``: one reward, advantage or joint action for all agents. With ``unequal_rewards`` it always is this.
+
+    Where sides compete, algorithms are made for each side separately: in self-play against past selves all but those of
+    ``own``, otherwise those of ``team`` (:func:`shoal.making.made`)."""
 
 
 class Batched(NamedTuple):

@@ -161,4 +161,4 @@ def make(spec: EnvSpec, config: maddpg.Config, scale: Scale, core: Algorithm, ac
         kept = learner.statistics.maddpg if learner.statistics else ()
         return core.inspect(learner._replace(statistics=kept), *played)  # type: ignore[misc]
 
-    return core._replace(init=init, update=update, inspect=inspect)
+    return core._replace(init=init, update=update, learns_from="others", inspect=inspect)

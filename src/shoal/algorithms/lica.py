@@ -213,5 +213,5 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     unequal, tell = on_unequal_rewards(spec), inspecting(actor, value)
     return Algorithm(
         init, lambda num_envs: Carry(actor.initial_carry(num_envs), ()), act, update,
-        unequal_rewards=unequal, inspect=tell,
+        unequal_rewards=unequal, learns_from="team", inspect=tell,
     )  # fmt: skip

@@ -242,7 +242,10 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
     batch = c.batch_size * c.ensemble  # B of each sub-policy on average
     replay = make_replay(c, sequences=sequences, state=state, extras=actors.extras, batch=batch)
     tell = inspecting(spec, actors, critics, c.reward_norm)
-    algorithm = Algorithm(init, actors.initial_carry, actors.act, update, replay=replay, inspect=tell)
+    source = "own" if c.critic_input == "local" else "others"
+    algorithm = Algorithm(
+        init, actors.initial_carry, actors.act, update, replay=replay, learns_from=source, inspect=tell
+    )
     if c.policies == "true":
         return algorithm
     from shoal.algorithms import inferred_policies

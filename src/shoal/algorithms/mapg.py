@@ -247,4 +247,7 @@ def make_policy_gradient(
         return of_the_team(values.denormalise(learner.statistics.value, v), step.alive, spec.shared_reward or central)
 
     unequal, tell = on_unequal_rewards(spec) if central else "", inspecting(actor, value)
-    return Algorithm(init, nets.initial_carry, nets.act, update, unequal_rewards=unequal, inspect=tell)
+    source = "team" if central else "own"
+    return Algorithm(
+        init, nets.initial_carry, nets.act, update, unequal_rewards=unequal, learns_from=source, inspect=tell
+    )

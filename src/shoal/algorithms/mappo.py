@@ -230,4 +230,4 @@ def make_ppo(
         return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
     tell = on_policy.inspecting_values(spec, values, nets, c.dead_value)
-    return Algorithm(init, nets.initial_carry, nets.act, update, inspect=tell)
+    return Algorithm(init, nets.initial_carry, nets.act, update, inspect=tell, learns_from="own")

@@ -183,5 +183,5 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     unequal = on_unequal_rewards(spec, "the mean of the living agents' advantages") if c.advantage == "joint" else ""
     return Algorithm(
         init, lambda num_envs: FEED_FORWARD, team.act, update, acts_on,
-        unequal_rewards=unequal, inspect=team.inspecting(values),
+        unequal_rewards=unequal, learns_from="team", inspect=team.inspecting(values),
     )  # fmt: skip

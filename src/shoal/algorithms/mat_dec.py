@@ -80,4 +80,5 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     no_critic_network(c, "MAT-Dec's critic is a transformer")
     index = policy_of(spec, c.sharing)
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
-    return mappo.make_ppo(spec, c, scale, make_actor_critic(actor, make_critic(spec, c)))
+    made = mappo.make_ppo(spec, c, scale, make_actor_critic(actor, make_critic(spec, c)))
+    return made._replace(learns_from="others")  # values attend to all agents

@@ -75,4 +75,4 @@ def make(
         key, key_draws = jax.random.split(key)
         return algorithm.update(learner, traj, key, partial(credit, key_draws))  # type: ignore[call-arg]
 
-    return algorithm._replace(update=update)
+    return algorithm._replace(update=update, learns_from="own" if c.critic_input == "local" else "others")

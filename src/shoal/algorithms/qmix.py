@@ -248,5 +248,6 @@ def make_q_learning(spec: EnvSpec, config: QConfig, scale: Scale, mixer: Mixer) 
     return Algorithm(
         init, lambda num_envs: net.initial_carry((num_envs,)), epsilon_greedy(q), update,
         replay=make_replay(c, sequences=c.sequences, state=mixer.reads_state or c.normalise_inputs),
-        unequal_rewards=on_unequal_rewards(spec) if mixer.team else "", inspect=inspecting(q, mixed, c.reward_norm),
+        unequal_rewards=on_unequal_rewards(spec) if mixer.team else "", learns_from="team" if mixer.team else "own",
+        inspect=inspecting(q, mixed, c.reward_norm),
     )  # fmt: skip

@@ -97,7 +97,8 @@ def describe(spec: EnvSpec) -> list[tuple[str, str]]:
     if spec.num_agents == 1:
         shared = "of the only agent"
     *most, one = ONE_REWARD
-    unequal = [("", f"{', '.join(most)} and {one} learn from the mean over agents")]
+    sides = " of a side" if len(spec.competing) > 1 else ""
+    unequal = [("", f"{', '.join(most)} and {one} learn from the mean over agents{sides}")]
     return [
         ("agents", f"{spec.num_agents}: {_listed(spec.agents)}"),
         ("roles", _roles(spec)),

@@ -3,7 +3,8 @@
 In a share of the environments one side, in turn side 1 and side 2, is played by a frozen policy from a pool of the
 learner's own earlier ones, and in the others the current policy plays both (Bansal et al. 2018, *Emergent Complexity
 via Multi-Agent Competition*, section 3.2: opponents sampled from the past avoid cycles and forgetting). The agents of
-the side that a past self plays count as dead for the learner: they do not affect training.
+the side that a past self plays are for the learner as dead agents are: not alive, with rows of zeros, so that nothing
+of them affects training except what the global state shows.
 
 The pool holds K policies and is a part of ``Learner.statistics``, so that checkpoints hold it. Every ``every`` updates
 the current policy is put into it. Until K policies have been, the newest also stands in the places that are left; then
@@ -21,7 +22,7 @@ from shoal.composing import guests as frozen
 from shoal.composing.guests import Guests
 from shoal.composing.reward_normalisation import each_buffer
 from shoal.equations.reduce import share_of_mean, total
-from shoal.types import Algorithm, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Step, Trajectory
+from shoal.types import Algorithm, Discrete, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Step, Trajectory
 
 PRESENT = "present"
 """Name of the extra of ``act`` [E, N] that tells which agents the current policy plays."""
@@ -65,7 +66,8 @@ def against_past(
     """``algorithm``, trained partly against its past.
 
     Args:
-        algorithm: any of the registry's, made for ``spec``; sides too.
+        algorithm: for all agents of ``spec``; where the sides compete, one whose agents learn from themselves alone
+            (``Algorithm.learns_from``), or made for each side separately (:mod:`shoal.composing.sides`).
         spec: the whole team's.
         side: the agents of side 1.
         window: K, the size of the pool.
@@ -89,12 +91,28 @@ def against_past(
     def own(traj: Trajectory) -> Trajectory:
         """A rollout without the agents that a past self played."""
         mask = traj.extras[PRESENT]
+        kept = mask.reshape(*mask.shape, *[1] * (traj.action.ndim - mask.ndim))
         return Trajectory(
-            traj.step._replace(alive=traj.step.alive & mask),
-            traj.action,
+            shown(traj.step, mask),
+            jnp.where(kept, traj.action, jnp.zeros((), traj.action.dtype)),
             {name: x for name, x in traj.extras.items() if name != PRESENT},
-            traj.outcome._replace(alive=traj.outcome.alive & mask),
+            shown(traj.outcome, mask),
             traj.carry.own,
+        )
+
+    def shown(step: Step, mask: Bool[Array, "*b N"]) -> Step:
+        """A step in which absent agents are as dead ones are: with zeros for observations, and one legal action. A
+        reward that all agents share is also the others', so it stays.
+        """
+        seen, legal = mask[..., None], step.legal
+        if isinstance(spec.action, Discrete):
+            legal = jnp.where(seen, legal, jnp.arange(spec.action.width) == 0)
+        return step._replace(
+            obs=jnp.where(seen, step.obs, jnp.zeros((), step.obs.dtype)),
+            legal=legal,
+            alive=step.alive & mask,
+            reward=step.reward if spec.shared_reward else jnp.where(mask, step.reward, 0.0),
+            discount=jnp.where(mask, step.discount, 1.0),
         )
 
     def init(key: PRNGKeyArray) -> Learner:
@@ -116,8 +134,7 @@ def against_past(
             return PastCarry(after, carry.past), action, extras | {PRESENT: jnp.ones(step.alive.shape, bool)}
         mask = jnp.asarray(present(num_envs))
         key_own, key_past = jax.random.split(key)
-        shown = step._replace(alive=step.alive & mask)
-        after, action, extras = algorithm.act(bare(learner), carry.own, shown, key_own, greedy)
+        after, action, extras = algorithm.act(bare(learner), carry.own, shown(step, mask), key_own, greedy)
         pool = Guests(algorithm, learner.statistics.pool)
         past, theirs = frozen.act(pool, carry.past, jax.tree.map(lambda x: x[:count], step), key_past, greedy)
         mine = mask[:count].reshape(count, -1, *[1] * (action.ndim - 2))

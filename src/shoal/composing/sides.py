@@ -5,6 +5,7 @@ state, a learner, a replay buffer and a key of its own. The other sides are a pa
 they learn. The global state is passed on whole. Which sides agents are on, options and an example: docs/crossplay.md.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from functools import cache, partial
 from types import ModuleType
@@ -104,8 +105,51 @@ def narrowed(spec: EnvSpec, who: tuple[int, ...]) -> EnvSpec:
         shared_reward=spec.shared_reward or len({(spec.sides or spec.agents)[i] for i in who}) == 1,
         novel=spec.novel and tuple(i for i in spec.novel if i < max(obs_dims)),
         sides=None,
+        rivals=_rivals(spec, who),
         scored=None,
     )
+
+
+def _rivals(spec: EnvSpec, who: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The teams of agents ``who`` where several of them compete."""
+    teams = [next(t for t, team in enumerate(spec.competing) if i in team) for i in who]
+    kinds = sorted(set(teams))
+    return tuple(kinds.index(team) for team in teams) if len(kinds) > 1 else None
+
+
+def divided(
+    name: str, module: Any, spec: EnvSpec, config: Any, scale: Scale, teams: Sequence[tuple[int, ...]]
+) -> Algorithm:
+    """One algorithm, made for each of several teams separately with the same options.
+
+    Args:
+        name: of the algorithm.
+        module: of the algorithm.
+        spec: of all agents.
+        config: the algorithm's, for all agents; ``sharing`` and ``local_roles`` are renumbered for each team.
+        scale: sizes of the run.
+        teams: the agents of each team, every agent in one.
+
+    Raises:
+        InputError: what the algorithm raises for a team, with its number.
+    """
+    sides = [
+        _side(i, name, module, narrowed(spec, who), who, _config_of(config, spec, who), scale)
+        for i, who in enumerate(teams, 1)
+    ]
+    return _joined(spec, sides)
+
+
+def _config_of(config: Any, spec: EnvSpec, who: tuple[int, ...]) -> Any:
+    """The options of agents ``who``, from options for all agents of ``spec``."""
+    found, sharing = {}, getattr(config, "sharing", None)
+    if isinstance(sharing, tuple) and len(sharing) == spec.num_agents:
+        policies = sorted({sharing[i] for i in who})
+        found["sharing"] = tuple(policies.index(sharing[i]) for i in who)
+    if chosen := getattr(config, "local_roles", ()):
+        roles = sorted({spec.roles[i] for i in who})
+        found["local_roles"] = tuple(roles.index(role) for role in chosen if role in roles)
+    return replace(config, **found)
 
 
 class Side(NamedTuple):
@@ -195,6 +239,10 @@ def make(
             zip(names, modules, members(spec, len(names), config.sides), strict=True), 1
         )
     ]
+    return _joined(spec, sides)
+
+
+def _joined(spec: EnvSpec, sides: Sequence[Side]) -> Algorithm:
     order = np.argsort(np.concatenate([side.who for side in sides]))
 
     def joined(learners: list[Learner]) -> Learner:

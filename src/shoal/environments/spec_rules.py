@@ -57,13 +57,12 @@ def check_spec(spec: EnvSpec) -> None:
         )
     if set(spec.roles) != set(range(len(set(spec.roles)))):  # the largest may be very large
         raise InputError(f"{spec.name}: spec.roles must be numbered 0, 1, 2 … without a gap, not {spec.roles}.")
-    if spec.sides is not None and (
-        len(spec.sides) != spec.num_agents or set(spec.sides) != set(range(len(set(spec.sides))))
-    ):
-        raise InputError(
-            f"{spec.name}: spec.sides must be None or give each of the {spec.num_agents} agents a side, numbered 0, 1, "
-            f"2 … without a gap, not {spec.sides}."
-        )
+    for field, teams in (("sides", spec.sides), ("rivals", spec.rivals)):
+        if teams is not None and (len(teams) != spec.num_agents or set(teams) != set(range(len(set(teams))))):
+            raise InputError(
+                f"{spec.name}: spec.{field} must be None or give each of the {spec.num_agents} agents a side, numbered "
+                f"0, 1, 2 … without a gap, not {teams}."
+            )
     if spec.scored is not None and (not spec.scored or not set(spec.scored) <= set(range(spec.num_agents))):
         raise InputError(f"{spec.name}: spec.scored must be None or name some of the agents, not {spec.scored}.")
     for name in spec.metrics:

@@ -47,6 +47,7 @@ ADDED: dict[int, dict[str, Any]] = {
         "settings.past_share": 0.5,
     },
     7: {"spec.scored": None},
+    8: {"spec.rivals": None, "settings.separate_sides": False},
 }
 """Default values of keys that files of earlier formats lack, by the format that introduced them.
 
@@ -109,6 +110,7 @@ def identity(config: Mapping[str, Any], but: Collection[str]) -> dict[str, Any]:
         "spec.novel",
         "spec.interface",
         "spec.scored",
+        "spec.rivals",
         *sorted(f"settings.{name}" for name in but),
     ]
     return {"format": FORMAT, "config": to_json(config, "run"), "free": free}

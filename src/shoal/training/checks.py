@@ -7,7 +7,7 @@ from shoal.composing.opposition import PAST
 from shoal.configs import flags_of
 from shoal.errors import InputError
 from shoal.training import feed, memory
-from shoal.training.crossplay import first_side
+from shoal.training.crossplay import first_side, past_sides
 from shoal.training.program import Program
 from shoal.training.settings import Settings
 from shoal.training.sharding import Layout
@@ -55,14 +55,14 @@ def roles(spec: EnvSpec, settings: Settings, config: Any, num_envs: int) -> list
     """
     lines, opposition = [], settings.opposition
     if (name := opposition.opponents) is not None:
-        own = first_side(spec, opposition.side)
+        own = past_sides(spec, opposition.side, config)[0] if name == PAST else first_side(spec, opposition.side)
         others = [i for i in range(spec.num_agents) if i not in own]
         if name == PAST:
             held = round(opposition.past_share * num_envs)
             who = f"All agents are trained. In {held} of {num_envs} environments, past selves control"
-            who += f" {_called(spec, own)} or {_called(spec, others)}."
+            who += f" {called(spec, own)} or {called(spec, others)}."
         else:
-            who = f"Trained: {_called(spec, own)}. Controlled by {name}, not trained: {_called(spec, others)}."
+            who = f"Trained: {called(spec, own)}. Controlled by {name}, not trained: {called(spec, others)}."
         lines.append(who)
         if spec.shared_reward:
             armies = " With --env.both, skirmish/ maps have two sides." if spec.name.startswith("skirmish/") else ""
@@ -72,7 +72,8 @@ def roles(spec: EnvSpec, settings: Settings, config: Any, num_envs: int) -> list
     return lines + [f"Not trained ({flag}): {', '.join(parts)}." for flag, parts in frozen.items()]
 
 
-def _called(spec: EnvSpec, who: Sequence[int]) -> str:
+def called(spec: EnvSpec, who: Sequence[int]) -> str:
+    """The names of some agents, of which the first few are named if there are many."""
     names = [spec.agents[i] for i in who]
     return ", ".join(names) if len(names) <= SHOWN else f"{', '.join(names[:SHOWN])} … ({len(names)} agents)"
 
@@ -87,7 +88,9 @@ def before(
     """
     notes, warnings = [], []
     if what := algorithm.unequal_rewards:
-        warnings.append(f"Agents of {spec.name} may receive different rewards; the team learns from {what}.")
+        remedy = " If some of them are rivals, train them as sides (docs/crossplay.md), or use --opponents."
+        remedy = "" if "(side " in what else remedy
+        warnings.append(f"Agents of {spec.name} may receive different rewards; the team learns from {what}.{remedy}")
     buffers = feed.wanted(algorithm.replay)
     drawn = sum(one.draws * one.batch * one.length for one in buffers)
     size = settings.seeds, settings.num_envs, settings.rollout_length, drawn

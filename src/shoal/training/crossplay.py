@@ -1,5 +1,6 @@
 """Cross-play: separately trained policies play on two sides of one environment, every run with every run."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -8,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from shoal.composing.sides import members
 from shoal.errors import InputError, unknown
 from shoal.statistics.ratings import elo
 from shoal.training import memory
@@ -16,6 +18,9 @@ from shoal.training.evaluation import check_episodes
 from shoal.training.matches import make_matches
 from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner
 from shoal.values import several
+
+Sides = tuple[tuple[int, ...], tuple[int, ...]]
+"""The agents of side 1 and of side 2."""
 
 
 class Player(NamedTuple):
@@ -182,6 +187,30 @@ def first_side(spec: EnvSpec, chosen: int | Sequence[str | int] = ()) -> tuple[i
     if len(found) == n:
         raise InputError(f"Side 1 has all {n} agents, so side 2 would be empty.")
     return found
+
+
+def past_sides(spec: EnvSpec, chosen: Sequence[str | int], config: Any) -> Sides:
+    """The two sides of self-play against past selves: that of ``chosen``, as in :func:`first_side`, and all others.
+
+    Args:
+        spec: the environment's.
+        chosen: agents of side 1; by default those of the first side that ``config`` names, if it does.
+        config: the algorithm's; one of several sides' algorithms may have ``sides``.
+
+    Raises:
+        InputError: see :func:`first_side`; or past selves would play a part of a side that learns as one team.
+    """
+    sides = getattr(config, "sides", None)
+    learning = len([name for name in vars(config) if re.fullmatch(r"side\d+", name)])
+    teams = list(members(spec, learning, sides)) if learning else []
+    one = first_side(spec, chosen or (teams[0] if teams and sides else ()))
+    for number, team in enumerate(teams, 1):
+        if 0 < len(set(team) & set(one)) < len(team):
+            raise InputError(
+                f"Past selves play side 1 or all others, and {', '.join(spec.agents[i] for i in one)} are a part of "
+                f"side {number}, which learns as one team: give --side all agents of a side."
+            )
+    return one, tuple(i for i in range(spec.num_agents) if i not in one)
 
 
 def play(

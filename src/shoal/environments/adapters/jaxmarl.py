@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from shoal.environments.adapters.jaxmarl_families import FAMILIES, Family, arguments_of
 from shoal.environments.options import check_number
+from shoal.environments.rivals import rivals_of
 from shoal.errors import InputError, unknown
 from shoal.extras import install
 from shoal.game import own_actions
@@ -166,6 +167,7 @@ def _describe(name: str, env: Any, family: Family, shaping: float) -> EnvSpec:
         metrics=tuple(family.metrics),
         novel=() if family.novel is None else family.novel(env),
         parts=tuple((Part(shape),) for shape in shapes) if shaped else None,
+        rivals=rivals_of(agents),
     )
 
 

@@ -10,6 +10,7 @@ from shoal.environments.adapters.interface import box_form, choice_form, is_imag
 from shoal.environments.conversion import MASK
 from shoal.environments.forms import Form, dim_of
 from shoal.environments.image_layout import arranged, arrangement
+from shoal.environments.rivals import rivals_of
 from shoal.environments.rows import as_bytes, width_of
 from shoal.errors import InputError
 from shoal.spec import Box, Discrete, EnvSpec, Part
@@ -191,6 +192,7 @@ def describe(
         metrics=tuple(metrics),
         novel=() if state_dim is None and not packed else None,
         parts=tuple(tuple(seen.parts) for seen in observations) if shaped else None,
+        rivals=rivals_of(agents),
     )
 
 

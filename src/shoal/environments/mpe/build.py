@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from shoal.environments.mpe import core, drawing
 from shoal.environments.mpe.core import State, World
+from shoal.environments.rivals import rivals_of
 from shoal.types import Box, Discrete, Environment, EnvSpec, Step
 
 
@@ -57,6 +58,7 @@ def environment(
         score=score,
         novel=tuple(novel),
         metrics=tuple(metrics),
+        rivals=rivals_of([agent.name for agent in world.agents]),
     )
     # Made once, for the first outline: there are one for each timestep of a replay.
     observed = functools.cache(lambda: [list(names(i)) for i in range(num_agents)])
