@@ -62,7 +62,7 @@ def scaled(inputs: Any, step: Any) -> Any:
     def scale(stats: Any, x: np.ndarray) -> np.ndarray:
         if not stats:
             return x
-        std = np.sqrt(np.maximum(stats.square - stats.mean**2, 0.01))
+        std = np.sqrt(np.maximum(stats.square - stats.mean**2, 1e-6 * np.maximum(stats.square, 1)))
         return np.clip((x - stats.mean) / std, -10, 10)
 
     return step._replace(obs=scale(inputs.obs, step.obs), state=scale(inputs.state, step.state))

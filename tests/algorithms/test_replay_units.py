@@ -24,8 +24,8 @@ PLAIN = {
 
 
 def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Over the first axis; the variance is at least 0.01."""
-    return np.nanmean(x, 0), np.sqrt(np.maximum(np.nanvar(x, 0), 0.01))
+    """Over the first axis; the variance is at least 1e-6."""
+    return np.nanmean(x, 0), np.sqrt(np.maximum(np.nanvar(x, 0), 1e-6))
 
 
 def by_hand(name: str, kind: str, traj: Trajectory) -> Trajectory:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.equations import normalise
-from shoal.equations.normalise import Running
+from shoal.equations.normalise import INPUTS, VALUES, Running
 
 STREAM = np.random.default_rng(0).normal(3.0, 2.0, size=(5, 4, 6, 3)).astype(np.float32)  # updates, T, E, N
 ALIVE = np.random.default_rng(1).uniform(size=STREAM.shape) > 0.3
@@ -26,7 +26,7 @@ def test_exact_statistics_are_those_of_all_samples(shape):
     axes = (0, 1, 2) if shape else None
     stats = after_stream(exact, shape)
     masked = np.ma.array(STREAM, mask=~ALIVE, dtype=np.float64)
-    mean, std = normalise.moments(stats)
+    mean, std = normalise.moments(stats, VALUES)
     np.testing.assert_allclose(mean, masked.mean(axes), rtol=1e-5)
     np.testing.assert_allclose(std, masked.std(axes), rtol=1e-4)
     np.testing.assert_allclose(stats.weight, ALIVE.sum(axes))
@@ -51,13 +51,13 @@ def test_the_default_rate_is_debiased_from_the_first_batch_on():
     for count, x in enumerate(STREAM, start=1):
         stats = normalise.update(stats, jnp.asarray(x))
         np.testing.assert_allclose(stats.mean, STREAM[:count].mean(), rtol=1e-3)
-        np.testing.assert_allclose(normalise.moments(stats)[1], STREAM[:count].std(), rtol=1e-3)
+        np.testing.assert_allclose(normalise.moments(stats, VALUES)[1], STREAM[:count].std(), rtol=1e-3)
 
 
 def test_before_any_batch_normalising_changes_nothing():
     x = jnp.asarray(STREAM[0])
-    np.testing.assert_array_equal(normalise.normalise(normalise.init((3,)), x), x)
-    np.testing.assert_array_equal(normalise.denormalise(normalise.init(()), x), x)
+    np.testing.assert_array_equal(normalise.normalise(normalise.init((3,)), x, INPUTS), x)
+    np.testing.assert_array_equal(normalise.denormalise(normalise.init(()), x, VALUES), x)
 
 
 @pytest.mark.parametrize("update", [exponential, exact])
@@ -74,16 +74,18 @@ def test_a_feature_that_is_nan_where_it_has_no_weight_stays_out():
     jax.tree.map(np.testing.assert_array_equal, exact(normalise.init((3,)), x, jnp.asarray(ALIVE[0])), clean)
 
 
-def test_a_constant_feature_is_not_blown_up():
-    stats = normalise.update(normalise.init(()), jnp.full((4,), 5.0))
-    np.testing.assert_allclose(normalise.moments(stats), (5.0, 0.1), rtol=1e-5)
+@pytest.mark.parametrize(("floor", "std"), [(VALUES, (0.1, 0.1)), (INPUTS, (5e-3, 1e-3))])
+def test_a_constant_feature_is_not_blown_up(floor, std):
+    """Statistics of values stop at the official 0.1; those of inputs at 0.001, or a thousandth of a larger constant."""
+    stats = exact(normalise.init((2,)), jnp.full((4, 2), jnp.array([5.0, 0.0])), jnp.ones((4, 2)))
+    np.testing.assert_allclose(normalise.moments(stats, floor), ((5.0, 0.0), std), rtol=1e-5)
 
 
 def test_denormalise_undoes_normalise():
     stats, x = after_stream(exponential, (3,)), jnp.asarray(STREAM[1])
-    z = normalise.normalise(stats, x)
+    z = normalise.normalise(stats, x, VALUES)
     assert abs(float(z.mean())) < 0.3 and 0.7 < float(z.std()) < 1.3
-    np.testing.assert_allclose(normalise.denormalise(stats, z), x, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(normalise.denormalise(stats, z, VALUES), x, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("beta", [None, 0.9])
@@ -114,7 +116,7 @@ def test_popart_keeps_what_the_layer_predicts(seed, shape):
 
     def predict(stats, kernel, bias):
         per_layer = Running(*(jnp.broadcast_to(x, (2, 3))[:, None] for x in stats))
-        return normalise.denormalise(per_layer, hidden @ kernel + bias[:, None])
+        return normalise.denormalise(per_layer, hidden @ kernel + bias[:, None], VALUES)
 
     before, after = predict(old, kernel, bias), predict(new, *normalise.popart(old, new, kernel, bias))
     np.testing.assert_allclose(after, before, rtol=2e-4, atol=2e-3)

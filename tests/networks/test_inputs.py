@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from shoal.errors import InputError
+from shoal.networks.input_statistics import init_inputs, normalised, update_inputs
 from shoal.networks.inputs import actor_input, critic_input
 from shoal.types import Discrete, EnvSpec, Step
 
@@ -93,3 +94,21 @@ def test_without_a_state_observations_still_serve(kind):
 def test_an_unknown_input_is_refused_rather_than_taken_for_one(as_users_run):
     with pytest.raises(InputError, match="did you mean 'concat'"):
         critic_input(SPEC, "concatenated", True)
+
+
+def test_features_of_small_deviation_get_unit_variance_and_constant_ones_stay_small():
+    """Deviations of 0.01 and means up to 5; the last feature is constant until it changes."""
+    rng, shape = np.random.default_rng(0), (50, 8)
+    obs = np.concatenate([rng.normal([0, 1, 5], 0.01, (*shape, 3, 3)), np.full((*shape, 3, 1), 7.0)], -1)
+    state = rng.normal([-2, 0], 0.01, (*shape, 2))
+    alive = jnp.array(rng.uniform(size=(*shape, 3)) > 0.2)
+    seen = STEP._replace(obs=jnp.float32(obs), state=jnp.float32(state), alive=alive)
+    inputs = update_inputs(SPEC, init_inputs(SPEC, True), seen)
+    got = jax.tree.map(np.asarray, normalised(inputs, seen))
+    np.testing.assert_allclose(got.state.std((0, 1)), 1, rtol=1e-2)
+    np.testing.assert_allclose(got.obs[np.asarray(alive)].std(0)[:3], 1, rtol=5e-2)  # 5² in single precision
+    assert np.abs(got.obs[..., 3]).max() < 1e-2
+    later = normalised(inputs, seen._replace(obs=seen.obs.at[..., 3].add(0.1)))
+    np.testing.assert_array_equal(later.obs[..., 3], 10)
+    again = normalised(update_inputs(SPEC, inputs, seen._replace(obs=seen.obs.at[..., 3].add(0.1))), seen)
+    np.testing.assert_allclose(again.obs[..., :2, 3], -1, rtol=1e-2)  # two values, seen equally often

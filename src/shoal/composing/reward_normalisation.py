@@ -23,9 +23,6 @@ from shoal.types import Algorithm, EnvSpec, Experience, Learner, Metrics, PyTree
 RETURN = "discounted_return"
 """Name of the extra of ``act`` that holds G, with the step's reward added [E, N]."""
 
-TINY = 1e-8
-"""Added to the variance: rewards that are all 0 stay 0."""
-
 
 class RewardCarry(NamedTuple):
     """State between timesteps."""
@@ -51,9 +48,8 @@ def each_buffer(f: Callable[..., Any], replay: PyTree, *samples: PyTree) -> PyTr
 
 
 def spread(returns: normalise.Running) -> Float[Array, ""]:
-    """σ_G. A variance below a millionth of the mean square is rounding in single precision."""
-    variance = returns.square - jnp.square(returns.mean)
-    return jnp.sqrt(jnp.maximum(variance, 1e-6 * returns.square) + TINY)
+    """σ_G."""
+    return normalise.moments(returns, normalise.REWARDS)[1]
 
 
 def normalise_rewards(algorithm: Algorithm, spec: EnvSpec, gamma: float, clip: float) -> Algorithm:

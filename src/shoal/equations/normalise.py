@@ -1,4 +1,4 @@
-"""Running statistics of a stream of numbers, to keep value targets near mean 0 and standard deviation 1."""
+"""Running statistics of a stream of numbers, to bring value targets, inputs and rewards to one scale."""
 
 from typing import NamedTuple
 
@@ -7,8 +7,27 @@ from jaxtyping import Array, Float, Shaped
 
 from shoal.equations.reduce import total
 
-VARIANCE_FLOOR = 1e-2
-"""Smallest variance to divide by, as in the MAPPO authors' ValueNorm: a nearly constant feature is not magnified."""
+
+class Floor(NamedTuple):
+    """The smallest variance to divide by: the larger of ``absolute`` and ``relative`` · E[x²]."""
+
+    absolute: float
+    relative: float
+    """0, or more than the rounding of E[x²] − E[x]² in single precision, which is about 1e-7 of E[x²]."""
+
+    def __call__(self, stats: "Running") -> Float[Array, "*f"] | float:
+        """Of these statistics, [*f] or one number."""
+        return jnp.maximum(self.absolute, self.relative * stats.square) if self.relative else self.absolute
+
+
+VALUES = Floor(1e-2, 0.0)
+"""Of value targets, as in the MAPPO authors' ValueNorm."""
+INPUTS = Floor(1e-6, 1e-6)
+"""Of observations and states: a deviation of 0.001, or a thousandth of the root mean square if that is more, is
+still scaled to 1. A feature that has been constant becomes 0, and is clipped where it first changes (see
+:func:`shoal.networks.input_statistics.normalised`)."""
+REWARDS = Floor(1e-8, 1e-6)
+"""Of rewards and returns: those of 1e-4 are still scaled to 1, and those that are all 0 stay 0."""
 
 
 class Running(NamedTuple):
@@ -71,20 +90,20 @@ def update(
     )
 
 
-def moments(stats: Running) -> tuple[Float[Array, "*f"], Float[Array, "*f"]]:
-    """(mean, standard deviation), both [*f]: σ = sqrt(max(E[x²] − E[x]², 0.01))."""
-    return stats.mean, jnp.sqrt(jnp.maximum(stats.square - jnp.square(stats.mean), VARIANCE_FLOOR))
+def moments(stats: Running, floor: Floor) -> tuple[Float[Array, "*f"], Float[Array, "*f"]]:
+    """(mean, standard deviation), both [*f]: σ = sqrt(max(E[x²] − E[x]², floor))."""
+    return stats.mean, jnp.sqrt(jnp.maximum(stats.square - jnp.square(stats.mean), floor(stats)))
 
 
-def normalise(stats: Running, x: Float[Array, "..."]) -> Float[Array, "..."]:
+def normalise(stats: Running, x: Float[Array, "..."], floor: Floor) -> Float[Array, "..."]:
     """(x − μ) / σ for x [..., *f]."""
-    mean, std = moments(stats)
+    mean, std = moments(stats, floor)
     return (x - mean) / std
 
 
-def denormalise(stats: Running, x: Float[Array, "..."]) -> Float[Array, "..."]:
+def denormalise(stats: Running, x: Float[Array, "..."], floor: Floor) -> Float[Array, "..."]:
     """σ x + μ for x [..., *f], the inverse of :func:`normalise`."""
-    mean, std = moments(stats)
+    mean, std = moments(stats, floor)
     return x * std + mean
 
 
@@ -94,6 +113,8 @@ def popart(
     """Rescale a linear output layer so that new statistics do not change its denormalised output.
 
         W' = W σ / σ',    b' = (σ b + μ − μ') / σ',    so that    σ' (h W' + b') + μ' = σ (h W + b) + μ  for every h
+
+    The deviations are those of values (:data:`VALUES`).
 
     Args:
         old: statistics μ, σ that the layer was trained under, [*p, K] or anything that broadcasts to ``bias``.
@@ -108,6 +129,6 @@ def popart(
     Multi-task Deep Reinforcement Learning with PopArt (the same step for K outputs).
     """
     assert kernel.shape[:-2] + kernel.shape[-1:] == bias.shape, f"kernel {kernel.shape}, bias {bias.shape}"
-    (old_mean, old_std), (new_mean, new_std) = moments(old), moments(new)
+    (old_mean, old_std), (new_mean, new_std) = moments(old, VALUES), moments(new, VALUES)
     scale = jnp.broadcast_to(old_std / new_std, bias.shape)
     return kernel * scale[..., None, :], (old_std * bias + old_mean - new_mean) / new_std

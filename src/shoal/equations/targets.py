@@ -86,13 +86,13 @@ def scaled(
     """Rewards scaled by their running statistics; unchanged where these are None."""
     if stats is None:
         return reward
-    mean, std = normalise.moments(stats)
+    mean, std = normalise.moments(stats, normalise.REWARDS)
     return (reward - mean) / std if kind == "standardise" else reward / std
 
 
 def unscaled(stats: normalise.Running | None, value: Float[Array, "*b"] | Float[Array, "*b N"]) -> Array:
     """Values of rewards that were divided by their standard deviation, in units of reward."""
-    return value if stats is None else value * normalise.moments(stats)[1]
+    return value if stats is None else value * normalise.moments(stats, normalise.REWARDS)[1]
 
 
 def team_mean(x: Float[Array, "*b N"], alive: Array) -> Float[Array, "*b"]:

@@ -27,7 +27,8 @@ class ValueScale(NamedTuple):
 def make_value_scale(kind: ValueNorm, group_of: tuple[int, ...], beta: float) -> ValueScale:
     """The value scale of a critic; agents with the same number in ``group_of`` share statistics.
 
-    ``running`` is the MAPPO authors' ValueNorm: debiased exponential averages with decay ``beta`` per update.
+    ``running`` is the MAPPO authors' ValueNorm: debiased exponential averages with decay ``beta`` per update, of living
+    agents' targets, and a variance of at least 0.01.
     ``popart`` also rescales the critic's last layer, so that new statistics do not change its predictions
     (Hessel et al. 2019, eq. 8).
     """
@@ -59,7 +60,7 @@ def make_value_scale(kind: ValueNorm, group_of: tuple[int, ...], beta: float) ->
 
     return ValueScale(
         lambda: normalise.init((groups,)),
-        lambda stats, x: normalise.normalise(of_agents(stats), x),
-        lambda stats, x: normalise.denormalise(of_agents(stats), x),
+        lambda stats, x: normalise.normalise(of_agents(stats), x, normalise.VALUES),
+        lambda stats, x: normalise.denormalise(of_agents(stats), x, normalise.VALUES),
         update,
     )

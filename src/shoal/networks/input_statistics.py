@@ -17,10 +17,14 @@ class Inputs(NamedTuple):
 
 
 def normalised(inputs: Inputs, step: Step) -> Step:
-    """The step with observation and state brought to zero mean and unit variance, clipped to ±10."""
+    """The step with observation and state brought to zero mean and unit variance, clipped to ±10.
+
+    The variance is at least 1e-6 and a millionth of the mean square. A feature that has always had one value is 0;
+    another value that appears later is clipped to ±10 at first, and scaled as the statistics take it up.
+    """
 
     def scale(stats: normalise.Running | None, x: Array) -> Array:
-        return x if stats is None else jnp.clip(normalise.normalise(stats, x), -10.0, 10.0)
+        return x if stats is None else jnp.clip(normalise.normalise(stats, x, normalise.INPUTS), -10.0, 10.0)
 
     return step._replace(obs=scale(inputs.obs, step.obs), state=scale(inputs.state, step.state))
 
