@@ -24,11 +24,12 @@ NOT_TRACED = {"pretrain_rate", "kl_weight", "gain", "output_gain", "log_std"}
 
 def numbers(config: Any) -> dict[str, jax.Array]:
     """Every hyper-parameter of floating-point type that has a value."""
-    return {
+    found = {
         name: jnp.float32(value)
         for name, value in flags_of(config).items()
         if type(value) is float and name not in NOT_TRACED
     }
+    return found | ({"kl_stop": jnp.float32(0.01)} if "kl_stop" in flags_of(config) else {})
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +51,7 @@ def test_every_number_may_be_traced(name: str) -> None:
     assert len(values) >= 9
 
     def updated(values: dict[str, jax.Array]) -> Any:
-        algorithm = made(name, values)
+        algorithm = made(name, values | ({"epochs": 2} if "kl_stop" in values else {}))
         learner, carry = algorithm.init(KEY), algorithm.initial_carry(E)
         step = jax.tree.map(lambda x: x[0], TRAJECTORY.step)
         extras = algorithm.act(learner, carry, step, KEY, False)[2]

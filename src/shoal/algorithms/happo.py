@@ -7,8 +7,9 @@ In a random order i_1 … i_n, agent i_m maximises PPO's clipped objective with 
 
 and the critic is fitted last. By the multi-agent advantage decomposition (Lemma 1) E[r M − M] is agent i_m's advantage
 given the new policies of the agents before it, so the joint policy improves although all learn from one batch.
-Deviations from the authors' code: only living agents enter M; recurrent log-probabilities are recomputed from the same
-chunks that are trained on; advantages are standardised over the batch; V of a dead agent is
+Deviations from the authors' code: only living agents enter M; π_old in M is the policy that acted, while the code takes
+the one at the start of the agent's turn, which differs where agents share parameters; recurrent log-probabilities are
+recomputed from the same chunks that are trained on; advantages are standardised over the batch; V of a dead agent is
 :mod:`shoal.algorithms.mappo`'s. Equations, options and results: docs/algorithms/happo.md.
 """
 
@@ -114,7 +115,7 @@ def sequential(
 
     Returns:
         (parameters, optimiser states, metrics averaged over agents). Agents that share a policy change it in turn; the
-        ratio of an earlier one is then that of the end of its own turn.
+        ratio of an earlier one is then that of the end of its own turn to the policy that acted.
     """
     index = jnp.array(actor.policy_of)
 
@@ -207,8 +208,9 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
                 return params, state, {"actor_grad_norm": norm}
 
             return sgd.sgd(
-                loss, step, params, state, own, key, epochs=c.epochs, minibatches=c.minibatches, block=c.block
-            )
+                loss, step, params, state, own, key,
+                epochs=c.epochs, minibatches=c.minibatches, block=c.block, kl_stop=c.kl_stop,
+            )  # fmt: skip
 
         # ONE AGENT AFTER THE OTHER
         order, rows = order_of(c.order, spec.num_agents, key_order), rows_of_agents(actor, batch)  # line 8

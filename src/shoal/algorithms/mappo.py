@@ -7,11 +7,11 @@ with r = π_θ(a|o) / π_old(a|o), A from GAE (Schulman et al. 2016, eq. 16) and
 and a policy's gradient is that of the mean over its own agents. Values are learned on normalised targets.
 
 Deviations from the authors' code: a time limit bootstraps; value statistics change once per update, before the losses
-that read them; V(s) is one output per agent where rewards differ; V of a dead agent is the mean of the living agents'
-where the reward is shared and 0 where it is not, while the code bootstraps on its critic's output for the dead agent's
-input (``dead_value`` chooses). With Gaussian actions the code sums the surrogate over action dimensions although each
-ratio is that of the whole action, and averages the entropy over them: its objective is act_dim times this one, its
-entropy 1 / act_dim of ours.
+that read them, and count living agents' targets, while the code counts those of dead agents too; V(s) is one output per
+agent where rewards differ; V of a dead agent is the mean of the living agents' where the reward is shared and 0 where
+it is not, while the code bootstraps on its critic's output for the dead agent's input (``dead_value`` chooses). With
+Gaussian actions the code sums the surrogate over action dimensions although each ratio is that of the whole action, and
+averages the entropy over them: its objective is act_dim times this one, its entropy 1 / act_dim of ours.
 Equations, options and results: docs/algorithms/mappo.md.
 """
 
@@ -214,7 +214,7 @@ def make_ppo(
         params, state, metrics = sgd.sgd(
             loss, both(actor_adam, critic_adam), ByNet(learner.policy.actor, learner.critic), learner.optimiser,
             batch, key, epochs=c.epochs, minibatches=c.minibatches, block=c.block, net_of=actor.policy_of,
-            refresh=recomputed if c.recompute_advantages else None,
+            refresh=recomputed if c.recompute_advantages else None, kl_stop=c.kl_stop,
         )  # fmt: skip
         learner = learner._replace(
             policy=learner.policy._replace(actor=params.actor), critic=params.critic, optimiser=state

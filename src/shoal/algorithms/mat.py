@@ -164,7 +164,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         # EPOCHS × MINIBATCHES
         theta, state, metrics = sgd.sgd(
             loss, one(adam, "actor_grad_norm"), learner.policy.actor, learner.optimiser.actor, batch, key,
-            epochs=c.epochs, minibatches=c.minibatches, block=c.block,
+            epochs=c.epochs, minibatches=c.minibatches, block=c.block, kl_stop=c.kl_stop,
         )  # fmt: skip
         learner = learner._replace(
             policy=learner.policy._replace(actor=theta), optimiser=learner.optimiser._replace(actor=state)

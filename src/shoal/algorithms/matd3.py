@@ -4,7 +4,10 @@
     ã_j = clip( μ_j'(o_j') + clip(ε, −b, b), −1, 1 ),    ε ~ N(0, σ²)                                   (section 5.3)
 
 and one step of actors and target networks per ``policy_delay`` steps of the critics. Discrete target actions are
-samples of the policy, without noise. All other stages are :mod:`shoal.algorithms.maddpg`'s;
+samples of the policy, without noise.
+
+Deviation from TD3's code: before ``learning_starts`` agents act with their initial policies and exploration noise, not
+with uniformly random actions. All other stages are :mod:`shoal.algorithms.maddpg`'s;
 actors maximise the first critic. Equations, options and results: docs/algorithms/maddpg.md.
 """
 

@@ -40,7 +40,7 @@ class AgentConfig:
     network: Body = field(default_factory=Body)
     """Layers of actors and critics."""
     normalise_inputs: bool = False
-    """Normalise observations and state to zero mean and unit variance with running statistics."""
+    """Normalise observations and state to zero mean and unit variance with running statistics, and clip them to ±10."""
 
     gamma: Fraction = 0.99
     """Discount γ per step."""
@@ -161,6 +161,9 @@ class PpoConfig(EpochsConfig):
     kl_target: Positive | None = None
     """If given, κ is doubled or halved when the KL after an update is outside [target/1.5, 1.5·target] (Schulman et al.
     2017, section 4)."""
+    kl_stop: Positive | None = None
+    """If given, an update's gradient steps end before that of the first minibatch whose KL(π_old ‖ π) exceeds 1.5 times
+    this. It is ``target_kl`` of Stable-Baselines3; Spinning Up: 0.01."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +232,8 @@ def _check_pairs(config: AgentConfig) -> None:
         raise InputError(f"cell {config.network.cell!r} needs a recurrent network: set its width with --recurrent H.")
     if isinstance(config, PpoConfig) and config.kl_target is not None and off(config.kl_coef):
         raise InputError("kl_target doubles and halves kl_coef, which must therefore start above 0.")
+    if isinstance(config, PpoConfig) and config.kl_stop is not None and config.epochs * config.minibatches == 1:
+        raise InputError("kl_stop ends the gradient steps of an update, and epochs 1 with minibatches 1 has only one.")
     if isinstance(config, ValueConfig) and config.value_norm == "popart" and own_network(config.critic_body):
         raise InputError("popart supports only Shoal's networks: use value_norm running with your own.")
     if isinstance(config, PolicyConfig) and config.target_entropy is not None:

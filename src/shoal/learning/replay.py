@@ -33,7 +33,9 @@ class ReplayConfig(AgentConfig):
     """L: steps per sequence, for recurrent nets and for targets over several steps; otherwise transitions are drawn."""
     burn_in: Annotated[int, Bounds(least=0, most=1_000_000)] = 0
     """Steps at the start of a sequence that only update the state of a recurrent net (Kapturowski et al. 2019). Needed
-    if sequences start within episodes; they do not if rollouts and sequences are as long as episodes."""
+    if sequences start within episodes; they do not if rollouts and sequences are as long as episodes. Only complete
+    sequences are drawn, so up to sequence_length − burn_in of an environment's newest steps wait for a later
+    rollout."""
     learning_starts: Annotated[int, Bounds(least=0, most=LARGEST_INT)] = 1000
     """Environment steps before the first gradient step."""
     gradient_steps: Count = 1

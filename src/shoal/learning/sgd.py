@@ -9,12 +9,12 @@ read it.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, PRNGKeyArray, UInt32
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
 
 from shoal.equations.reduce import DEVICES, total
 from shoal.errors import InputError
@@ -25,6 +25,8 @@ from shoal.types import Metrics, PyTree, Scale
 
 Batch = TypeVar("Batch", bound=Any)
 Tree = TypeVar("Tree")
+KL_MARGIN = 1.5
+"""An update stops where the KL exceeds this many times ``kl_stop``, as in Spinning Up and Stable-Baselines3."""
 LEAST_ROWS = 24
 """Rows of a timestep below which products in a recurrent net's loop run at a fraction of their rate on a CPU."""
 
@@ -198,6 +200,7 @@ def sgd(
     block: int,
     net_of: tuple[int, ...] | None = None,
     refresh: Callable[[PyTree], Any] | None = None,
+    kl_stop: float | Array | None = None,
 ) -> tuple[PyTree, PyTree, Metrics]:
     """Gradient steps on shuffled minibatches, ``epochs`` times over the batch.
 
@@ -213,9 +216,13 @@ def sgd(
         block: rows whose activations are held at once; see :func:`sums`.
         net_of: see :func:`gradient`.
         refresh: (parameters) -> a recomputed batch, before every epoch but the first; None to keep it.
+        kl_stop: leave out the gradient step of the first minibatch whose metric ``kl`` is above :data:`KL_MARGIN` times
+            this, and all after it; None for all steps.
 
     Returns:
-        (parameters, state, metrics averaged over the gradient steps).
+        (parameters, state, metrics averaged over the gradient steps). With ``kl_stop`` they are averaged over the
+        minibatches that were evaluated, the one that stopped included, and ``epochs_done`` is the number of steps taken
+        over ``minibatches``.
 
     Raises:
         InputError: a metric of the loss is not a scalar.
@@ -227,12 +234,59 @@ def sgd(
         params, state, norms = step(slope, state, params)
         return (params, state), metrics | norms
 
+    def fresh_batch(params: PyTree, index: Array) -> Any:
+        return batch if refresh is None else jax.lax.cond(index > 0, refresh, lambda _: batch, params)
+
     def epoch(carry: tuple, turn: tuple[Array, PRNGKeyArray]) -> tuple[tuple, dict[str, Array]]:
-        fresh, (index, key) = batch, turn
-        if refresh is not None:
-            fresh = jax.lax.cond(index > 0, refresh, lambda _: batch, carry[0])
-        return jax.lax.scan(descend, carry, shuffled_minibatches(key, fresh, minibatches))
+        index, key = turn
+        return jax.lax.scan(descend, carry, shuffled_minibatches(key, fresh_batch(carry[0], index), minibatches))
 
     turns = jnp.arange(epochs), jax.random.split(key, epochs)
-    (params, state), metrics = jax.lax.scan(epoch, (params, state), turns)
-    return params, state, jax.tree.map(jnp.mean, metrics)
+    if kl_stop is None:
+        (params, state), metrics = jax.lax.scan(epoch, (params, state), turns)
+        return params, state, jax.tree.map(jnp.mean, metrics)
+
+    # STOP AT A KL
+    def attempt(loop: Loop, part: Any) -> tuple[Loop, Sums]:
+        after, metrics = descend(loop.carry, part)
+        within = ~(metrics["kl"] > KL_MARGIN * kl_stop)  # a NaN goes on, and is reported as such
+        carry = jax.tree.map(lambda old, new: jnp.where(within, new, old), loop.carry, after)
+        return Loop(carry, within), Sums(metrics, jnp.float32(1.0), within.astype(jnp.float32))
+
+    def attempts(loop: Loop, turn: tuple[Array, PRNGKeyArray]) -> tuple[Loop, Sums]:
+        parts = shuffled_minibatches(turn[1], fresh_batch(loop.carry[0], turn[0]), minibatches)
+        loop, sums = jax.lax.scan(_while_going(attempt), loop, parts)
+        return loop, jax.tree.map(lambda x: x.sum(0), sums)
+
+    loop, sums = jax.lax.scan(_while_going(attempts), Loop((params, state), jnp.array(True)), turns)
+    metrics, evaluated, steps = jax.tree.map(lambda x: x.sum(0), sums)
+    mean = jax.tree.map(lambda x: x / evaluated, metrics)
+    return *loop.carry, mean | {"epochs_done": steps / minibatches}
+
+
+class Loop(NamedTuple):
+    """State of the gradient steps of an update that may stop."""
+
+    carry: tuple[PyTree, PyTree]
+    """Parameters and the optimiser's state."""
+    going: Bool[Array, ""]
+    """False after a minibatch whose KL was too large."""
+
+
+class Sums(NamedTuple):
+    """Over minibatches."""
+
+    metrics: Metrics
+    evaluated: Float[Array, ""]
+    """Minibatches of which the gradient was computed."""
+    steps: Float[Array, ""]
+    """Gradient steps taken."""
+
+
+def _while_going(f: Callable[[Loop, Any], tuple[Loop, Sums]]) -> Callable[[Loop, Any], tuple[Loop, Sums]]:
+    """``f``, which is not computed after the stop (but under ``vmap`` over seeds, where it is discarded)."""
+
+    def skip(loop: Loop, x: Any) -> tuple[Loop, Sums]:
+        return loop, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(f, loop, x)[1])
+
+    return lambda loop, x: jax.lax.cond(loop.going, f, skip, loop, x)

@@ -66,6 +66,7 @@ ADDED_OPTIONS: dict[int, dict[str, tuple[str, Any]]] = {
         "critic_network": ("critic_learning_rate", None),
         "critic_hidden": ("critic_learning_rate", None),
     },
+    8: {"kl_stop": ("kl_target", None)},
 }
 """The same for options of algorithms: (another option of the same ``Config`` that earlier formats have, the value)."""
 
