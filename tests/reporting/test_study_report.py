@@ -90,15 +90,26 @@ def test_every_table_of_the_markdown_page_is_there(tmp_path: Path) -> None:
     found = report(path)
     expected = markdown_rows(page(read(path), cells_of(path), records))
     tables = [[[cell or "–" for cell in row] for row in rows] for rows in found.tables.values()]
-    assert len(expected) == 6
+    assert len(expected) == 7
     for rows in expected:
         assert [[cell or "–" for cell in row] for row in rows] in tables
     assert "1 of 8 runs are missing." in found.text and "Q?" in found.text
     for words in ("5 seeds, 256 greedy episodes", "commit abababababab", "A processor, 2 cores; devices: 2 × cpu"):
         assert words in found.text
-    for words in ("shoal study demo", "shoal results demo", "shoal report demo"):
-        assert words in found.texts
     check_harmless(found)
+
+
+def test_commands_on_the_pages_find_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "studies")
+    said: dict[str, tuple] = {"outside": (tmp_path / "studies", "demo.toml"), "by name": (tmp_path, "demo")}
+    for folder, word in said.values():
+        monkeypatch.chdir(folder)
+        found = Parsed(library.report(path, out=tmp_path / "page.html"))
+        for name in ("study", "results", "report"):
+            assert f"shoal {name} {word}" in found.texts
+        assert f"`shoal results {word}`" in library.results(path).read_text(encoding="utf-8")
+        found = Parsed(library.report(path, out=tmp_path / "page.html", records="a b"))
+        assert f"shoal study {word} --records 'a b'" in found.texts
 
 
 def test_figures_are_charts_of_the_records_numbers(tmp_path: Path) -> None:
@@ -159,6 +170,10 @@ def test_at_most_four_runs_whose_folders_exist_are_played(tmp_path: Path, monkey
     assert "Replays" not in report(path).texts and labels == []
     cells = cells_of(path)
     for cell in cells[1:7]:
+        if len(labels) == 0 and cell is cells[2]:
+            found = report(path)  # one folder: all of them are played, so there is nothing to say about the others
+            assert labels.pop() == [cells[1].title] and "Replays" in found.texts
+            assert any(attributes.get("id") == "player" for _, attributes in found.tags)
         run(cell.folder, (1.0, 2.0), cell.algorithm, cell.environment)
     found = report(path)
     assert labels == [[cell.title for cell in cells[1:5]]]

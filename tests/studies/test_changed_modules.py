@@ -109,7 +109,12 @@ def test_an_earlier_record_is_not_compared(file: Path) -> None:
     cells = cells_of(file)
     folder = keep(file, cells, sources={})
     path = record_path(folder, cells[0])
-    earlier = path.read_text().replace('"format": 3', '"format": 2').replace(' "sources": {},\n', "")
+    earlier = (
+        path.read_text()
+        .replace('"format": 4', '"format": 2')
+        .replace(' "sources": {},\n', "")
+        .replace(' "behaviour": {},\n', "")
+    )
     path.write_text(earlier)
     assert "sources" not in path.read_text() and read(path).sources == {}
     records = {cell.name: read(record_path(folder, cell)) for cell in cells}

@@ -25,6 +25,7 @@ from shoal.reporting.study_page import study_page
 from shoal.run import Run
 from shoal.studies.plan import Cell, plan
 from shoal.studies.running import OUT
+from shoal.studies.stale import former
 from shoal.studies.state import recorded, records_folder
 from shoal.studies.study_file import found, read, shipped
 from shoal.studies.tuning_record import winner
@@ -154,13 +155,15 @@ def _study(
     where = records_folder(described, records)
     cells = plan(described, runs, winner(described, where))
     held = recorded(where, cells)
+    held |= former(where, cells, held)
     path = written_to(runs / described.name / FILE if out is None else out, Path())
     opened = list(islice(_opened(cells, trust), MOST_RUNS)) if replays else []
     kept = sum(_is_run(cell.folder) for cell in cells)
     said = f"The first {len(opened)} of {kept} runs with folders are shown." if kept > len(opened) > 0 else ""
+    folder = None if records is None else Path(records)
 
     def made(notes: Sequence[str]) -> Page:
-        return study_page(described, cells, held, notes if opened else [])
+        return study_page(described, cells, held, notes if opened else None, folder)
 
     return _write(path, made, opened, episodes, said, {})
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from shoal.environments.spelling import path_words
@@ -10,21 +11,28 @@ from shoal.reporting.markup import Html, bullets, joined, pairs, table, tag, wit
 from shoal.reporting.page import Page, Section, player
 from shoal.studies import contents as study_contents
 from shoal.studies.charts import Chart, charts_of
-from shoal.studies.contents import Contents, contents, count_text
+from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Contents, contents, count_text
 from shoal.studies.page_tables import Rows
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
-from shoal.studies.study_file import StudyFile
+from shoal.studies.study_file import StudyFile, command_word
 
 
-def study_page(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record], notes: Sequence[str]) -> Page:
+def study_page(
+    study: StudyFile,
+    cells: Sequence[Cell],
+    records: Mapping[str, Record],
+    notes: Sequence[str] | None,
+    folder: Path | None = None,
+) -> Page:
     """The page.
 
     Args:
         study: the study.
         cells: all its runs.
         records: their records by the cells' names; other runs are shown as missing.
-        notes: sentences about the replays; without any, the page has no section on replays.
+        notes: sentences about the replays; None for a page without a section on replays.
+        folder: the folder ``records`` where it is not the default, for the commands on the page.
 
     Raises:
         InputError: a value cannot be drawn on a figure's vertical axis.
@@ -34,18 +42,21 @@ def study_page(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Re
     together = groupby(charts_of(study, cells, records), key=lambda chart: chart.number)
     figures = [_figure(number, list(panels), charts) for number, panels in together]
     sections = [*tables, *figures]
+    if found.differing:
+        body = joined(_table(found.differing, DIFFERING_TITLE, hidden=True), tag("p", DIFFERING_NOTE, class_="note"))
+        sections.insert(len(tables), Section("flags", DIFFERING_TITLE, body))
     if found.references:
         sections.append(
             Section("published", "Published values", _table(found.references, "Published values, and here"))
         )
-    if notes:
+    if notes is not None:
         sections.append(Section("replays", "Replays", player(list(notes))))
     if found.levels:
         caption = "Scores that become 0 and 1 when scores are normalised"
         sections.append(Section("levels", "Worst and best scores", _table(found.levels, caption)))
     caption = "Every run: environment steps and score of each seed, and time of training"
     sections.append(Section("runs", "Runs", _table(found.each_run, caption)))
-    sections.append(Section("again", "Run it again", _again(study)))
+    sections.append(Section("again", "Run it again", _again(study, folder)))
     if found.conditions:
         made = {what: bullets(texts) if len(texts) > 1 else texts[0] for what, texts in found.conditions.items()}
         sections.append(Section("machine", "How it was made", pairs(made, class_="facts")))
@@ -54,9 +65,11 @@ def study_page(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Re
 
 def _lead(study: StudyFile, found: Contents) -> Html:
     parts: list[Html] = [tag("p", with_code(study.question))]
+    if found.primary:
+        parts.append(tag("p", tag("strong", "Primary metric: "), f"{found.primary}."))
     if found.missing:
         parts.append(tag("p", f"{found.missing} of {found.runs} runs are missing.", class_="warning"))
-    parts += [tag("p", sentence, class_="warning") for sentence in found.changes]
+    parts += [tag("p", sentence, class_="warning") for sentence in (*found.stale, *found.changes)]
     for mixture in found.mixtures:
         each = [f"{one}: {count_text(count, 'run')}" for one, count in mixture.each.items()]
         said = tag("p", tag("strong", f"The tables mix {len(mixture.each)} {mixture.what}:"))
@@ -122,10 +135,12 @@ def _lines(chart: Chart) -> dict[str, Any]:
     return lines_chart(lines, x="Environment steps per run", y=chart.label, vertical=chart.vertical)
 
 
-def _again(study: StudyFile) -> Html:
-    named = path_words(study.name)
+def _again(study: StudyFile, records: Path | None) -> Html:
+    """The commands that run the study and write its pages."""
+    named = command_word(study) + (f" --records {path_words(records)}" if records is not None else "")
     lines = {
         "Train the missing runs": f"shoal study {named}",
+        "Measure all of them again with other seeds": f"shoal study {named} --again",
         "Write the Markdown page": f"shoal results {named}",
         "Write this page": f"shoal report {named}",
     }

@@ -37,6 +37,7 @@ def check_built(study: StudyFile, cells: Sequence[Cell]) -> None:
             raise study.error(f"{cell.title}: {error}") from None
     named = [(f"[[{one.part}]] {one.number}", one.metric, one.where) for one in (*study.tables, *study.figures)]
     named += [(f"[[references]] {one.number}", one.metric, one.where) for one in study.references]
+    named += [("[primary]", study.primary.metric, {})] if study.primary is not None else []
     for title, metric, where in named:
         if metric.startswith(TRAINING):
             kept = tuple(f"{TRAINING}{name}" for name in ("score", *study.curves))

@@ -63,6 +63,7 @@ def combinations(study: StudyFile) -> list[Combination]:
         _check_named(study, f"[[scales]] {level.number}", level.where, values)
     for table in (*study.tables, *study.figures):
         check_table(study, table, values)
+    _check_primary(study)
     for reference in study.references:
         _check_named(study, f"[[references]] {reference.number}", reference.where, values)
     return done
@@ -194,6 +195,18 @@ def check_table(study: StudyFile, table: Table, runs: Sequence[Mapping[str, Any]
         if axis not in rows:
             raise study.error(f"{title} baseline {axis} must be an axis of the rows: {', '.join(rows)}.")
     check_values(study, f"{title} baseline", table.baseline, axes_of(shown))
+
+
+def _check_primary(study: StudyFile) -> None:
+    """Check that a table shows the primary metric."""
+    if (wanted := study.primary) is None:
+        return
+    tables = study.tables or (Table(),)
+    if not any(table.metric == wanted.metric and wanted.statistic in table.statistics for table in tables):
+        raise study.error(
+            f"[primary] names the {wanted.statistic} of {wanted.metric}, which no table shows; add a table with this "
+            f"metric and statistic."
+        )
 
 
 def _check_scale(study: StudyFile, table: Table, title: str, shown: Sequence[Mapping[str, Any]]) -> None:

@@ -4,7 +4,7 @@ They depend only on the study's file, its records, and on later changes of the u
 are not escaped here; the writers of the pages escape them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,14 +12,16 @@ import numpy as np
 from shoal.records.report import duration_text, estimate_text, number_text
 from shoal.statistics.intervals import scaled
 from shoal.studies.combinations import axes_of, matches
+from shoal.studies.differing import differing
 from shoal.studies.entries import label
 from shoal.studies.page_tables import MISSING, Rows, Section, tables_of, value_text
 from shoal.studies.plan import Cell
 from shoal.studies.presented import Level, Reference, Table
 from shoal.studies.record import Record
 from shoal.studies.sources import changed
+from shoal.studies.stale import MARK, sentences, stale
 from shoal.studies.study_file import StudyFile
-from shoal.studies.summaries import unit_of
+from shoal.studies.summaries import primary_text, unit_of
 
 
 class Mixture(NamedTuple):
@@ -31,16 +33,26 @@ class Mixture(NamedTuple):
     """The number of runs on each."""
 
 
+DIFFERING_TITLE = "Flags that differ beyond the axes"
+DIFFERING_NOTE = "Presets and overrides give rows of the tables these values; the axes do not name them."
+
+
 class Contents(NamedTuple):
     """All parts of the page but its figures (:func:`shoal.studies.charts.charts_of`)."""
 
+    primary: str
+    """The primary metric; empty if the file names none."""
     missing: int
     """Number of runs without a record."""
     runs: int
     mixtures: tuple[Mixture, ...]
     changes: tuple[str, ...]
     """A sentence for each of the user's modules that has changed since runs were recorded."""
+    stale: tuple[str, ...]
+    """A sentence for each reason why records are stale (:mod:`shoal.studies.stale`)."""
     tables: tuple[Section, ...]
+    differing: Rows
+    """The flags that differ between compared rows beyond the axes (:mod:`shoal.studies.differing`); may be empty."""
     levels: Rows
     """The worst and best scores, which are normalised to 0 and 1; empty if there are none."""
     references: Rows
@@ -64,15 +76,20 @@ def contents(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Reco
         _mixture("commits", [commit_text(record) for record in made]),
         _mixture("machines", [record.machine for record in made]),
     )
+    old = stale(cells, records)
+    marked = frozenset(old)
     return Contents(
+        primary=primary_text(study.primary) if study.primary else "",
         missing=len(cells) - len(made),
         runs=len(cells),
         mixtures=tuple(mixture for mixture in mixtures if mixture is not None),
         changes=tuple(one.sentence for one in changed(cells, records)),
-        tables=tuple(tables_of(study, table, cells, records) for table in study.tables or (Table(),)),
+        stale=_stale(old, cells),
+        tables=tuple(tables_of(study, table, cells, records, marked) for table in study.tables or (Table(),)),
+        differing=differing(study, cells, records),
         levels=_levels(study.scales),
         references=_references(study.references, cells, records),
-        each_run=_runs(cells, records),
+        each_run=_runs(cells, records, marked),
         conditions=_conditions(made),
     )
 
@@ -122,7 +139,14 @@ def _references(references: Sequence[Reference], cells: Sequence[Cell], records:
     return rows
 
 
-def _runs(cells: Sequence[Cell], records: Mapping[str, Record]) -> Rows:
+def _stale(old: Mapping[str, str], cells: Sequence[Cell]) -> tuple[str, ...]:
+    said = sentences(old, cells)
+    if not said:
+        return ()
+    return (*said, f"Their values are marked {MARK}. The option --again of shoal study measures all runs again.")
+
+
+def _runs(cells: Sequence[Cell], records: Mapping[str, Record], marked: Collection[str]) -> Rows:
     rows = []
     for cell in cells:
         row = {axis: label(value) for axis, value in cell.values.items()}
@@ -130,6 +154,7 @@ def _runs(cells: Sequence[Cell], records: Mapping[str, Record]) -> Rows:
             rows.append(row | {"steps per seed": MISSING, "score of each seed": MISSING, "training": MISSING})
             continue
         seeds = ", ".join(number_text(float(f"{x:.4g}")) for x in np.mean(record.scores, 1))
+        seeds += f" {MARK}" if cell.name in marked else ""
         steps, seconds = number_text(record.evaluation["step"]), duration_text(record.seconds["training"])
         rows.append(row | {"steps per seed": steps, "score of each seed": seeds, "training": seconds})
     return rows

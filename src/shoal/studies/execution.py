@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal import algorithms, api, notices
+from shoal import algorithms, api, behaviour, notices
 from shoal.errors import InputError, Terminated, unknown
 from shoal.records import log, manifest
 from shoal.records.checkpoint import Checkpoints
@@ -108,6 +108,7 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
         evaluation=evaluation,
         evaluations=evaluations(rows, run.settings.seeds),
         sources=digests(cell, imported=True),
+        behaviour=behaviour.versions(config["algorithm"], config["environment"], config["settings"] | config["config"]),
     )
 
 

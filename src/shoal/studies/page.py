@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from shoal.records.report import markdown_table
-from shoal.studies.contents import Mixture, contents, count_text
+from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Mixture, contents, count_text
 from shoal.studies.page_figures import Drawn
 from shoal.studies.page_tables import Section
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
-from shoal.studies.study_file import StudyFile
+from shoal.studies.study_file import StudyFile, command_in_folder
 
 
 def page(
@@ -29,13 +29,21 @@ def page(
         figures: the figures by their file names, which are relative to the page.
     """
     found = contents(study, cells, records)
-    parts = [f"# {study.title}", study.question, _origin(study)]
+    parts = [
+        f"# {study.title}",
+        study.question,
+        f"**Primary metric:** {found.primary}." if found.primary else "",
+        _origin(study),
+    ]
     if found.missing:
         parts.append(f"**{found.missing} of {found.runs} runs are missing.**")
     parts += [f"**{_plain(sentence)}**" for sentence in found.changes]
+    parts += [f"**{one}**" for one in found.stale]
     parts += [_mixture(one) for one in found.mixtures]
     for section in found.tables:
         parts += _section(section)
+    if found.differing:
+        parts += [f"## {DIFFERING_TITLE}", markdown_table(found.differing), DIFFERING_NOTE]
     parts += [f"## {drawn.title}\n\n![{drawn.title}]({name})\n\n{drawn.note}" for name, drawn in figures.items()]
     if found.levels:
         parts += ["## Worst and best scores", markdown_table(found.levels)]
@@ -49,10 +57,10 @@ def page(
 
 
 def _origin(study: StudyFile) -> str:
-    name = study.name
+    name, (where, word) = study.name, command_in_folder(study)
     return (
-        f"`shoal study {name}` runs what is missing of [{name}.toml](../{name}.toml), and `shoal results {name}` "
-        f"writes this page from the [records](../records/{name}/)."
+        f"{where}`shoal study {word}` runs what is missing of [{name}.toml](../{name}.toml), and "
+        f"`shoal results {word}` writes this page from the [records](../records/{name}/)."
     )
 
 

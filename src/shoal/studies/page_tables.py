@@ -1,6 +1,6 @@
 """The tables of a study's results page, as data."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shoal.records.report import estimate_text
@@ -11,6 +11,7 @@ from shoal.studies.entries import label
 from shoal.studies.plan import Cell
 from shoal.studies.presented import Table
 from shoal.studies.record import Record
+from shoal.studies.stale import MARK
 from shoal.studies.study_file import StudyFile
 from shoal.studies.summaries import STATISTICS, Statistic, interval_of, unit_of
 
@@ -30,8 +31,15 @@ class Section(NamedTuple):
     """Paragraphs and tables."""
 
 
-def tables_of(study: StudyFile, table: Table, cells: Sequence[Cell], records: Mapping[str, Record]) -> Section:
-    """A table with its title, and a second one that compares with its baseline if it has one."""
+def tables_of(
+    study: StudyFile,
+    table: Table,
+    cells: Sequence[Cell],
+    records: Mapping[str, Record],
+    stale: Collection[str] = frozenset(),
+) -> Section:
+    """A table with its title, and a second one that compares with its baseline if it has one; values from the runs that
+    ``stale`` names are marked."""
     entries = entries_of(study, table, cells, records)
     known = [STATISTICS[name] for name in table.statistics]
     title = (
@@ -40,7 +48,7 @@ def tables_of(study: StudyFile, table: Table, cells: Sequence[Cell], records: Ma
     )
     parts: list[str | Rows] = []
     if alone := [one for one in known if one.estimate is not None]:
-        parts += [_drawn(entries, alone, entries.grid, _value(entries)), _note(entries, alone)]
+        parts += [_drawn(entries, alone, entries.grid, _value(entries, stale)), _note(entries, alone)]
     if not table.baseline:
         return Section(title, tuple(parts))
     baseline = _baseline(entries, table)
@@ -49,7 +57,7 @@ def tables_of(study: StudyFile, table: Table, cells: Sequence[Cell], records: Ma
         return Section(title, tuple(parts))
     said = " and ".join(f"{axis} {label(wanted)}" for axis, wanted in table.baseline.items())
     what = "Probability of improvement over" if known[0].estimate is None else "Difference from"
-    compared = _drawn(entries, known, others, _compared(entries, baseline))
+    compared = _drawn(entries, known, others, _compared(entries, baseline, stale))
     parts += [f"{what} {said}:", compared]
     return Section(title, tuple(parts if alone else [*parts, _note(entries, known)]))
 
@@ -83,23 +91,25 @@ def _first(line: Mapping[Place, list[Cell]]) -> Cell:
     return next(iter(line.values()))[0]
 
 
-def _value(entries: Entries) -> Entry:
+def _value(entries: Entries, stale: Collection[str]) -> Entry:
     def entry(cells: list[Cell] | None, statistic: Statistic) -> str:
         if cells is None:
             return ""
-        return _text(entries.estimate(cells, statistic)) if entries.complete(cells) else MISSING
+        if not entries.complete(cells):
+            return MISSING
+        return _text(entries.estimate(cells, statistic)) + _mark(cells, stale)
 
     return entry
 
 
-def _compared(entries: Entries, baseline: Callable[[Cell], list[Cell] | None]) -> Entry:
+def _compared(entries: Entries, baseline: Callable[[Cell], list[Cell] | None], stale: Collection[str]) -> Entry:
     def entry(cells: list[Cell] | None, statistic: Statistic) -> str:
         other = baseline(cells[0]) if cells else None
         if not cells or not other:
             return ""
         if not entries.complete([*cells, *other]):
             return MISSING
-        return _text(entries.difference(cells, other, statistic))
+        return _text(entries.difference(cells, other, statistic)) + _mark([*cells, *other], stale)
 
     return entry
 
@@ -137,6 +147,10 @@ def _note(entries: Entries, statistics: Sequence[Statistic]) -> str:
     titles = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     text = f"{titles[:1].upper()}{titles[1:]} of the {entries.name}"
     return " ".join(part for part in (text + (f" [{brackets}]." if brackets else "."), scaling_text(entries)) if part)
+
+
+def _mark(cells: Sequence[Cell], stale: Collection[str]) -> str:
+    return f" {MARK}" if any(cell.name in stale for cell in cells) else ""
 
 
 def _text(estimate: Estimate | None) -> str:

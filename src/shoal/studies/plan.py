@@ -18,7 +18,7 @@ from shoal.studies.combinations import Combination, combinations
 from shoal.studies.entries import label, labels
 from shoal.studies.naming import digest, existing, readable
 from shoal.studies.study_file import Protocol, StudyFile
-from shoal.studies.summaries import STATISTICS
+from shoal.studies.summaries import ALONE, STATISTICS
 from shoal.training.settings import Settings
 
 _FIRST = ("algorithm", "environment")
@@ -123,6 +123,8 @@ def plan(study: StudyFile, out: Path, winner: Callable[[Combination], Mapping[st
             if statistic not in STATISTICS:
                 title = f"[[{part.part}]] {part.number}"
                 raise study.error(f"{title}: {unknown('statistic', statistic, STATISTICS)}")
+    if study.primary is not None and study.primary.statistic not in ALONE:
+        raise study.error(f"[primary]: {unknown('statistic of a single run', study.primary.statistic, ALONE)}")
     cells, seen = [], {}
     checked: set[tuple] = set()
     for one in combinations(study):

@@ -56,6 +56,16 @@ class Figure(Table):
 
 
 @dataclass(frozen=True)
+class Primary:
+    """The metric on which a study's conclusions are based, chosen before its results are known."""
+
+    metric: str
+    """As :attr:`Table.metric`."""
+    statistic: str = "mean"
+    """A key of :data:`shoal.studies.summaries.STATISTICS` that is a number of a single run."""
+
+
+@dataclass(frozen=True)
 class Level:
     """The known worst and best score of one or several tasks: they become 0 and 1."""
 
@@ -104,6 +114,13 @@ def figure(number: int, part: Entries) -> Figure:
         part.refuse("statistic", "must be mean, median or iqm for curves.")
     given: dict[str, Any] = {"kind": kind, "vertical": vertical}
     return Figure(number=number, rows=lines, columns=panels, **given, **common)
+
+
+def primary(part: Entries) -> Primary:
+    """Read ``[primary]``."""
+    found = Primary(part.text("metric"), part.text("statistic", Primary.statistic))
+    part.end(("metric", "statistic"))
+    return found
 
 
 def level(number: int, part: Entries) -> Level:

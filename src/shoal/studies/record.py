@@ -19,8 +19,8 @@ from shoal.records import reading
 from shoal.records.files import from_json, make_folder, to_json, write_text
 from shoal.studies.record_checks import checked
 
-FORMAT = 3
-"""2 added ``evaluations``, ``best`` in ``evaluation``, and further curves; 3 added ``sources``."""
+FORMAT = 4
+"""2 added ``evaluations``, ``best`` in ``evaluation``, and further curves; 3 added ``sources``; 4 ``behaviour``."""
 DIGITS = 6
 LARGEST = 2**26
 """Largest size of a record in bytes."""
@@ -35,7 +35,8 @@ class Record:
     cell: dict[str, Any]
     """The value of each axis of the study."""
     run: dict[str, Any]
-    """The run's whole configuration, the entry ``config`` of its ``run.json``."""
+    """The run's whole configuration, the entry ``config`` of its ``run.json``: ``settings`` and ``config`` hold every
+    flag as presets, the study's file and defaults resolved it."""
     versions: dict[str, str | None]
     """Versions of Python and of the main packages."""
     commit: str | None
@@ -62,6 +63,8 @@ class Record:
     sources: dict[str, str] = field(default_factory=dict)
     """A digest of the file of each of the user's modules that the run names, by module: those of its algorithm,
     networks, environment or opponents."""
+    behaviour: dict[str, int] = field(default_factory=dict)
+    """Behaviour versions (:func:`shoal.behaviour.versions`); empty in records of earlier formats."""
 
     @cached_property
     def scores(self) -> Float[np.ndarray, "seeds episodes"]:

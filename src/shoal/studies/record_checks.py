@@ -43,6 +43,8 @@ def checked(found: Any, newest: int, names: Collection[str]) -> dict[str, Any]:
         found.setdefault("evaluations", {})
     if version < 3:
         found.setdefault("sources", {})
+    if version < 4:
+        found.setdefault("behaviour", {})
     check_keys("record", found, names)
     for name in found:
         check_kind(name, found[name], kinds.get(name, dict))
@@ -56,6 +58,10 @@ def checked(found: Any, newest: int, names: Collection[str]) -> dict[str, Any]:
     for name, value in found["sources"].items():
         if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{8,64}", value):
             raise InputError(f"sources.{name[:80]} cannot be {shortened(value)}.")
+    for name, value in found["behaviour"].items():
+        check_kind(f"behaviour.{name[:80]}", value, int)
+        if value < 0:
+            raise InputError(f"behaviour.{name[:80]} must be at least 0, not {shortened(value)}.")
     for name, value in found["versions"].items():
         check_kind(f"versions.{name[:80]}", value, (str, type(None)))
     check_hardware(found["hardware"])

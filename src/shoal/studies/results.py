@@ -9,6 +9,7 @@ from shoal.studies.exchange import to_marl_eval
 from shoal.studies.page import page
 from shoal.studies.page_figures import draw_figures
 from shoal.studies.plan import plan
+from shoal.studies.stale import former
 from shoal.studies.state import recorded, records_folder
 from shoal.studies.study_file import found, read
 from shoal.studies.tuning_record import winner
@@ -22,6 +23,8 @@ def results(
     marl_eval: str | Path | None = None,
 ) -> Path:
     """Write the page of a study's results, only from its file and its records; returns the page's path.
+
+    Values of stale records (:mod:`shoal.studies.stale`) are marked, and replace those of runs that have no other.
 
     Figures are written to the page's folder.
 
@@ -45,6 +48,7 @@ def results(
             raise described.error("no run is recorded, so no file can be written for marl-eval.")
         make_folder(Path(marl_eval).parent)
         marl_eval_format.write(marl_eval, to_marl_eval(cells, held))
+    held |= former(where, cells, held)
     write_text(path, page(described, cells, held, draw_figures(described, cells, held, path.parent)))
     tuning_page.write(described, where, path)
     return path

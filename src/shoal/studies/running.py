@@ -20,6 +20,7 @@ from shoal.studies.plan import Cell, plan
 from shoal.studies.ray_cluster import Cluster, check_cells, cluster_of, without_preallocation
 from shoal.studies.record import Record, write
 from shoal.studies.sources import Changed, changed
+from shoal.studies.stale import sentences, stale
 from shoal.studies.state import (
     State,
     estimate,
@@ -51,7 +52,8 @@ class StudyReport:
     failed: list[tuple[Cell, str]] = field(default_factory=list)
     """Runs that failed, with the reason."""
     changes: tuple[str, ...] = ()
-    """For each of the user's modules that has changed since runs were recorded, the effect and how to run again."""
+    """For each of the user's modules that has changed since runs were recorded, and each reason why records are stale,
+    the effect and how to run again."""
 
     @property
     def ok(self) -> bool:
@@ -127,10 +129,15 @@ def study(
         hardware = manifest.describe()["hardware"]
     changes = changed(cells, held)
     former = {name for change in changes for name in change.runs}
-    states = [state_of(cell, held.get(cell.name), cell.name in former) for cell in cells]
+    old = stale(cells, held)
+    states = [state_of(cell, held.get(cell.name), cell.name in former, cell.name in old) for cell in cells]
     measured = speeds(where.parent, hardware)
     report = StudyReport(described, states, [estimate(state, measured) for state in states], held)
     report.changes = tuple(f"{change.sentence} {_again(change, cells, where)}" for change in changes)
+    report.changes += tuple(
+        f"{sentence} The record is used as before; `--again` measures the study again."
+        for sentence in sentences(old, cells)
+    )
     if not dry_run:
         for sentence in report.changes:
             notices.warn(sentence)

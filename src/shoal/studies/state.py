@@ -34,13 +34,15 @@ class State:
     """Whether there is such a folder."""
     changed: bool = False
     """Whether one of the user's modules has changed since the run was recorded."""
+    stale: bool = False
+    """Whether the record has other behaviour versions than a run would have today (:mod:`shoal.studies.stale`)."""
 
     @property
     def word(self) -> str:
-        """``recorded``, ``changed`` (recorded with another version of one of the user's modules), ``trained`` (only the
-        evaluation is missing), ``unfinished`` or ``missing``."""
+        """``recorded``, ``stale`` (recorded with other behaviour versions), ``changed`` (recorded with another version
+        of one of the user's modules), ``trained`` (only the evaluation is missing), ``unfinished`` or ``missing``."""
         if self.record is not None:
-            return "changed" if self.changed else "recorded"
+            return "changed" if self.changed else "stale" if self.stale else "recorded"
         return "missing" if not self.begun else "trained" if self.trained >= 1 else "unfinished"
 
 
@@ -81,10 +83,10 @@ def recorded(folder: Path, cells: Iterable[Cell], warn: Warn = notices.warn) -> 
     return found
 
 
-def state_of(cell: Cell, record: Record | None, changed: bool = False) -> State:
-    """The state of a run; ``changed`` is as in :class:`State`."""
+def state_of(cell: Cell, record: Record | None, changed: bool = False, stale: bool = False) -> State:
+    """The state of a run; ``changed`` and ``stale`` are as in :class:`State`."""
     if record is not None or not (cell.folder / manifest.FILE).exists():
-        return State(cell, record, float(record is not None), False, changed)
+        return State(cell, record, float(record is not None), False, changed, stale)
     try:
         config, settings = manifest.read(cell.folder)["config"]["settings"], cell.merged().settings
         settings = override(settings, {size: config[size] for size in SIZES})  # they may depend on the environment

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from shoal.bounds import LARGEST_INT
+from shoal.environments.spelling import path_words
 from shoal.errors import InputError, unknown
 from shoal.records import reading
 from shoal.studies import presented
 from shoal.studies.entries import Entries, key
-from shoal.studies.presented import Figure, Level, Reference, Table
+from shoal.studies.presented import Figure, Level, Primary, Reference, Table
 from shoal.studies.tuning_file import Tuning, tuning
 
 LARGEST = 2**20
@@ -18,7 +19,7 @@ LARGEST = 2**20
 SEED = 1_000_000
 """Default seed of the final episodes, which differs from all usual seeds of training."""
 _KEYS = ("title", "question", "defaults", "grid", "variants", "overrides", "exclude")
-_KEYS += ("evaluation", "record", "tables", "figures", "scales", "references", "tuning")
+_KEYS += ("evaluation", "primary", "record", "tables", "figures", "scales", "references", "tuning")
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ class StudyFile:
     scales: tuple[Level, ...]
     references: tuple[Reference, ...]
     tuning: Tuning | None = None
+    primary: Primary | None = None
+    """The metric on which conclusions are based; None if the file names none."""
 
     def error(self, sentence: str) -> InputError:
         """An error whose message names the file."""
@@ -94,6 +97,29 @@ def shipped() -> dict[str, Path]:
     return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
 
 
+def command_word(study: StudyFile) -> str:
+    """The study as a word of a shell command: its name if commands find the file by it, otherwise the file's path,
+    relative to the working directory if it is below that."""
+    here, path = Path().resolve(), study.path.resolve()
+    if found_by_name(study):
+        return path_words(study.name)
+    return path_words(path.relative_to(here) if path.is_relative_to(here) else study.path)
+
+
+def found_by_name(study: StudyFile) -> bool:
+    """Whether commands find the study's file by its name, since it is in ``studies/``."""
+    known = shipped().get(study.name)
+    return known is not None and known.resolve() == study.path.resolve()
+
+
+def command_in_folder(study: StudyFile) -> tuple[str, str]:
+    """The beginning of a sentence that names commands, and the study as a word in them. They work wherever the study's
+    folder is, so a page with them can be moved."""
+    if found_by_name(study):
+        return "", path_words(study.name)
+    return f"In the folder of {study.name}.toml, ", path_words(f"{study.name}.toml")
+
+
 def read(path: Path) -> StudyFile:
     """Read a study file and check its structure.
 
@@ -111,6 +137,7 @@ def read(path: Path) -> StudyFile:
     tables, figures = whole.tables("tables"), whole.tables("figures")
     scales, references = whole.tables("scales"), whole.tables("references")
     searched = tuning(whole.table("tuning")) if "tuning" in whole.left else None
+    primary = presented.primary(whole.table("primary")) if "primary" in whole.left else None
     whole.end(_KEYS)
     return StudyFile(
         path,
@@ -129,6 +156,7 @@ def read(path: Path) -> StudyFile:
         tuple(presented.level(i, one) for i, one in enumerate(scales, 1)),
         tuple(presented.reference(i, one) for i, one in enumerate(references, 1)),
         searched,
+        primary,
     )
 
 

@@ -14,8 +14,9 @@ from jaxtyping import Float
 from shoal import statistics
 from shoal.records.report import SHARES
 from shoal.statistics.intervals import Estimate, interval, interval_text
-from shoal.studies.presented import TRAINING
+from shoal.studies.presented import TRAINING, Primary
 from shoal.studies.record import Record
+from shoal.studies.study_file import StudyFile
 from shoal.training.evaluation import known_mean
 
 Samples = Float[np.ndarray, " _"]
@@ -116,6 +117,19 @@ STATISTICS = {
     "drop": Statistic("largest fall of the learning curve", _drop, _mean, _mean_difference, scales=False),
 }
 """Statistics by name."""
+ALONE = ("mean", "area", "drop")
+"""Those that are numbers of a single run."""
+
+
+def primary_of(study: StudyFile) -> Primary:
+    """The primary metric of a study; if its file names none, the first of its tables' that is a number of a run."""
+    each = [(table.metric, name) for table in study.tables for name in table.statistics if name in ALONE]
+    return study.primary or (Primary(*each[0]) if each else Primary("score"))
+
+
+def primary_text(primary: Primary) -> str:
+    """The primary metric in a sentence, for example ``mean of the score``."""
+    return f"{STATISTICS[primary.statistic].title} of the {metric_name(primary.metric, unit_of(primary.metric))}"
 
 
 def unit_of(metric: str) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 from shoal.records.files import write_text
 from shoal.records.report import duration_text, markdown_table, number_text
 from shoal.studies.entries import label
-from shoal.studies.study_file import StudyFile
+from shoal.studies.study_file import StudyFile, command_in_folder
 from shoal.studies.tuning_figure import figure
 from shoal.studies.tuning_methods import Method, methods
 from shoal.studies.tuning_record import TuningRecord, mean, recorded
@@ -49,10 +49,11 @@ def page(
         records: their records by the methods' names; other methods are shown as missing.
         figures: file names of the figures by the methods' names.
     """
+    where, word = command_in_folder(study)
     parts = [
         f"# Tuning: {study.title}",
-        f"`shoal tune {study.name}` searches what is missing of [{study.name}.toml](../{study.name}.toml), and "
-        f"`shoal results {study.name}` writes this page from the [records](../records/{study.name}/).",
+        f"{where}`shoal tune {word}` searches what is missing of [{study.name}.toml](../{study.name}.toml), and "
+        f"`shoal results {word}` writes this page from the [records](../records/{study.name}/).",
     ]
     for method in found:
         parts.append(f"## {method.title}")

@@ -19,7 +19,7 @@ from shoal.studies.halving import ranked
 from shoal.studies.naming import existing
 from shoal.studies.record import json_text, parsed
 from shoal.studies.record_checks import check_hardware, check_keys, check_kind, check_list, check_number
-from shoal.studies.study_file import StudyFile
+from shoal.studies.study_file import StudyFile, command_word
 from shoal.studies.tuning_methods import Method, method_of, methods
 
 FORMAT = 1
@@ -139,7 +139,7 @@ def winner(study: StudyFile, folder: Path) -> Callable[[Combination], Mapping[st
         path = path_of(folder, method)
         if not path.exists():
             raise study.error(
-                f"{method.title} has no record of tuning {path.name} in {folder}; run shoal tune {study.path}."
+                f"{method.title} has no record of tuning {path.name} in {folder}; run shoal tune {command_word(study)}."
             )
         return read(path).flags
 

@@ -1,0 +1,100 @@
+"""Behaviour versions of algorithms and environments, which the records of studies hold.
+
+A version is a whole number that is raised when the same data and the same random key give other numbers than before: in
+an algorithm, what ``benchmarks/frozen.py`` computes; in an environment, its states, observations, rewards or ends of
+episodes. Names, messages, speed and rounding do not change it. Version 0 in a record means that it was made before
+version 1, or that this is unknown.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+ALGORITHMS: dict[str, int] = {
+    "coma": 1,
+    "happo": 1,
+    "hatrpo": 1,
+    "ia2c": 1,
+    "iddpg": 1,
+    "ippo": 1,
+    "iql": 1,
+    "lica": 1,
+    "maa2c": 1,
+    "maddpg": 1,
+    "mapg": 1,
+    "mappo": 1,
+    "mat": 1,
+    "mat_dec": 1,
+    "matd3": 1,
+    "qmix": 1,
+    "qplex": 1,
+    "qtran": 1,
+    "scripted": 1,
+    "seps": 1,
+    "vdn": 1,
+}
+"""By the algorithm's name."""
+
+ENVIRONMENTS: dict[str, int] = {
+    "bps/": 1,
+    "football/": 1,
+    "grid/": 1,
+    "gymnasium:": 1,
+    "hanabi/": 1,
+    "jaxmarl/": 1,
+    "lbf/": 1,
+    "mamujoco/": 1,
+    "matrix/": 1,
+    "mpe/": 1,
+    "pettingzoo:": 1,
+    "rware/": 1,
+    "skirmish/": 1,
+    "smac/": 1,
+}
+"""By the beginning of the environment's name, its family. Version 1 of skirmish ends with the truncation of
+coordinates in tests of moves, and enemies that look for targets at every tick."""
+
+OPTIONS: dict[str, int] = {}
+"""By the name of a flag of the settings or of a ``Config`` whose own code has changed: counted only in runs in which
+the flag is on. A flag that is not listed has version 1."""
+
+
+def versions(algorithm: str, environment: str, flags: Mapping[str, Any]) -> dict[str, int]:
+    """The behaviour versions of what a run consists of; the user's own modules have none.
+
+    Args:
+        algorithm: its canonical name; several joined by ``+`` train one side each.
+        environment: its name.
+        flags: the run's settings and hyper-parameters by name.
+    """
+    parts = algorithm.split("+")
+    keys = ["algorithm"] if len(parts) == 1 else [f"algorithm {i}" for i in range(1, len(parts) + 1)]
+    found = {key: ALGORITHMS[part] for key, part in zip(keys, parts, strict=True) if part in ALGORITHMS}
+    if (family := family_of(environment)) in ENVIRONMENTS:
+        found["environment"] = ENVIRONMENTS[family]
+    return found | {name: version for name, version in OPTIONS.items() if flags.get(name)}
+
+
+def family_of(environment: str) -> str:
+    """The family of an environment, a key of :data:`ENVIRONMENTS`; empty for the user's own."""
+    return next((family for family in ENVIRONMENTS if environment.startswith(family)), "")
+
+
+def changes(recorded: Mapping[str, int], algorithm: str, environment: str, flags: Mapping[str, Any]) -> list[str]:
+    """For each part of a run whose version is another than today's, a clause such as ``skirmish had behaviour version
+    1 and has 2 now``. A record without versions, of an earlier format, is not compared.
+
+    Args:
+        recorded: the versions in the record; a part that it lacks has version 1.
+        algorithm, environment, flags: as in :func:`versions`.
+    """
+    names = algorithm.split("+")
+    said = {"environment": family_of(environment).rstrip("/:"), "algorithm": algorithm}
+    said |= {f"algorithm {i}": name for i, name in enumerate(names, 1)}
+    if not recorded:
+        return []
+    found = []
+    for part, now in versions(algorithm, environment, flags).items():
+        if (was := recorded.get(part, 1)) != now:
+            before = f"behaviour version {was}" if was else "an earlier or unknown behaviour version"
+            found.append(f"{said.get(part, part)} had {before} and has {now} now")
+    return found

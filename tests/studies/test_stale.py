@@ -1,0 +1,148 @@
+"""Stale records are marked on pages, and flags that differ between compared rows are listed."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal import behaviour, presets
+from shoal.algorithms import NAMES
+from shoal.environments.names import FAMILIES, names
+from shoal.errors import InputError
+from shoal.studies import record, stale
+from shoal.studies.page import page
+from shoal.studies.results import results
+from shoal.studies.running import study
+from shoal.studies.state import record_path, recorded
+from shoal.studies.study_file import StudyFile, read
+from small_studies import GRID, TABLES, cells_of, records_of, written
+
+FIVE = GRID.replace("seeds = 2", "seeds = 5")
+NOW = {"algorithm": 1, "environment": 1}
+
+
+def filled(folder: Path, text: str = FIVE, **changes: Any) -> tuple[Path, list, dict[str, record.Record]]:
+    """A study on the disk whose records have today's versions; ``changes`` concern the last of them."""
+    path = written(folder, text)
+    cells = cells_of(path)
+    records = {name: replace(one, behaviour=NOW) for name, one in records_of(cells).items()}
+    records[cells[-1].name] = replace(records[cells[-1].name], **changes)
+    for cell in cells:
+        record.write(record_path(folder / "records" / "demo", cell), records[cell.name])
+    return path, cells, records
+
+
+def test_every_algorithm_and_family_has_a_version() -> None:
+    assert {*NAMES, "scripted"} == behaviour.ALGORITHMS.keys()
+    families = {*FAMILIES, *(f"{name.partition('/')[0]}/" for name in names())}
+    assert families == behaviour.ENVIRONMENTS.keys()
+    assert behaviour.versions("mappo+qmix", "mpe/simple_tag", {}) == {
+        "algorithm 1": 1,
+        "algorithm 2": 1,
+        "environment": 1,
+    }
+    assert behaviour.versions("mine:make", "mine:factory", {}) == {}
+
+
+def test_versions_of_options_count_where_the_option_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(behaviour.OPTIONS, "normalise_inputs", 2)
+    run = ("mappo", "matrix/climbing")
+    assert behaviour.changes(NOW, *run, {"normalise_inputs": False}) == []
+    assert behaviour.changes(NOW, *run, {"normalise_inputs": True}) == [
+        "normalise_inputs had behaviour version 1 and has 2 now"
+    ]
+    assert behaviour.changes({}, *run, {"normalise_inputs": True}) == [], "earlier formats are not compared"
+
+
+def test_a_raised_version_marks_what_was_recorded_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, cells, records = filled(tmp_path, FIVE + TABLES, behaviour={"algorithm": 0, "environment": 1})
+    text = page(read(path), cells, records)
+    assert f"**{cells[-1].title} is stale: qmix had an earlier or unknown behaviour version and has 1 now.**" in text
+    assert "The option --again of shoal study measures all runs again." in text
+    assert text.count(stale.MARK) == 3, "the sentence, the table of lengths, and the run"
+    assert study(path, dry_run=True).states[-1].word == "stale"
+
+    assert stale.MARK not in page(read(path), cells[:-1], records)
+    monkeypatch.setitem(behaviour.ENVIRONMENTS, "matrix/", 2)
+    assert "**All runs are stale" not in page(read(path), cells, records), "the last has another reason"
+    assert "7 of 8 runs, the first of them" in page(read(path), cells, records)
+    assert "matrix had behaviour version 1 and has 2 now.**" in page(read(path), cells, records)
+
+
+def test_a_changed_preset_marks_rows_and_runs_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _, _ = filled(tmp_path, FIVE + TABLES)
+    before = presets.preset
+
+    def changed(algorithm: str, environment: str) -> Any:
+        return before(algorithm, environment) | ({"learning_rate": 0.0123, "gamma": 0.5} if algorithm == "qmix" else {})
+
+    monkeypatch.setattr("shoal.merging.preset", changed)
+    after, folder = cells_of(path), tmp_path / "records" / "demo"
+    held = recorded(folder, after)
+    assert len(held) == 4 and len(stale.former(folder, after, held)) == 4
+    found = stale.stale(after, stale.former(folder, after, held))
+    assert set(found) == {cell.name for cell in after if cell.algorithm == "qmix"}
+    assert all("learning_rate is " in reason and "0.0123 today" in reason for reason in found.values())
+    text = results(path).read_text(encoding="utf-8")
+    assert (
+        "missing |" not in text
+        and "runs are missing" not in text
+        and "4 of 8 runs, the first of them qmix in matrix/climbing" in text
+    )
+    assert [state.word for state in study(path, dry_run=True).states] == ["recorded"] * 4 + ["missing"] * 4
+
+    path.write_text(FIVE.replace("steps = 64", "steps = 128"), encoding="utf-8")  # the file, not a preset
+    assert stale.former(folder, cells_of(path), {}) == {}
+
+
+def test_records_of_runs_hold_their_versions(tmp_path: Path) -> None:
+    _, cells, _ = filled(tmp_path)
+    where = record_path(tmp_path / "records" / "demo", cells[0])
+    assert record.read(where).behaviour == NOW
+    text = where.read_text(encoding="utf-8")
+    for bad in ('"one"', "-1", "true"):
+        where.write_text(text.replace('"algorithm": 1', f'"algorithm": {bad}'), encoding="utf-8")
+        with pytest.raises(InputError, match=r"behaviour\.algorithm"):
+            record.read(where)
+
+
+PRIMARY = '[primary]\nmetric = "length"\n'
+
+
+def primary(folder: Path, text: str) -> StudyFile:
+    path = written(folder, FIVE + text + TABLES)
+    cells_of(path)
+    return read(path)
+
+
+def test_the_primary_metric_is_stated_and_shown(tmp_path: Path) -> None:
+    found = primary(tmp_path, PRIMARY)
+    text = page(found, cells_of(found.path), {})
+    assert "**Primary metric:** mean of the length of episodes." in text
+    assert "Primary metric" not in page(primary(tmp_path, ""), cells_of(found.path), {})
+    wrong = {
+        PRIMARY.replace("length", "won"): r"\[primary\] names the mean of won, which no table shows",
+        PRIMARY + 'statistic = "iqm"\n': "There is no statistic of a single run 'iqm'",
+        PRIMARY + 'statistic = "mode"\n': "There is no statistic of a single run 'mode'",
+        PRIMARY + "typo = 1\n": r"key in \[primary\] named 'typo'",
+        "[primary]\n": r"\[primary\] metric is missing",
+    }
+    for part, message in wrong.items():
+        with pytest.raises(InputError, match=message):
+            primary(tmp_path, part)
+
+
+def test_flags_that_differ_beyond_the_axes_are_listed(tmp_path: Path) -> None:
+    text = GRID.replace("gamma = [0.9, 0.99]", "") + "".join(
+        f'\n[[variants]]\nname = "{name}"\n{flags}' for name, flags in {"plain": "", "wide": "hidden = [8]\n"}.items()
+    )
+    text += '\n[[overrides]]\nwhere = { variant = "wide", algorithm = "mappo" }\nmax_grad_norm = 0.125\n'
+    path = written(tmp_path, text)
+    listed = page(read(path), cells_of(path), {}).partition("## Flags that differ beyond the axes")[2]
+    lines = {line.split("|")[1].strip(): line for line in listed.splitlines() if line.startswith("| ")}
+    assert (
+        "0.125: mappo wide" in lines["max_grad_norm"] and "matrix/climbing; matrix/two_step" in lines["max_grad_norm"]
+    )
+    assert "variant" not in lines and "gradient_steps" not in lines, "axes, and flags of one algorithm"
+    assert "hidden" not in lines or "64" in lines["hidden"], "a variant's own flag is what its name says"
