@@ -22,6 +22,11 @@ class Study:
     """A study file *.toml, or the name of one in studies/."""
     dry_run: bool = False
     """Only check the study, and print what is missing and how long it takes."""
+    again: bool = False
+    """Measure the study again: train all its runs with other seeds, in folders of their own, and write a table of the
+    primary metric before and now (docs/study-files.md)."""
+    seed: Annotated[int, Bounds(least=0, most=2**31 - 1)] | None = None
+    """With --again: the first of the other seeds; None for 100."""
     only: tuple[str, ...] = ()
     """Run only the runs with these values of axes, for example algorithm=mappo; several values of one axis are
     alternatives."""
@@ -44,29 +49,38 @@ class Study:
 
     def __call__(self) -> int:
         """Run it, and print what is recorded, what failed, the page of results and the report."""
+        from shoal.studies.again import SEED
+
         paths: dict[str, Any] = {"records": self.records}
         where = {name: getattr(self, name) for name in _CLUSTER}
+        if self.seed is not None and not self.again:
+            raise InputError("--seed requires --again; seed in [defaults] of the file is that of the study's own runs.")
         try:
             report = shoal.study(
                 self.file,
                 only=chosen(self.only),
                 out=self.out,
                 dry_run=self.dry_run,
+                again=(SEED if self.seed is None else self.seed) if self.again else None,
                 progress=self.progress,
                 **paths,
                 **where,
             )
         except KeyboardInterrupt as stop:
-            raise KeyboardInterrupt(f"{str(stop) or 'Stopped.'} Continue with\n{self.again()}") from None
+            raise KeyboardInterrupt(f"{str(stop) or 'Stopped.'} Continue with\n{self.continued()}") from None
         print(report.plan if self.dry_run else report)
-        if not self.dry_run:
+        if report.page is not None:
+            print(f"comparison: {report.page}")
+        elif not self.dry_run:
             print(f"results: {shoal.results(self.file, **paths)}", flush=True)
             print(f"report: {attempted(lambda: shoal.report(self.file, runs=self.out, **paths))}")
         return 0 if report.ok else 1
 
-    def again(self) -> str:
+    def continued(self) -> str:
         """The command that continues the study."""
         words = repeated("study", self, Study.out)
+        words += ["--again"] if self.again else []
+        words += [f"--seed {self.seed}"] if self.seed is not None else []
         for name in _CLUSTER:
             if value := getattr(self, name):
                 words.append(f"--{name.replace('_', '-')} {path_words(str(value))}")

@@ -13,14 +13,17 @@ import jax
 from shoal import notices
 from shoal.errors import FULL, GameError, InputError, NonFiniteError
 from shoal.records import manifest
+from shoal.records.report import markdown_table
 from shoal.studies import execution, ray_runs
+from shoal.studies.again import Again, records_root, rows_of, with_seed
+from shoal.studies.again import write as write_again
 from shoal.studies.building import check_built
 from shoal.studies.combinations import selected
 from shoal.studies.plan import Cell, plan
 from shoal.studies.ray_cluster import Cluster, check_cells, cluster_of, without_preallocation
 from shoal.studies.record import Record, write
 from shoal.studies.sources import Changed, changed
-from shoal.studies.stale import sentences, stale
+from shoal.studies.stale import former, sentences, stale
 from shoal.studies.state import (
     State,
     estimate,
@@ -55,6 +58,11 @@ class StudyReport:
     """For each of the user's modules that has changed since runs were recorded, and each reason why records are stale,
     the effect and how to run again."""
 
+    again: Again | None = None
+    """The records of other seeds that these are compared with, if the study is measured again."""
+    page: Path | None = None
+    """The page of this comparison."""
+
     @property
     def ok(self) -> bool:
         """Whether no run failed."""
@@ -76,7 +84,10 @@ class StudyReport:
     def __str__(self) -> str:
         """The number of recorded runs, and a line for each that failed."""
         lines = [f"{self.study.name}: {len(self.records)} of {len(self.states)} runs recorded"]
-        return "\n".join([*lines, *(f"failed: {cell.title}: {reason}" for cell, reason in self.failed)])
+        lines += [f"failed: {cell.title}: {reason}" for cell, reason in self.failed]
+        if self.again is not None:
+            lines += ["", markdown_table(rows_of(self.again, self.records))]
+        return "\n".join(lines)
 
 
 def study(
@@ -86,6 +97,7 @@ def study(
     out: str | Path = OUT,
     records: str | Path | None = None,
     dry_run: bool = False,
+    again: int | None = None,
     progress: bool = True,
     workers: str | None = None,
     address: str | None = None,
@@ -100,6 +112,9 @@ def study(
         out: folder that contains a folder with the runs' folders of each study.
         records: folder that contains a folder with the records of each study; by default ``records/`` next to the file.
         dry_run: only check the study and find missing runs.
+        again: measure the study again: train all its runs with seeds from this number on, in folders of their own
+            (``again/STUDY-seedN`` next to the file or in ``records``), and compare them with the study's records. The
+            study's own records and run folders are not changed.
         progress: show the progress of the study and of its runs.
         workers: ``"ray"`` executes the runs on a Ray cluster, as many at a time as its resources allow; None: one after
             the other in this process.
@@ -118,9 +133,19 @@ def study(
     cluster = cluster_of(workers, address=address, cpus_per_run=cpus_per_run, gpus_per_run=gpus_per_run)
     described = read(found(file))
     where = records_folder(described, records)
-    cells = plan(described, Path(out), winner(described, where))
-    cells = [cells[i] for i in selected(described, [cell.values for cell in cells], _tuples(only or {}))]
-    held = recorded(where, cells)
+    tuned = winner(described, where)
+    cells = plan(described, Path(out), tuned)
+    chosen = selected(described, [cell.values for cell in cells], _tuples(only or {}))
+    cells = [cells[i] for i in chosen]
+    held, roots, measured_again = recorded(where, cells), [where.parent], None
+    if again is not None:
+        first, others, before = described, with_seed(described, cells, again), held | former(where, cells, held)
+        each = plan(others, Path(out), tuned)
+        measured_again = Again(first, again, cells, before, [each[i] for i in chosen])
+        described, cells = others, list(measured_again.new)
+        where = records_folder(others, records_root(first, records))
+        held = recorded(where, cells)
+        roots.append(where.parent)
     missing = [cell for cell in cells if cell.name not in held]
     if cluster:
         check_cells(described, missing)
@@ -128,12 +153,13 @@ def study(
         check_built(described, missing)
         hardware = manifest.describe()["hardware"]
     changes = changed(cells, held)
-    former = {name for change in changes for name in change.runs}
+    altered = {name for change in changes for name in change.runs}
     old = stale(cells, held)
-    states = [state_of(cell, held.get(cell.name), cell.name in former, cell.name in old) for cell in cells]
-    measured = speeds(where.parent, hardware)
+    states = [state_of(cell, held.get(cell.name), cell.name in altered, cell.name in old) for cell in cells]
+    measured = [one for root in roots for one in speeds(root, hardware)]
     report = StudyReport(described, states, [estimate(state, measured) for state in states], held)
-    report.changes = tuple(f"{change.sentence} {_again(change, cells, where)}" for change in changes)
+    report.again = measured_again
+    report.changes = tuple(f"{change.sentence} {_to_run_again(change, cells, where)}" for change in changes)
     report.changes += tuple(
         f"{sentence} The record is used as before; `--again` measures the study again."
         for sentence in sentences(old, cells)
@@ -145,10 +171,12 @@ def study(
         _gather(report, where, cluster, progress)
     elif not dry_run:
         _run(report, where, measured, progress)
+    if measured_again is not None and not dry_run:
+        report.page = write_again(measured_again, report.records, where.parent)
     return report
 
 
-def _again(change: Changed, cells: list[Cell], records: Path) -> str:
+def _to_run_again(change: Changed, cells: list[Cell], records: Path) -> str:
     """Sentences: records of the module's earlier version are used, and how to run the first of them again."""
     cell = next(cell for cell in cells if cell.name == change.runs[0])
     folder = f" and {cell.folder}" if cell.folder.exists() else ""

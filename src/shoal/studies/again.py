@@ -1,0 +1,153 @@
+"""A study measured again with other seeds: its runs and records have folders of their own, and a page compares them
+with the study's records."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from shoal.errors import InputError
+from shoal.records.files import write_text
+from shoal.records.report import estimate_text, markdown_table, number_text
+from shoal.statistics.intervals import scaled
+from shoal.studies.combinations import axes_of
+from shoal.studies.entries import label
+from shoal.studies.page_tables import MISSING, Rows
+from shoal.studies.plan import Cell
+from shoal.studies.presented import Primary
+from shoal.studies.record import Record
+from shoal.studies.stale import MARK, sentences, stale
+from shoal.studies.study_file import StudyFile
+from shoal.studies.summaries import STATISTICS, interval_of, primary_of, primary_text, unit_of
+
+FOLDER = "again"
+"""Name of the folder, next to the study's file or in the folder of records, that holds the new records and pages."""
+SEED = 100
+"""Default first seed."""
+
+
+class Again(NamedTuple):
+    """A study's records beside those of other seeds."""
+
+    study: StudyFile
+    """The study as it was recorded first."""
+    seed: int
+    """The first of the other seeds."""
+    cells: Sequence[Cell]
+    """Its runs as they were recorded first."""
+    before: Mapping[str, Record]
+    """The first records by the names of :attr:`cells`."""
+    new: Sequence[Cell]
+    """The same runs with the other seeds, in the same order."""
+
+
+def with_seed(study: StudyFile, cells: Sequence[Cell], seed: int) -> StudyFile:
+    """The study with other seeds of training and of the final episodes, under the name ``STUDY-seedSEED``.
+
+    Raises:
+        InputError: a run has one of these seeds already, or the file sets seeds for some runs only.
+    """
+    several = [study.grid, *study.variants.values(), *(choice.flags for choice in study.overrides)]
+    if any("seed" in part for part in several):
+        raise study.error("--again requires that seed is set only in [defaults]; it replaces the seed of all runs.")
+    for cell in cells:
+        settings = cell.merged().settings
+        if seed < settings.seed + settings.seeds and settings.seed < seed + settings.seeds:
+            raise InputError(
+                f"--seed {seed} would repeat seeds of {cell.title}, which are {settings.seed} to "
+                f"{settings.seed + settings.seeds - 1}; choose seeds that do not overlap, for example --seed "
+                f"{settings.seed + max(settings.seeds, SEED)}."
+            )
+    evaluation = replace(study.evaluation, seed=study.evaluation.seed + seed)
+    return replace(
+        study, name=f"{study.name}-seed{seed}", defaults=study.defaults | {"seed": seed}, evaluation=evaluation
+    )
+
+
+def records_root(study: StudyFile, records: str | Path | None) -> Path:
+    """The folder that contains the folders of the new records."""
+    return (study.path.parent if records is None else Path(records)) / FOLDER
+
+
+def rows_of(again: Again, records: Mapping[str, Record]) -> Rows:
+    """A line for each run: the primary metric before and now, the difference, and whether they agree.
+
+    Args:
+        again: the first records.
+        records: the new ones by the names of ``again.new``.
+    """
+    primary, old = primary_of(again.study), stale(again.cells, again.before)
+    several = [axis for axis, known in axes_of([cell.values for cell in again.cells]).items() if len(known) > 1]
+    rows = []
+    for first, cell in zip(again.cells, again.new, strict=True):
+        before, now = again.before.get(first.name), records.get(cell.name)
+        mark = f" {MARK}" if first.name in old else ""
+        rows.append(
+            {axis: label(first.values[axis]) for axis in several or ["algorithm"]}
+            | {"before": _text(before, primary) + mark, "again": _text(now, primary)}
+            | dict(zip(("again − before", "verdict"), _verdict(before, now, primary), strict=True))
+        )
+    return rows
+
+
+def _text(record: Record | None, primary: Primary) -> str:
+    statistic = STATISTICS[primary.statistic]
+    if record is None:
+        return MISSING
+    samples = statistic.samples(record, primary.metric)
+    if samples is None or statistic.estimate is None:
+        return "–"
+    return estimate_text(scaled(statistic.estimate([samples]), unit_of(primary.metric)))
+
+
+def _verdict(before: Record | None, now: Record | None, primary: Primary) -> tuple[str, str]:
+    """(difference, ``agree``, ``differ``, or why that cannot be said)."""
+    if before is None or now is None:
+        return MISSING, MISSING
+    statistic = STATISTICS[primary.statistic]
+    old, new = statistic.samples(before, primary.metric), statistic.samples(now, primary.metric)
+    if old is None or new is None:
+        return "–", "no value"
+    value, low, high = statistic.difference([new], [old])
+    text = estimate_text(scaled((value, low, high), unit_of(primary.metric)))
+    if before.seeds < 2 or now.seeds < 2:
+        return text, "one seed"
+    if not math.isfinite(low) or not math.isfinite(high):
+        return text, "no interval"
+    return text, "agree" if low <= 0 <= high else "differ"
+
+
+def page(again: Again, records: Mapping[str, Record]) -> str:
+    """The page in Markdown; the arguments are those of :func:`rows_of`."""
+    study, rows = again.study, rows_of(again, records)
+    seeds = sorted({record.seeds for record in (*again.before.values(), *records.values())})
+    brackets = " or ".join(interval_of(n, 1) for n in seeds)
+    decided = [row["verdict"] for row in rows if row["verdict"] in ("agree", "differ")]
+    parts = [
+        f"# {study.title}, measured again",
+        f"**Primary metric:** {primary_text(primary_of(study))}" + (f" [{brackets}]." if brackets else "."),
+        f"`shoal study {study.name} --again --seed {again.seed}` trains every run with the seeds from "
+        f"{number_text(again.seed)} on and evaluates it in other episodes.",
+        *(f"**{sentence} Its values before are marked {MARK}.**" for sentence in _stale(again)),
+        markdown_table(rows),
+        f"{decided.count('agree')} of {len(decided)} runs with several seeds agree: the interval of the difference "
+        f"contains 0. Of exact 95% intervals one in twenty does not although nothing has changed; with 2 to 4 seeds "
+        f"an interval is a range, which covers less. A run of one seed cannot show how much seeds differ.",
+    ]
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _stale(again: Again) -> list[str]:
+    return sentences(stale(again.cells, again.before), again.cells)
+
+
+def write(again: Again, records: Mapping[str, Record], root: Path) -> Path:
+    """Write the page next to the folder of the new records, in ``root``; returns its path.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
+    path = root / f"{again.study.name}-seed{again.seed}.md"
+    write_text(path, page(again, records))
+    return path
