@@ -13,7 +13,7 @@ from shoal.studies.plan import Cell
 from shoal.studies.record import Record, read
 from small_studies import GRID, SCORES, TABLES, made, written
 
-TEXT = GRID.replace("seeds = 2", "seeds = 5") + TABLES
+TEXT = (GRID + TABLES).replace("seeds = 2", "seeds = 5").replace("gamma = [0.9, 0.99]", "gamma = [0.9]")
 
 
 @pytest.fixture
@@ -24,9 +24,8 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
     def run(cell: Cell, progress: bool) -> Record:
         cells.append(cell)
         more = 5.0 if cell.algorithm == "qmix" and cell.flags.get("seed", 0) >= 100 else 0.0
-        return made(
-            cell, [score + more for score in SCORES[cell.algorithm]], behaviour={"algorithm": 1, "environment": 1}
-        )
+        scores = SCORES[cell.algorithm][: cell.merged().settings.seeds]
+        return made(cell, [score + more for score in scores], behaviour={"algorithm": 1, "environment": 1})
 
     monkeypatch.setattr(execution, "run_cell", run)
     return cells
@@ -42,40 +41,40 @@ def test_other_seeds_are_recorded_apart_and_compared(tmp_path: Path, trained: li
     before = {file: file.read_bytes() for file in (tmp_path / "records").rglob("*.json")}
     del trained[:]
     report = again(path)
-    assert len(before) == len(trained) == 8 and report.ok, "nothing of what is recorded counts as measured again"
+    assert len(before) == len(trained) == 4 and report.ok, "nothing of what is recorded counts as measured again"
     assert {file: file.read_bytes() for file in (tmp_path / "records").rglob("*.json")} == before
     files = list((tmp_path / "again" / "demo-seed100").glob("*.json"))
-    assert len(files) == 8 and {read(file).run["settings"]["seed"] for file in files} == {100}
+    assert len(files) == 4 and {read(file).run["settings"]["seed"] for file in files} == {100}
     assert {read(file).evaluation["seed"] for file in files} == {1_000_100}
     assert {cell.folder.parent for cell in trained} == {tmp_path / "runs" / "demo-seed100"}
 
     text = (tmp_path / "again" / "demo-seed100.md").read_text(encoding="utf-8")
     rows = [[x.strip() for x in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| m")]
-    assert len(rows) == 4 and all(row[-1] == "agree" and row[-2].startswith("0.0 [") for row in rows)
-    assert "| qmix      | matrix/climbing | 0.9   | 0.75 [0.05, 1.80] | 5.75 [5.05, 6.80] | 5.0 [" in text
-    assert text.count("| differ") == 4 and "4 of 8 runs with several seeds agree" in text
+    assert len(rows) == 2 and all(row[-1] == "agree" and row[-2].startswith("0.0 [") for row in rows)
+    assert "| qmix      | matrix/climbing | 0.75 [0.05, 1.80] | 5.75 [5.05, 6.80] | 5.0 [" in text
+    assert text.count("| differ") == 2 and "2 of 4 runs with several seeds agree" in text
     assert "**Primary metric:** mean of the score [95% interval over 5 seeds]." in text
-    assert "| differ" in str(report) and "demo-seed100: 8 of 8 runs recorded" in str(report)
+    assert "| differ" in str(report) and "demo-seed100: 4 of 4 runs recorded" in str(report)
 
     del trained[:]
     assert again(path).records.keys() == report.records.keys() and trained == [], "it continues as a study does"
-    assert len(again(path, 200, only={"algorithm": "mappo"}).records) == 4
+    assert len(again(path, 200, only={"algorithm": "mappo"}).records) == 2
 
 
 def test_what_cannot_be_compared_says_so(tmp_path: Path, trained: list[Cell]) -> None:
     path = written(tmp_path, TEXT.replace("seeds = 5", "seeds = 1"))
     text = again(path).page.read_text(encoding="utf-8")
-    assert text.count("| missing") == 3 * 8 and "0 of 0 runs" in text, "before, difference and verdict"
+    assert text.count("| missing") == 3 * 4 and "0 of 0 runs" in text, "before, difference and verdict"
     shoal.study(path, out=tmp_path / "runs", progress=False)
     text = again(path).page.read_text(encoding="utf-8")
-    assert text.count("| one seed") == 8 and "0 of 0 runs" in text
+    assert text.count("| one seed") == 4 and "0 of 0 runs" in text
 
 
 def test_seeds_that_are_not_other_ones_are_refused(tmp_path: Path, trained: list[Cell]) -> None:
     path = written(tmp_path, TEXT)
     with pytest.raises(InputError, match=r"--seed 4 would repeat seeds of mappo .* 0 to 4; .* --seed 100\."):
         again(path, 4)
-    path.write_text(TEXT.replace("gamma = [0.9, 0.99]", "gamma = [0.9]\nseed = [0, 50]"), encoding="utf-8")
+    path.write_text(TEXT.replace("gamma = [0.9]", "gamma = [0.9]\nseed = [0, 50]"), encoding="utf-8")
     path.write_text(path.read_text().partition("[[tables]]")[0], encoding="utf-8")
     with pytest.raises(InputError, match=r"--again requires that seed is set only in \[defaults\]"):
         again(path)
@@ -89,4 +88,4 @@ def test_the_command(tmp_path: Path, trained: list[Cell], capsys: pytest.Capture
     assert "--seed requires --again" in capsys.readouterr().err
     assert main(["study", "demo.toml", "--again", "--seed", "7", "--no-progress"]) == 0
     out = capsys.readouterr().out
-    assert "| verdict" in out and out.rstrip().endswith("comparison: again/demo-seed7.md") and len(trained) == 8
+    assert "| verdict" in out and out.rstrip().endswith("comparison: again/demo-seed7.md") and len(trained) == 4
