@@ -29,7 +29,7 @@ results: $(VENV)/.run
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
 
-test-slow: $(VENV)/.test
+test-slow: $(VENV)/.slow
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow $(TESTS)
 
 lint: $(VENV)/.dev
@@ -58,6 +58,10 @@ $(VENV)/.run: pyproject.toml | $(VENV)/.made
 $(VENV)/.test: pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	@touch $@ $(VENV)/.run
+
+$(VENV)/.slow: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --editable '.[test,mlflow,wandb]'
+	@touch $@ $(VENV)/.test $(VENV)/.run
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,23 @@ def test_the_requirements_are_those_of_the_extras() -> None:
     assert {name: optional[name] for name in EXTRAS} == EXTRAS
     assert optional.keys() - EXTRAS.keys() == {"cuda", "browser", "test", "dev"}
     assert install("rware") == "pip install 'jumanji>=1.1' 'rware>=2.0'"
+
+
+def needed(extra: str, optional: dict[str, list[str]]) -> set[str]:
+    """The requirements of an extra of Shoal's, with those of the extras that it names."""
+    own = [re.fullmatch(r"shoal\[([\w,]+)\]", requirement) for requirement in optional[extra]]
+    inner = [needed(name, optional) for match in own if match for name in match[1].split(",")]
+    return {text for text, match in zip(optional[extra], own, strict=True) if not match}.union(*inner)
+
+
+def test_what_the_tests_import_is_installed() -> None:
+    """Tests of a missing library are skipped: in an environment with all of the extra ``test`` none is."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    every = needed("test", project["optional-dependencies"])
+    names = {re.split(r"[\[<>=]", text)[0] for text in every}
+    names |= {"brax"} if "jaxmarl[mabrax]>=0.2" in every else set()
+    missing = [name for name in sorted(names) if not any(metadata.distributions(name=name))]
+    assert not missing, f"pip install -e '.[test]' installs {', '.join(missing)}"
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -15,6 +15,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "lbf": ("jumanji>=1.1", "lbforaging>=2.0"),
     "rware": ("jumanji>=1.1", "rware>=2.0"),
     "jaxmarl": ("jaxmarl>=0.2",),
+    "mabrax": ("jaxmarl[mabrax]>=0.2",),
     "optuna": ("optuna>=4.0",),
     "wandb": ("wandb>=0.20",),
     "mlflow": ("mlflow>=3.0",),

@@ -1,4 +1,7 @@
-"""What W&B and MLflow hold of a run, read back from their own files. Nothing is sent anywhere."""
+"""What W&B and MLflow hold of a run, read back from their own files. Nothing is sent anywhere.
+
+What needs the packages themselves is slow; ``make test-slow`` installs them.
+"""
 
 import contextlib
 import json
@@ -72,6 +75,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store") / "tracking"
 
 
+@pytest.mark.slow
 def test_mlflow_has_one_run_with_the_rows_of_the_log(store: Path, tmp_path: Path) -> None:
     from mlflow import MlflowClient
 
@@ -98,6 +102,7 @@ def test_mlflow_has_one_run_with_the_rows_of_the_log(store: Path, tmp_path: Path
     assert [file.path for file in client.list_artifacts(id)] == ["policy"]
 
 
+@pytest.mark.slow
 def test_mlflow_says_how_an_early_end_came(store: Path, tmp_path: Path) -> None:
     from mlflow import MlflowClient
 
@@ -154,6 +159,7 @@ def items(entries: Any) -> dict[str, Any]:
     return {one.key or "/".join(one.nested_key): json.loads(one.value_json) for one in entries}
 
 
+@pytest.mark.slow
 def test_wandb_has_the_rows_of_the_log_under_one_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb", reason="W&B is not installed")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
@@ -201,14 +207,14 @@ def started(tmp_path: Path, logger: Any, stored: str | None = None) -> Any:
 
 @pytest.mark.parametrize("id", ["../../x", "a b", "", 3, None, ["x"], "x" * 65])
 def test_an_id_of_wandb_in_the_folder_is_only_data(id: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wandb = pytest.importorskip("wandb", reason="W&B is not installed")
     given: list[dict[str, Any]] = []
 
     def init(**options: Any) -> Any:
         given.append(options)
         return SimpleNamespace(define_metric=lambda *_, **__: None)
 
-    monkeypatch.setattr(wandb, "init", init)
+    stand_in = SimpleNamespace(init=init, Settings=lambda **_: None)  # the package need not be installed
+    monkeypatch.setitem(sys.modules, "wandb", stand_in)
     started(tmp_path, shoal.WandbLogger("p"), json.dumps({"project": "p", "entity": None, "id": id}))
     assert given[0]["id"] != id and len(given[0]["id"]) == 8
     for project, same in (("p", True), ("q", False)):
@@ -216,6 +222,7 @@ def test_an_id_of_wandb_in_the_folder_is_only_data(id: Any, tmp_path: Path, monk
         assert (given[-1]["id"] == "abc") == same
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", ["[", "[1]", '{"run_id": "../x"}', '{"run_id": "' + "0" * 32 + '"}'])
 def test_an_id_of_mlflow_in_the_folder_is_only_data(stored: str, store: Path, tmp_path: Path) -> None:
     uri = f"sqlite:///{store}/mlflow.db"
@@ -225,6 +232,7 @@ def test_an_id_of_mlflow_in_the_folder_is_only_data(stored: str, store: Path, tm
     assert json.loads((tmp_path / "mlflow.json").read_text())["run_id"] not in stored
 
 
+@pytest.mark.slow
 def test_an_mlflow_server_that_is_not_there_is_an_error_within_seconds(store: Path, tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(InputError, match=r"MLflow refuses 'http://localhost:9': .*failed"):
@@ -232,6 +240,7 @@ def test_an_mlflow_server_that_is_not_there_is_an_error_within_seconds(store: Pa
     assert time.monotonic() - began < 40 and "MLFLOW_HTTP_REQUEST_MAX_RETRIES" not in os.environ
 
 
+@pytest.mark.slow
 def test_a_tracker_that_fails_is_warned_of_once(store: Path, tmp_path: Path) -> None:
     logger = shoal.MLflowLogger(store)
     context, said = started(tmp_path, logger)

@@ -69,7 +69,8 @@ _FORAGING: Flags = {
     "steps": 1e6,
 }
 
-# Found in one short run on two cores: wider than the paper's 64, and as many timesteps as agents can share.
+# Found in one short run on two cores, in SMAX of JaxMARL 0.2: wider than the paper's 64, and as many timesteps as
+# agents can share.
 _SMAX: Flags = {
     "hidden": (128,),
     "recurrent": 128,

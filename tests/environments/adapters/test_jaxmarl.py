@@ -114,6 +114,13 @@ def test_overcooked_is_cut_off_and_takes_shaped_rewards(kitchen):
     assert not shaped.shared_reward and env.spec.shared_reward
 
 
+def test_the_second_version_of_overcooked_is_jaxmarls():
+    raw, env = both("overcooked_v2", "cramped_room", max_steps=4)
+    episode = play(raw, env, 0)
+    assert len(episode) - 1 == env.spec.horizon == 4 and episode[-1].discount.all() and env.spec.shared_reward
+    assert not registry.make("jaxmarl/overcooked_v2/cramped_room", shaping=0.5).spec.shared_reward
+
+
 def test_shaping_adds_its_share(kitchen):
     """On a stand-in, since a random cook never earns any."""
     raw, _ = kitchen
@@ -168,6 +175,20 @@ def test_the_state_of_a_battle_holds_what_is_not_relative(battle):
     check_novel(spec, gather(timesteps), hidden=True)
     conic = registry.make("jaxmarl/smax/3m", observation_type="conic").spec
     assert conic.novel == tuple(range(conic.obs_dim - own))  # where a unit stands depends on where it is
+
+
+def test_observations_of_smax_are_those_of_the_second_version(battle):
+    """Cooldowns and last targets, which were numbers of seconds and of actions, lie in [0, 1]; the dead do not move."""
+    raw, env = battle
+    inner = raw.reset(jax.random.key(0))[1]
+    state = inner.replace(state=inner.state.replace(unit_weapon_cooldowns=jnp.full(4, 9.0)))
+    obs = np.asarray(env.step(jax.random.key(0), state, jnp.array([5, 6]))[1].obs)
+    assert (np.abs(obs) <= 1.0).all()
+    health = inner.state.unit_health.at[0].set(0.0)
+    dead = inner.replace(state=inner.state.replace(unit_health=health, unit_alive=health > 0))
+    after = env.step(jax.random.key(0), dead, jnp.array([0, 0]))[0]
+    places, before = np.asarray(after.state.unit_positions), np.asarray(inner.state.unit_positions)
+    assert (places[0] == before[0]).all() and (places[1] != before[1]).any()
 
 
 def weaken(state, side: slice):
@@ -243,9 +264,9 @@ def test_bodies_of_brax_are_cut_off_by_their_step_counter_alone():
 
 
 @pytest.mark.filterwarnings("ignore:Accessing .* directly from `Data`:DeprecationWarning")
-def test_bodies_of_brax_keep_their_promises():
+def test_bodies_of_brax_keep_their_promises(tmp_path, monkeypatch):
     """Traced alone: to compile one takes 10 s."""
-    pytest.importorskip("brax")
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings to a file there
     for name, widths, dims in (("ant_4x2", (18,) * 4, (2,) * 4), ("humanoid_9x8", (248, 176), (9, 8))):
         env = registry.make(f"jaxmarl/{name}")
         registry.validate(env)

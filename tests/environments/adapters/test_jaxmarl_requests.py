@@ -51,6 +51,24 @@ def test_missing_libraries_name_the_extra(monkeypatch):
         registry.make("jaxmarl/hanabi")
 
 
+def test_missing_brax_names_its_extra(monkeypatch):
+    """JaxMARL does not bring Brax with it."""
+    import jaxmarl.registration
+
+    monkeypatch.setattr(jaxmarl.registration, "MABRAX_AVAILABLE", False)
+    with pytest.raises(InputError, match=r"ant_4x2 needs brax: pip install 'jaxmarl\[mabrax\]>=0\.2'\."):
+        registry.make("jaxmarl/ant_4x2")
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "0.0.7"])
+def test_the_other_smax_of_earlier_versions_is_refused(version, monkeypatch):
+    import jaxmarl
+
+    monkeypatch.setattr(jaxmarl, "__version__", version)
+    with pytest.raises(InputError, match=f"needs JaxMARL 0.2 or newer, not {version}: pip install"):
+        registry.make("jaxmarl/smax/3m")
+
+
 def test_nothing_is_printed_and_the_streams_stay_as_they_are(capfd):
     import jaxmarl.environments
 

@@ -82,6 +82,27 @@ def test_a_parallel_environment_is_the_packages_own(module, options, roles):
     assert timestep.last
 
 
+@pytest.mark.filterwarnings("ignore:The old environment creation API:DeprecationWarning")
+def test_pistonball_is_the_packages_own():
+    from pettingzoo.butterfly import pistonball_v6
+
+    options = {"n_pistons": 8, "max_cycles": 3, "continuous": False}
+    env, raw = made("pettingzoo:butterfly.pistonball_v6", **options), pistonball_v6.parallel_env(**options)
+    assert env.spec.packed and env.spec.parts is not None and env.spec.parts[0][0].shape == (457, 120, 3)
+    timestep, step, _ = started(env, seed=3)
+    seen, _ = raw.reset(seed=3)
+    rewards: dict[str, float] = {}
+    for t in range(4):
+        for i, agent in enumerate(raw.possible_agents):
+            np.testing.assert_array_equal(timestep.obs[i], np.ravel(seen[agent]))
+            assert timestep.reward[i] == np.float32(rewards.get(agent, 0.0))
+        assert timestep.last == (t == 3) and timestep.discount.all()
+        if t < 3:
+            action = np.array([0, 2, 1, 1, 2, 0, 0, 2], np.int32)
+            step(action)
+            seen, rewards, *_ = raw.step(dict(zip(raw.possible_agents, action.tolist(), strict=True)))
+
+
 @pytest.mark.parametrize("module", ["tictactoe_v3", "connect_four_v3"])
 def test_a_game_of_turns_is_the_packages_own(module):
     pytest.importorskip("pygame")

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("Box2D")
-pytest.importorskip("pymunk")
 multiwalker = pytest.importorskip("pettingzoo.sisl.multiwalker_v9")
 
 from shoal.environments import registry  # noqa: E402

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -28,15 +29,20 @@ ALIASES = {"smax": "HeuristicEnemySMAX", "humanoid_9x8": "humanoid_9|8"}
 def make(task: str, *, shaping: float = 0.0, **options: Any) -> Environment:
     """An environment of JaxMARL: ``jaxmarl/ENV`` or ``jaxmarl/ENV/MAP``, with JaxMARL's names.
 
-    For example ``jaxmarl/smax/2s3z`` (``HeuristicEnemySMAX``), ``jaxmarl/hanabi``, ``jaxmarl/overcooked/cramped_room``,
-    ``jaxmarl/ant_4x2``, ``jaxmarl/MPE_simple_spread_v3``. Agents have the order of ``env.agents``; narrower
-    observations and actions are padded. PRNG keys are passed to JaxMARL's functions unchanged.
+    For example ``jaxmarl/smax/2s3z`` (``HeuristicEnemySMAX``), ``jaxmarl/hanabi``,
+    ``jaxmarl/overcooked_v2/cramped_room``, ``jaxmarl/ant_4x2``, ``jaxmarl/MPE_simple_spread_v3``. Agents have the order
+    of ``env.agents``; narrower observations and actions are padded. PRNG keys are passed to JaxMARL's functions
+    unchanged.
 
     JaxMARL's ``done`` is separated into terminations (victory, defeat, a fall) and time limits: 101 steps in SMAX and
     26 in MPE (JaxMARL compares before it counts), 400 in Overcooked, 1000 in MABrax, none in Hanabi. In SMAX a dead
     ally's observation is zero, its only legal action is stop, and the team's reward goes on. Its metrics are ``won``
     (all enemies are dead and an ally is not: when JaxMARL pays ``won_battle_bonus``), ``dead_allies`` and
     ``dead_enemies``; if both armies are played, ``won`` is the allies' victory and ``lost`` the enemies'.
+
+    SMAX is that of JaxMARL 0.2 and newer: cooldowns and last targets are observed as numbers from 0 to 1, and dead
+    units neither move nor block others. JaxMARL deprecates ``overcooked`` in favour of ``overcooked_v2``, and MABrax
+    because Brax is deprecated.
 
     The state is ``world_state`` in SMAX and the whole observation of Brax in MABrax, else the concatenation of all
     observations.
@@ -48,8 +54,8 @@ def make(task: str, *, shaping: float = 0.0, **options: Any) -> Environment:
             MPE and Overcooked, ``episode_length`` in MABrax.
 
     Raises:
-        InputError: the environment or map is unknown, an option is invalid, JaxMARL (or Brax) is not installed, or the
-            agents mix discrete and continuous actions.
+        InputError: the environment or map is unknown, an option is invalid, JaxMARL (or Brax) is not installed or
+            JaxMARL is older than 0.2, or the agents mix discrete and continuous actions.
     """
     identity, _, chosen = task.partition("/")
     identity = ALIASES.get(identity, identity)
@@ -64,11 +70,14 @@ def make(task: str, *, shaping: float = 0.0, **options: Any) -> Environment:
             import jaxmarl
         except ModuleNotFoundError as error:
             raise InputError(f"jaxmarl/{task} needs jaxmarl: {install('jaxmarl')}.") from error
+        version = getattr(jaxmarl, "__version__", "0")
+        if tuple(map(int, re.findall(r"\d+", version)[:2])) < (0, 2):
+            raise InputError(f"jaxmarl/{task} needs JaxMARL 0.2 or newer, not {version}: {install('jaxmarl')}.")
         arguments = arguments_of(identity, chosen) | options
         try:
             env = jaxmarl.make(identity, **arguments)
         except ImportError as error:
-            raise InputError(f"jaxmarl/{task} needs brax: {install('jaxmarl')}.") from error
+            raise InputError(f"jaxmarl/{task} needs brax: {install('mabrax')}.") from error
         except (TypeError, ValueError, KeyError, AssertionError) as error:
             raise InputError(f"jaxmarl/{task} cannot be built with these options: {str(error).rstrip('.')}.") from error
     return environment(f"jaxmarl/{task}", env, family, shaping)
