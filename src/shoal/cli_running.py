@@ -4,6 +4,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,10 @@ def draw(run: "shoal.Run") -> None:
         return run.draw(recorded[best], path)
 
     pictures = {"curves.png": lambda: _unless_empty(run.curves), "replay.gif": replay}
-    pictures["report.html"] = lambda: attempted(lambda: shoal.report(run, recorded=recorded))
+    pictures["report.html"] = lambda: shoal.report(run, recorded=recorded)
     for name, draw in pictures.items():
         print(f"{Path(name).stem:<12}  ", end="", flush=True)
-        print(_drawn(run, name, draw), flush=True)
+        print(attempted(partial(_drawn, run, name, draw)), flush=True)
 
 
 def _drawn(run: "shoal.Run", name: str, draw: Callable[[], Any]) -> Any:

@@ -17,8 +17,9 @@ from jaxtyping import Array, Float, Key
 from shoal import notices
 from shoal.environments.rows import all_numbers
 from shoal.errors import GameError
-from shoal.game import HostEnvironment, HostTimestep, departed, refresh
+from shoal.game import HostEnvironment, HostTimestep, departed
 from shoal.notices import Warn
+from shoal.rollouts.drawing import WatchedGame
 from shoal.rollouts.fused import SEEDS, Act
 from shoal.rollouts.pool import Pool, spread
 from shoal.rollouts.recording import Ended, Episodes, Half, Parallelism, Recording, copied
@@ -38,16 +39,16 @@ class HostRollout:
         parallelism: Parallelism,
         length: int,
         warn: Warn = notices.warn,
-        render: bool = False,
+        pool: Pool | None = None,
     ):
-        if render:
-            env = HostEnvironment(env.spec, partial(env.make, render=True))
+        """``pool`` is that of the games, if it is not to be made here."""
         self.env, self.parallelism, self.length = env, parallelism, length
         halves = parallelism.halves or (1 if parallelism.num_envs % 2 else 2)
         size = parallelism.num_envs // halves
         self.halves = [Half(i, parallelism.seeds, size, initial_carry) for i in range(halves)]
         games = parallelism.seeds * size
-        self.pool = Pool(env, halves, games, spread(games, parallelism.num_workers), parallelism.timeout, warn)
+        workers = spread(games, parallelism.num_workers)
+        self.pool = pool or Pool(env, halves, games, workers, parallelism.timeout, warn)
         self._act: dict[tuple[Any, bool], Callable] = {}
         self._seeds = jax.jit(self._draw, static_argnums=1)
 
@@ -199,24 +200,28 @@ class HostRollout:
     def watch(
         self, act: Act, learner: PyTree, keys: Key[Array, " 1"], greedy: bool = True
     ) -> Iterator[tuple[np.ndarray | None, np.ndarray | None, HostTimestep | None, dict[str, Array]]]:
-        """One episode of a single game in this process: yields (picture, None, None, {}) at the start, then for each
-        step its picture, the action [N, ...] as sent to the game, the timestep after it, and extras [1, 1 ...]."""
-        half, stepper = self.halves[0], self.pool.here
-        assert stepper is not None
+        """One episode of a :class:`WatchedGame`: yields (picture, None, None, {}) at the start, then for each step its
+        picture, the action [N, ...] as sent to the game, the timestep after it, and extras [1, 1 ...].
+
+        Raises:
+            GameError: the game raised, or its process died or hung.
+            DrawingError: its renderer failed.
+        """
+        half, game = self.halves[0], self.pool
+        assert isinstance(game, WatchedGame)
         self.init(jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys))
-        decide, game, board = self.acting(act, greedy), stepper.games[0], self.pool.board
-        yield game.render(), None, None, {}
+        decide, board = self.acting(act, greedy), game.board
+        yield game.picture(), None, None, {}
         for chunk in itertools.count():
             acting, _ = jax.device_get(self._seeds(keys, PLAYED, 0, chunk))
             for t in range(PLAYED):
                 half.carry, _, sent, extras = decide(learner, half.carry, half.shown(), acting[t])
                 board.action[...] = np.asarray(sent).reshape(board.action.shape)
-                refresh(stepper.outcome[0], stepper.own)
-                game.step(board.action[0], stepper.outcome[0])  # not by the pool, which would reset it at the end
+                game.play()
                 outcome = copied(board.outcome, slice(None))
                 half.step = departed(outcome)
                 after = HostTimestep._make(leaf[0] for leaf in outcome)
-                yield game.render(), board.action[0].copy(), after, extras
+                yield game.picture(), board.action[0].copy(), after, extras
                 if half.step.last[0]:
                     return
 

@@ -8,7 +8,8 @@ import itertools
 import mmap
 import os
 import time
-from typing import IO
+from collections.abc import Mapping
+from typing import IO, Any
 
 import numpy as np
 
@@ -40,6 +41,11 @@ class Pool:
     Game i of group g is row g · size + i of :attr:`board`.
     """
 
+    building = BUILDING
+    """Least time-out in seconds for building a worker's games."""
+    launch: Mapping[str, Any] = {}
+    """Keyword arguments of :meth:`Worker.start`."""
+
     def __init__(
         self,
         env: HostEnvironment,
@@ -48,7 +54,9 @@ class Pool:
         workers: int,
         timeout: float = 60.0,
         warn: Warn = notices.warn,
+        make: bytes | None = None,
     ):
+        """``make`` is ``env.make`` pickled, if that was done already."""
         self.env, self.size, self.timeout, self.warn = env, size, timeout, warn
         self.rows = [slice(g * size, (g + 1) * size) for g in range(groups)]
         self.workers: list[Worker] = []
@@ -67,7 +75,7 @@ class Pool:
             except Exception as error:
                 self._check(fault_of(error, "make"))
             return
-        self.make = sendable(env)
+        self.make = make or sendable(env)
         size_in_bytes = board_bytes(env.spec, games)
         try:
             self._file = memory_file(size_in_bytes)
@@ -184,13 +192,14 @@ class Pool:
     def _start(self, one: Worker) -> None:
         setup = {"spec": self.env.spec, "games": self.rows[-1].stop, "make": self.make, "groups": one.groups}
         assert self._file is not None
-        one.start(self._file.fileno(), setup)
+        one.start(self._file.fileno(), setup, **self.launch)
 
     def _greet(self, one: Worker) -> None:
         """Wait until a worker has built its games."""
-        answer = one.read(max(self.timeout, BUILDING))
+        seconds = max(self.timeout, self.building)
+        answer = one.read(seconds)
         if answer is False:
-            how = how_it_ended(one.exit_code(), max(self.timeout, BUILDING))
+            how = how_it_ended(one.exit_code(), seconds)
             raise InputError(f"{self.env.spec.name}: worker {one.number} {how} while it built its games.")
         self._check(answer)
 

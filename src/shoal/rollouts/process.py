@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, Literal
 
 from shoal.errors import WriteError
@@ -35,8 +37,12 @@ class Worker:
         self.restarts = 0
         """Restarts since the last step."""
 
-    def start(self, memory: int, setup: dict[str, Any]) -> None:
+    def start(
+        self, memory: int, setup: dict[str, Any], quiet: bool = False, environ: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         """Start a process that builds its games; its answer is read later, so that workers build in parallel.
+
+        ``quiet`` discards its output; ``environ`` are defaults of environment variables.
 
         ``multiprocessing`` is not used, since it would run a script without a main guard again.
         """
@@ -47,7 +53,9 @@ class Worker:
             [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), str(orders), str(answers), str(memory)],
             stdin=subprocess.DEVNULL,
             pass_fds=(orders, answers, memory),
-            env=dict.fromkeys(serving.LIMITS, "1") | os.environ,
+            stdout=subprocess.DEVNULL if quiet else None,
+            stderr=subprocess.DEVNULL if quiet else None,
+            env=dict.fromkeys(serving.LIMITS, "1") | dict(environ) | os.environ,
             start_new_session=True,  # so that it can be killed with the processes of its games
         )
         os.close(orders)

@@ -60,7 +60,7 @@ class Fault(NamedTuple):
     game: int
     """Index of the game; -1 if the fault belongs to none."""
     during: str
-    """``make``, ``reset`` or ``step``."""
+    """``make``, ``reset``, ``step`` or ``render``."""
     error: str
     """Type and message, one line."""
     trace: str
@@ -92,18 +92,28 @@ class Stepper:
         for i in indices:
             if self.board.idle[i]:
                 continue
-            out = self.outcome[i]
-            refresh(out, self.own)
-            try:
-                self.games[i].step(self.board.action[i], out)
-            except Exception as error:
-                return fault_of(error, "step", i)
-            if out.last:
-                try:
-                    self._begin(i)
-                except Exception as error:
-                    return fault_of(error, "reset", i)
+            if (fault := self.play(i)) is not None:
+                return fault
+            if self.outcome[i].last and (fault := self.reset([i])) is not None:
+                return fault
         return None
+
+    def play(self, i: int) -> Fault | None:
+        """Play ``action`` in one game, which stays in its last state if its episode ends."""
+        out = self.outcome[i]
+        refresh(out, self.own)
+        try:
+            self.games[i].step(self.board.action[i], out)
+        except Exception as error:
+            return fault_of(error, "step", i)
+        return None
+
+    def picture(self, i: int) -> np.ndarray | Fault | None:
+        """The picture of one game; None without a renderer."""
+        try:
+            return self.games[i].render()
+        except Exception as error:
+            return fault_of(error, "render", i)
 
     def _begin(self, i: int) -> None:
         out = self.fresh[i]

@@ -1,7 +1,7 @@
 """The program of a worker process, which steps games on order. Does not import JAX.
 
-An order is two bytes, the operation and the group; its answer is the byte ``OK``, or ``FAULT`` and the fault. The
-process exits when the training process is gone.
+An order is two bytes, the operation and the group; its answer is the byte ``OK``, or ``FAULT`` and the fault. ``OK`` to
+``DRAW`` is followed by a tuple of the picture. The process exits when the training process is gone.
 """
 
 import faulthandler
@@ -18,6 +18,8 @@ from typing import Any
 from shoal.rollouts.stepping import Fault, Stepper, board, fault_of
 
 STEP, RESET, CLOSE = b"s", b"r", b"c"
+PLAY, DRAW = b"p", b"d"
+"""Orders to a worker of one game, which is watched: to step it without starting the next episode, and to draw it."""
 OK, FAULT = b"k", b"f"
 
 LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -49,12 +51,24 @@ def main(orders: int, answers: int, memory: int) -> None:
         order = _read(orders, 2)
         if not order or order[:1] == CLOSE:
             break
-        act = stepper.step if order[:1] == STEP else stepper.reset
         try:
-            answer(answers, act(groups[order[1]]))
+            _serve(stepper, order[:1], groups[order[1]], answers)
         except BrokenPipeError:
             break
     stepper.close()
+
+
+def _serve(stepper: Stepper, order: bytes, games: range, answers: int) -> None:
+    """Execute an order for a group and answer it."""
+    if order == DRAW:
+        picture = stepper.picture(games[0])
+        answer(answers, picture if isinstance(picture, Fault) else None)
+        if not isinstance(picture, Fault):
+            write_block(answers, (picture,))
+    elif order == PLAY:
+        answer(answers, stepper.play(games[0]))
+    else:
+        answer(answers, (stepper.step if order == STEP else stepper.reset)(games))
 
 
 def answer(descriptor: int, fault: Fault | None) -> None:

@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from shoal import notices
 from shoal.game import HostEnvironment
 from shoal.records import animation, report
 from shoal.records.picture import Frame
+from shoal.rollouts.drawing import DrawingError, WatchedGame
 from shoal.rollouts.fused import Act
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
@@ -75,6 +77,8 @@ def record(
 
     Raises:
         InputError: ``episodes`` is below 1.
+        GameError: a host environment raised, or its process died or hung; not if only its renderer did, of which a
+            warning is printed.
     """
     return record_each(env, algorithm, [learner], key, episodes, greedy, decisions)[0]
 
@@ -93,10 +97,24 @@ def record_each(
     keys = jax.random.split(key, episodes)
     act = observing(algorithm) if decisions else algorithm.act
     if isinstance(env, HostEnvironment):
-        with closing(HostRollout(env, algorithm.initial_carry, Parallelism(1, 1, 0), 1, render=True)) as rollout:
-            return [[_recorded(rollout, act, one, key, greedy, decisions) for key in keys] for one in learners]
+
+        def watched(draws: bool) -> list[list[RecordedEpisode]]:
+            with closing(_watching(env, algorithm, draws)) as rollout:
+                return [[_recorded(rollout, act, one, key, greedy, decisions) for key in keys] for one in learners]
+
+        try:
+            return watched(draws=True)
+        except DrawingError as error:
+            notices.warn(f"There are no pictures of {env.spec.name}: {error}.")
+        return watched(draws=False)
     play = _on_device(env, algorithm, act, greedy, decisions)
     return [[play(one, key) for key in keys] for one in learners]
+
+
+def _watching(env: HostEnvironment, algorithm: Algorithm, draws: bool) -> HostRollout:
+    """A rollout of one game to be watched."""
+    game = WatchedGame(env, draws)
+    return HostRollout(env, algorithm.initial_carry, Parallelism(1, 1), 1, pool=game)
 
 
 def observing(algorithm: Algorithm) -> Act:

@@ -2,10 +2,10 @@
 agents with Tuple spaces and lists of observations and rewards."""
 
 import contextlib
-import functools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ def make(task: str, *, time_limit: int | None = None, metrics: tuple[str, ...] =
     Raises:
         InputError: the id or an option is unknown, a dependency is not installed, or a space cannot be flattened.
     """
-    maker = functools.partial(_game, task, time_limit, metrics, options)
+    maker = partial(_game, task, time_limit, metrics, options)
     game = maker()
     game.close()
     return HostEnvironment(game.spec, maker)
@@ -137,7 +137,7 @@ class _Solo:
             spaces.write_mask(out.legal[0], joint_mask(self._acts[0], holder[MASK]))
 
     def render(self) -> np.ndarray | None:
-        return picture(lambda: tracked(self._env))
+        return picture(partial(tracked, self._env) if hasattr(self._env, "render") else None)
 
     def close(self) -> None:
         self._env.close()
@@ -203,16 +203,16 @@ class _Team:
                 spaces.write_mask(out.legal[i], joint_mask(self._acts[i], seen[i][MASK]))
 
     def render(self) -> np.ndarray | None:
-        return picture(lambda: self._env.render())
+        return picture(getattr(self._env, "render", None))
 
     def close(self) -> None:
         self._env.close()
 
 
-def picture(draw: Callable[[], Any]) -> np.ndarray | None:
-    """The RGB picture from ``draw``; None if there is none or drawing fails, which must not end a run."""
+def picture(draw: Callable[[], Any] | None) -> np.ndarray | None:
+    """The RGB picture from ``draw``, an environment's ``render``; None if it has none. Other exceptions are raised."""
     try:
-        drawn = draw()
-    except Exception:
+        drawn = None if draw is None else draw()
+    except NotImplementedError:
         return None
     return drawn if isinstance(drawn, np.ndarray) and drawn.ndim == 3 else None

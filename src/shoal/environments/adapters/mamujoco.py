@@ -12,8 +12,6 @@ import contextlib
 import functools
 import importlib
 import io
-import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -58,8 +56,6 @@ def original(robot: str, parts: str, agent_obsk: int | None, render: bool = Fals
     Raises:
         InputError: the package is missing.
     """
-    if render and sys.platform == "linux" and "DISPLAY" not in os.environ:
-        os.environ.setdefault("MUJOCO_GL", "egl")  # MuJoCo's default needs a screen even for pictures in memory.
     with _quiet():
         from gymnasium_robotics import mamujoco_v1
 

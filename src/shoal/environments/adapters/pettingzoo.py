@@ -243,7 +243,7 @@ class _ParallelGame:
         return here
 
     def render(self) -> np.ndarray | None:
-        return picture(lambda: self._env.render())
+        return picture(getattr(self._env, "render", None))
 
     def close(self) -> None:
         self._env.close()

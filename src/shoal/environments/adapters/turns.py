@@ -96,7 +96,7 @@ class TurnGame:
 
     def render(self) -> np.ndarray | None:
         """As :meth:`shoal.game.Game.render`."""
-        return picture(lambda: self._env.render())
+        return picture(getattr(self._env, "render", None))
 
     def close(self) -> None:
         """As :meth:`shoal.game.Game.close`."""

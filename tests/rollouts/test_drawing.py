@@ -1,0 +1,165 @@
+"""A renderer that ends its process, hangs or raises costs the pictures and one sentence, not the episode."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import counters
+import processes
+from shoal.errors import GameError
+from shoal.game import Game, HostEnvironment
+from shoal.rollouts import drawing
+from shoal.rollouts.drawing import DrawingError, WatchedGame
+from shoal.rollouts.process import Worker
+from shoal.training import episodes
+from shoal.types import Algorithm, Learner, Step
+
+
+class Poor(counters.Counters):
+    """A game whose renderer fails in the third picture, and which plays well."""
+
+    fault = ""
+
+    def render(self) -> np.ndarray:
+        print("noise of the renderer", flush=True)
+        if self.t == 2:
+            self.fail()
+        return super().render()
+
+    def fail(self) -> None:
+        if self.fault == "raise":
+            raise RuntimeError("there is no\nscreen")
+        if self.fault == "exit":
+            raise SystemExit(3)
+        if self.fault == "abort":
+            os.abort()
+        if self.fault == "hang":
+            subprocess.Popen(["sleep", "600"])
+            time.sleep(600)
+
+
+def poor(fault: str, render: bool = False) -> Game:
+    if fault == "make" and render:
+        os.abort()
+    game = Poor(False, "", "")
+    game.fault = fault if render else "raise"
+    return game
+
+
+def hosted(fault: str) -> HostEnvironment:
+    return HostEnvironment(counters.spec_of(False), partial(poor, fault))
+
+
+def act(learner: Any, carry: Any, step: Step, key: Any, greedy: bool) -> Any:
+    """Random legal actions."""
+    return carry, jax.random.categorical(key, jnp.where(step.legal, 0.0, -jnp.inf)), {}
+
+
+def unused(*_: Any) -> Any:
+    raise AssertionError
+
+
+ALGORITHM = Algorithm(unused, lambda count: (), act, unused)
+
+
+def recorded(env: HostEnvironment) -> episodes.RecordedEpisode:
+    learner = Learner((), (), (), (), jnp.int32(0))
+    return episodes.record(env, ALGORITHM, learner, jax.random.key(3), 1)[0]
+
+
+def drawn(env: HostEnvironment) -> None:
+    """Draw a game three times."""
+    with closing(WatchedGame(env, draws=True)) as game:
+        game.reset(0)
+        game.wait(0)
+        for _ in range(2):
+            assert game.picture() is not None
+            game.play()
+        game.picture()
+
+
+def test_an_episode_without_its_pictures(capfd: pytest.CaptureFixture) -> None:
+    plain, found = recorded(counters.hosted()), recorded(hosted("abort"))
+    assert plain.frames is not None and found.frames is None
+    assert [np.max(np.asarray(frame)) for frame in plain.frames] == [10 * t for t in range(len(plain.rewards) + 1)]
+    np.testing.assert_array_equal(found.rewards, plain.rewards)
+    assert capfd.readouterr() == ("", "There are no pictures of toys/counters: its renderer died (signal 6).\n")
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("raise", r"its renderer raised RuntimeError: there is no screen"),
+        ("exit", r"its renderer died \(exit code 3\)"),
+        ("make", r"worker 0 died \(signal 6\) while it built its games"),
+    ],
+)
+def test_how_a_renderer_failed(fault: str, said: str, capfd: pytest.CaptureFixture) -> None:
+    with pytest.raises(DrawingError, match=f"^{said}$"):
+        drawn(hosted(fault))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_renderer_that_hangs_is_killed_with_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "DRAWING", 0.3)
+    seen: set[int] = set()
+    kill: Callable = drawing.WatchedGame._ended
+
+    def ended(game: WatchedGame, one: Worker, seconds: float) -> str:
+        assert one.process is not None
+        seen.update({one.process.pid}, processes.descendants(one.process.pid))
+        return kill(game, one, seconds)
+
+    monkeypatch.setattr(drawing.WatchedGame, "_ended", ended)
+    with pytest.raises(DrawingError, match=r"its renderer did not answer for 0\.3 s"):
+        drawn(hosted("hang"))
+    assert len(seen) == 2 and not processes.left(seen)
+
+
+def test_a_game_that_dies_without_drawing_is_an_error_of_the_game(tmp_path: Path) -> None:
+    with (
+        closing(WatchedGame(counters.hosted(False, "die always", str(tmp_path)), draws=False)) as game,
+        pytest.raises(GameError, match=r"toys/counters: its process died \(exit code 7\)"),
+    ):
+        game.reset(0)
+        game.wait(0)
+        game.play()
+
+
+def test_what_cannot_be_imported_is_sent_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a function of a notebook; and what cannot be sent at all is drawn in this process."""
+    local = HostEnvironment(counters.spec_of(False), lambda render=False: counters.new(render=render))
+    with closing(WatchedGame(local, draws=True)) as game:
+        assert len(game.workers) == 1
+        game.reset(0)
+        game.wait(0)
+        assert game.picture() is not None
+    monkeypatch.setattr(drawing, "sent", lambda make: None)
+    with closing(WatchedGame(hosted("raise"), draws=True)) as game:
+        assert game.here is not None and not game.workers
+        game.reset(0)
+        game.wait(0)
+        assert game.picture() is not None
+        game.play()
+        game.play()
+        with pytest.raises(DrawingError, match=r"raised RuntimeError: there is no screen"):
+            game.picture()
+
+
+def test_without_a_display_mujoco_draws_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert drawing._off_screen() == {}
+    monkeypatch.delenv("DISPLAY")
+    monkeypatch.setattr("sys.platform", "linux")
+    assert drawing._off_screen() == {"MUJOCO_GL": "egl"}
