@@ -87,6 +87,7 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("numpy:fromfile", {"file": "/etc/passwd"}, "hand it '/etc/passwd'"),
     ("gymnasium:Ant-v5", {"xml_file": "./evil.xml"}, "hand it './evil.xml'"),
     ("gymnasium:Ant-v5", {"camera": {"deep": ["module:name"]}}, "hand it 'module:name'"),
+    ("gymnasium:Ant-v5", {"xml_file": "evil"}, "hand it 'evil'"),
     ("jaxmarl/hanabi", {"weights": "C:\\evil.pkl"}, "hand it 'C:\\\\evil.pkl'"),
 ]
 

@@ -30,8 +30,8 @@ class Report:
     records: Path | None = None
     """For a study: folder that contains the study's folder of records; None for records/ next to the study file."""
     trust: bool = False
-    """Import the environment and algorithm that the folder names, even if they are neither Shoal's nor an extra's and
-    you did not train this run (docs/security.md)."""
+    """Import the environment and algorithm that the folder or the study file names, even if they are neither Shoal's
+    nor an extra's and you did not train this run (docs/security.md)."""
 
     def __call__(self) -> int:
         """Write the file and print its path."""

@@ -46,6 +46,9 @@ class Study:
     """CPUs of each run on the cluster; None for all CPUs of its smallest node."""
     gpus_per_run: Annotated[float, Bounds(least=0, most=1024)] = 0.0
     """GPUs of each run on the cluster: a whole number, or a fraction of one."""
+    trust: bool = False
+    """With --dry-run: import the algorithms and environments of your own that the file names (docs/security.md);
+    without it, they are imported to be run."""
 
     def __call__(self) -> int:
         """Run it, and print what is recorded, what failed, the page of results and the report."""
@@ -63,6 +66,7 @@ class Study:
                 dry_run=self.dry_run,
                 again=(SEED if self.seed is None else self.seed) if self.again else None,
                 progress=self.progress,
+                trust=self.trust,
                 **paths,
                 **where,
             )
@@ -97,6 +101,8 @@ class Results:
     """Folder that contains each study's folder of records; None for records/ next to the study file."""
     marl_eval: Path | None = None
     """Also write the records of one study to this file, in the JSON format of marl-eval."""
+    trust: bool = False
+    """Import the algorithms and environments of your own that the files name (docs/security.md)."""
 
     def __call__(self) -> int:
         """Write them and print their paths."""
@@ -108,7 +114,7 @@ class Results:
         if self.marl_eval is not None and len(files) > 1:
             raise InputError("--marl-eval writes the records of one study; give its name or file.")
         for file in files:
-            print(shoal.results(file, records=self.records, marl_eval=self.marl_eval))
+            print(shoal.results(file, records=self.records, marl_eval=self.marl_eval, trust=self.trust))
         return 0
 
 

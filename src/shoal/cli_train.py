@@ -14,6 +14,7 @@ from shoal.cli_flags import Command, Flag, Values, first_line, of_environment, o
 from shoal.cli_running import watched
 from shoal.environments import names
 from shoal.errors import InputError
+from shoal.records import manifest
 from shoal.records.folders import in_new_folder
 
 _FOLDER = Flag("folder", Path | None, None, "The run's folder; None for a new folder under runs/.")
@@ -64,8 +65,16 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
         return _resumed(folder, typed, rest), rest
     files = {flag.name: _value_of(rest, flag.spelt) for flag in (_CONFIG, _PRESET)}
     chosen = {"trust": _TRUST.spelt in rest} | {name: file for name, file in files.items() if file}
-    words = _named(typed, files["config"])
-    if len(words) < 2 and not {"-h", "--help"} & set(rest):
+    words, helps = _named(typed, files["config"]), not {"-h", "--help"}.isdisjoint(rest)
+    if files["config"] and not chosen["trust"]:
+        without = _imported(words, typed, files["config"])
+        if _PRINT.spelt in rest and not helps and len(without) < len(words):
+            raise InputError(
+                f"{files['config']} names {words[len(without)]!r}, which --print-config would import: pass --trust if "
+                f"you trust its author, or type the names."
+            )
+        words = without if helps else words
+    if len(words) < 2 and not helps:
         needed = "an environment" if words else "an algorithm and an environment"
         raise InputError(f"shoal train needs {needed} first, for example: shoal train mappo mpe/simple_spread.")
     groups = _groups(words, typed, chosen, rest)
@@ -110,6 +119,19 @@ def _named(typed: Sequence[str], config: str | None) -> list[str]:
     file = config_files.read(config)
     words = [mine or theirs for mine, theirs in zip(_both(typed), (file.algorithm, file.environment), strict=True)]
     return [word for word in itertools.takewhile(bool, words) if word]
+
+
+def _imported(words: Sequence[str], typed: Sequence[str], config: str) -> list[str]:
+    """Those of ``words`` up to the first that a file, rather than the user, gives and that would import a module of the
+    user's own: the help of another person's file does without its flags. Folders of runs have records of permission."""
+    if Path(config).is_dir() or Path(config).name == manifest.FILE:
+        return list(words)
+    own = [bool(algorithms.own(word)) for word in words[:1]]
+    own += [
+        ":" in word and not names.built_in(word) and not word.startswith(tuple(names.FAMILIES)) for word in words[1:]
+    ]
+    theirs = [word not in typed and imports for word, imports in zip(words, own, strict=True)]
+    return list(words[: theirs.index(True)] if any(theirs) else words)
 
 
 def _resumed(folder: str, typed: list[str], rest: list[str]) -> Command:

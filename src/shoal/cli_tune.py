@@ -25,6 +25,8 @@ class Tune:
     """Folder that contains the study's folder of records; None for records/ next to the study file."""
     progress: bool = True
     """Show the progress of the search; warnings are always shown."""
+    trust: bool = False
+    """With --dry-run: import the algorithms and environments of your own that the file names (docs/security.md)."""
 
     def __call__(self) -> int:
         """Search, and print the winners' flags and what failed."""
@@ -36,6 +38,7 @@ class Tune:
                 records=self.records,
                 dry_run=self.dry_run,
                 progress=self.progress,
+                trust=self.trust,
             )
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"{str(stop) or 'Stopped.'} Continue with\n{self.again()}") from None

@@ -81,10 +81,10 @@ def test_a_record_has_what_was_imported(file: Path) -> None:
 def test_a_change_is_said(file: Path, shoal: Callable) -> None:
     cells = cells_of(file)
     folder = keep(file, cells)
-    _, out, _ = shoal("study", file, "--dry-run")
+    _, out, _ = shoal("study", file, "--dry-run", "--trust")
     assert [line.split()[0] for line in out.splitlines()] == ["demo:", *["recorded"] * 4]
     Path("study_idea.py").write_text(IDEA + "# another\n")
-    _, out, err = shoal("study", file, "--dry-run")
+    _, out, err = shoal("study", file, "--dry-run", "--trust")
     head, *lines, said = out.splitlines()
     assert head == "demo: 4 runs, 4 recorded, 0 to run" and err == ""
     assert [line.split()[0] for line in lines] == ["changed", "changed", "recorded", "recorded"]

@@ -8,6 +8,7 @@ import inspect
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from shoal.environments import common_options, registry
@@ -109,8 +110,15 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _leads_somewhere(text: str) -> bool:
-    """Whether a string may be a path or a module, rather than one of several choices."""
-    return any(sign in text for sign in "/\\:~.")
+    """Whether a string may be a path or a module, rather than one of several choices.
+
+    A word without signs is, if it is that of a file, or of a module that Python finds outside of installed packages.
+    """
+    if any(sign in text for sign in "/\\:~.") or "\0" in text:
+        return True
+    if Path(text).exists():
+        return True
+    return text.isidentifier() and not standard(text) and places(text) is not None and not installed(text)
 
 
 def check_factory(name: str) -> None:

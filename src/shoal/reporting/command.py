@@ -28,6 +28,7 @@ from shoal.studies.running import OUT
 from shoal.studies.stale import former
 from shoal.studies.state import recorded, records_folder
 from shoal.studies.study_file import found, read, shipped
+from shoal.studies.trust import check_imports
 from shoal.studies.tuning_record import winner
 
 FILE = "report.html"
@@ -65,7 +66,7 @@ def report(
         records: folder of a study's records, see :func:`shoal.study`.
         runs: folder that contains a folder with the study's runs.
         environment: the environment, if the runs were not trained in an environment given by its name.
-        trust: see :func:`shoal.open_run`.
+        trust: see :func:`shoal.open_run`; of a study also that of :func:`shoal.results`.
         recorded: the result of :func:`shoal.reporting.recording.recorded_episodes` for the run ``what``; seeds that it
             lacks are played.
 
@@ -152,6 +153,7 @@ def _study(
     trust: bool,
 ) -> Path:
     described = read(file)
+    check_imports(described, trust)
     where = records_folder(described, records)
     cells = plan(described, runs, winner(described, where))
     held = recorded(where, cells)

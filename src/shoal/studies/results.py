@@ -12,6 +12,7 @@ from shoal.studies.plan import plan
 from shoal.studies.stale import former
 from shoal.studies.state import recorded, records_folder
 from shoal.studies.study_file import found, read
+from shoal.studies.trust import check_imports
 from shoal.studies.tuning_record import winner
 
 
@@ -21,6 +22,7 @@ def results(
     records: str | Path | None = None,
     output: str | Path | None = None,
     marl_eval: str | Path | None = None,
+    trust: bool = False,
 ) -> Path:
     """Write the page of a study's results, only from its file and its records; returns the page's path.
 
@@ -33,12 +35,16 @@ def results(
         records: see :func:`shoal.study`.
         output: the page; by default ``results/STUDY.md`` next to the folder ``records``.
         marl_eval: if given, also write the records to this file in the JSON format of marl-eval.
+        trust: import algorithms and environments of the user's own that the file names; not needed if this process
+            has imported them or has run the study.
 
     Raises:
-        InputError: the file or a combination in it is invalid, a record is damaged, or there is none for ``marl_eval``.
+        InputError: the file or a combination in it is invalid, a record is damaged, there is none for ``marl_eval``, or
+            the file names a module that is not imported without ``trust``.
         WriteError: the page cannot be written.
     """
     described = read(found(file))
+    check_imports(described, trust)
     where = records_folder(described, records)
     cells = plan(described, Path(), winner(described, where))
     default = where.parent.parent / "results" / f"{described.name}.md"

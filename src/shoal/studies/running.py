@@ -35,6 +35,7 @@ from shoal.studies.state import (
     time_text,
 )
 from shoal.studies.study_file import StudyFile, found, read
+from shoal.studies.trust import check_imports, runs
 from shoal.studies.tuning_record import winner
 
 OUT = Path("runs/studies")
@@ -103,6 +104,7 @@ def study(
     address: str | None = None,
     cpus_per_run: int | None = None,
     gpus_per_run: float = 0.0,
+    trust: bool = False,
 ) -> StudyReport:
     """Execute the missing runs of a study: runs without a record, from their newest checkpoint if there is one.
 
@@ -121,6 +123,8 @@ def study(
         address: address of the cluster; None for ``RAY_ADDRESS``, or else a local one that is started here.
         cpus_per_run: CPUs of each run on the cluster; None for those of its smallest node.
         gpus_per_run: GPUs of each run on the cluster.
+        trust: with ``dry_run``, import modules of the user's own that the file names; not needed if this process has
+            imported them. Without ``dry_run`` they are imported, since the study is to be run.
 
     Returns:
         The runs, their records, and failures. A run that fails does not stop the others.
@@ -132,6 +136,10 @@ def study(
     """
     cluster = cluster_of(workers, address=address, cpus_per_run=cpus_per_run, gpus_per_run=gpus_per_run)
     described = read(found(file))
+    if dry_run:
+        check_imports(described, trust, builds=True)
+    else:
+        runs(described)
     where = records_folder(described, records)
     tuned = winner(described, where)
     cells = plan(described, Path(out), tuned)

@@ -12,6 +12,7 @@ from shoal.studies.entries import label
 from shoal.studies.running import OUT, reason_of
 from shoal.studies.state import records_folder
 from shoal.studies.study_file import StudyFile, found, read
+from shoal.studies.trust import check_imports, runs
 from shoal.studies.tuning_methods import Method, methods
 from shoal.studies.tuning_record import TuningRecord, path_of, recorded, write
 from shoal.tuning import bayesian, search
@@ -70,6 +71,7 @@ def tune(
     records: str | Path | None = None,
     dry_run: bool = False,
     progress: bool = True,
+    trust: bool = False,
 ) -> TuningReport:
     """Tune the hyper-parameters of a study's methods without a record of tuning; continues stopped searches.
 
@@ -80,6 +82,7 @@ def tune(
         records: folder that contains a folder with the records of each study; by default ``records/`` next to the file.
         dry_run: only check the study, and find traced and structural hyper-parameters.
         progress: show the progress line and notes.
+        trust: as for :func:`shoal.study`.
 
     Returns:
         The methods, their records, and failures. A search that fails does not stop the others.
@@ -90,6 +93,10 @@ def tune(
         KeyboardInterrupt: on Ctrl-C; the state is saved, and the same call continues.
     """
     described = read(found(file))
+    if dry_run:
+        check_imports(described, trust, builds=True)
+    else:
+        runs(described)
     chosen = _selected(described, methods(described), only or {})
     where = records_folder(described, records)
     held = recorded(where, chosen)
