@@ -14,9 +14,10 @@ from typing import Annotated, Any, NoReturn
 from shoal import notices, own_modules
 from shoal.cli_commands import COMMANDS, help_text, version_text
 from shoal.cli_flags import REQUIRED, Command, Flag, Values
-from shoal.cli_output import abandon_output, fill_closed_streams, leave, lenient_errors
+from shoal.cli_output import abandon_output, fill_closed_streams, leave, safe_streams, unescaped_output
 from shoal.cli_words import read
 from shoal.errors import FULL, CallbackError, GameError, InputError, NonFiniteError, unknown
+from shoal.printable import escaped
 
 BROKEN, REFUSED, INTERRUPTED = 1, 2, 130
 """Exit codes; the last is the shells' code for Ctrl-C, 128 + SIGINT."""
@@ -43,7 +44,7 @@ def _busy() -> bool:
 
 def _main(args: list[str]) -> int:
     # package.module:factory is looked for in the working directory.
-    with lenient_errors(), own_modules.found_in(str(Path.cwd())):
+    with safe_streams(), own_modules.found_in(str(Path.cwd())):
         return _guarded(args)
 
 
@@ -123,12 +124,12 @@ def _print_help(command: Command) -> NoReturn:
 
     def field(flag: Flag) -> tuple[str, Any, Any]:
         boolean = isinstance(flag.default, bool) and flag.hint is bool
-        options: dict[str, Any] = {"help": flag.help, "name": flag.prefix + flag.name}
+        options: dict[str, Any] = {"help": escaped(flag.help), "name": flag.prefix + flag.name}
         if not boolean:
             options["metavar"] = flag.spelt if flag.positional else flag.takes
         default = flag.default
         if default is not REQUIRED:
-            options["help_behavior_hint"] = f"(default: {flag.default_text}{flag.within})"
+            options["help_behavior_hint"] = f"(default: {escaped(flag.default_text)}{flag.within})"
             default = default if boolean else ""
         marks = [tyro.conf.arg(**options)] + [tyro.conf.Positional] * flag.positional
         kind = Annotated[(bool if boolean else str, *marks)]
@@ -139,7 +140,8 @@ def _print_help(command: Command) -> NoReturn:
         for title, flags in _arranged(command).items()
     ]
     shown = dataclasses.make_dataclass("Flags", fields)
-    tyro.cli(shown, prog=command.prog, description=_wrapped(command.about), args=["--help"])
+    with unescaped_output():
+        tyro.cli(shown, prog=command.prog, description=escaped(_wrapped(command.about)), args=["--help"])
     raise AssertionError("tyro exits after it has printed help")
 
 

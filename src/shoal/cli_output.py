@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from shoal.errors import WriteError
+from shoal.printable import escaped
+
 _STREAMS = (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w"))
 
 
@@ -28,36 +31,55 @@ def fill_closed_streams() -> None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - for the whole process
 
 
-class Lenient:
-    """A text stream that ignores write errors, so that a closed terminal does not end training."""
+class Escaping:
+    """A text stream that escapes control characters: whatever a command prints may come from a file."""
 
     def __init__(self, stream: Any):
-        self._stream = stream
+        self.unescaped = stream
 
     def write(self, text: str) -> int:
-        """Write ``text`` if possible."""
-        with contextlib.suppress(OSError, ValueError):
-            self._stream.write(text)
+        """Write ``text`` escaped."""
+        self.write_unescaped(escaped(text))
         return len(text)
+
+    def write_unescaped(self, text: str) -> None:
+        """Write ``text`` as it is."""
+        self.unescaped.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unescaped, name)
+
+
+class Lenient(Escaping):
+    """One that also ignores write errors, so that a closed terminal does not end training."""
+
+    def write_unescaped(self, text: str) -> None:
+        """Write ``text`` as it is, if possible."""
+        with contextlib.suppress(OSError, ValueError):
+            self.unescaped.write(text)
 
     def flush(self) -> None:
         """Flush if possible."""
         with contextlib.suppress(OSError, ValueError):
-            self._stream.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+            self.unescaped.flush()
 
 
 @contextlib.contextmanager
-def lenient_errors() -> Iterator[None]:
-    """``sys.stderr`` as a :class:`Lenient` stream."""
-    before = sys.stderr
-    sys.stderr = Lenient(before)
+def safe_streams() -> Iterator[None]:
+    """``sys.stdout`` as an :class:`Escaping` stream, and ``sys.stderr`` as a :class:`Lenient` one."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = Escaping(sys.stdout), Lenient(sys.stderr)
     try:
         yield
     finally:
-        sys.stderr = before
+        sys.stdout, sys.stderr = before
+
+
+@contextlib.contextmanager
+def unescaped_output() -> Iterator[None]:
+    """``sys.stdout`` as it was, for a library that prints with colours what is escaped already."""
+    with contextlib.redirect_stdout(getattr(sys.stdout, "unescaped", sys.stdout)):
+        yield
 
 
 def abandon_output() -> None:
@@ -80,5 +102,7 @@ def attempted(write: Callable[[], Path]) -> str:
     """The path of what ``write`` wrote, or why it could not: a page about results must not fail what was computed."""
     try:
         return str(write())
+    except WriteError as error:
+        return str(error)
     except Exception as error:
         return f"cannot be written: {' '.join(str(error).split()) or type(error).__name__}"

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from shoal import run_file
 from shoal.errors import InputError, shortened, unknown
+from shoal.printable import escaped_as_unicode
 from shoal.records import manifest, reading
 from shoal.values import from_toml
 
@@ -115,10 +116,9 @@ def to_toml(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, int | float):
         return repr(value)
-    if value is None or isinstance(value, str | Path):
-        text = json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
-        if text.encode("utf-8", "replace").decode("utf-8") == text:
-            return text
+    text = str(value)
+    if (value is None or isinstance(value, str | Path)) and text.encode("utf-8", "replace").decode("utf-8") == text:
+        return escaped_as_unicode(json.dumps(text, ensure_ascii=False))
     raise InputError(f"{shortened(value)} cannot be written in a TOML file.")
 
 

@@ -4,13 +4,22 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+from shoal.printable import escaped
+
 FULL = (
     "There is not enough memory; reduce seeds, num_envs, rollout_length, the widths of networks, batch_size or block."
 )
 """What is said when the operating system or XLA refuses memory."""
 
 
-class InputError(ValueError):
+class _PrintableError(Exception):
+    """An exception whose text has no control characters, since it names what files of other people hold."""
+
+    def __str__(self) -> str:
+        return escaped(super().__str__())
+
+
+class InputError(_PrintableError, ValueError):
     """Invalid input. The message is one sentence for the user; the command line exits with code 2."""
 
 
@@ -30,7 +39,7 @@ class FolderTakenError(FolderError):
     """Another process is training in a folder, or the folder already contains a run."""
 
 
-class GameError(RuntimeError):
+class GameError(_PrintableError, RuntimeError):
     """An environment raised an exception or returned NaN or infinity; training stops, and the run is saved.
 
     The message names the environment, the step and the action; ``trace`` is the environment's own traceback.
@@ -44,7 +53,7 @@ class GameError(RuntimeError):
         return GameError, (self.what, self.game, self.doing, self.trace)
 
 
-class CallbackError(RuntimeError):
+class CallbackError(_PrintableError, RuntimeError):
     """A callback raised an exception or returned something that is no metric; training stops, and the run is saved.
 
     The message names the callback, its method and the step; ``trace`` is the callback's own traceback, empty if it
@@ -56,7 +65,7 @@ class CallbackError(RuntimeError):
         self.trace = trace
 
 
-class NonFiniteError(RuntimeError):
+class NonFiniteError(_PrintableError, RuntimeError):
     """A metric or parameter is NaN or infinite. The message names it and the last good checkpoint."""
 
 

@@ -133,7 +133,7 @@ MISTAKES: dict[str, tuple[dict[str, Any] | str, dict[str, Any], str]] = {
     "no JSON": ('{"e": ', {}, "a.json is not JSON: Expecting value in line 1."),
     "another file": ({"step": 3}, {}, "a.json is neither a record of a study nor a file of marl-eval's format, "),
     "a list": ("[]", {}, "a.json is neither a record of a study nor a file of marl-eval's format, "),
-    "a damaged file": ({"e": {"t": {"\x1b[2Ja": []}}}, {}, "e/t/[2Ja: an object from run to contents is expected"),
+    "a damaged file": ({"e": {"t": {"\x1b[2Ja": []}}}, {}, r"e/t/\x1b[2Ja: an object from run to contents is expected"),
     "another task": (
         {"smac/3m": {"vdn": [1.0]}, "smac/8m": {"vdn": [1.0]}},
         {},

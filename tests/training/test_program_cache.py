@@ -83,10 +83,26 @@ def test_a_cache_of_the_users_own_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("unset")
-def test_a_folder_of_another_user_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_another_user_is_not_used(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
     program_cache.use()
     assert jax.config.jax_compilation_cache_dir is None
+    said = capsys.readouterr().err
+    assert "since it belongs to another user" in said and said.count("\n") == 1
+
+
+@pytest.mark.usefixtures("unset")
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
+def test_a_folder_that_others_can_write_is_not_used(mode: int, capsys: pytest.CaptureFixture) -> None:
+    program_cache.folder().mkdir(parents=True)
+    program_cache.folder().chmod(mode)
+    program_cache.use()
+    assert jax.config.jax_compilation_cache_dir is None
+    said = capsys.readouterr().err
+    assert "other users can write it; choose another folder by SHOAL_CACHE" in said and said.count("\n") == 1
+    program_cache.folder().chmod(0o755)
+    program_cache.use()
+    assert jax.config.jax_compilation_cache_dir == str(program_cache.folder()) and capsys.readouterr().err == ""
 
 
 @pytest.mark.usefixtures("unset")
@@ -104,3 +120,7 @@ def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert program_cache.folder().parent == tmp_path / ".cache" / "shoal"
+    monkeypatch.setenv(program_cache.VARIABLE, "here")  # relative to the working directory, which may be anybody's
+    assert program_cache.folder().parent == tmp_path / ".cache" / "shoal"
+    monkeypatch.setenv(program_cache.VARIABLE, "~/own")
+    assert program_cache.folder().parent == tmp_path / "own"

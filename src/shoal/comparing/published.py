@@ -1,9 +1,9 @@
 """Runs in a file of marl-eval's JSON format, as sources beside run folders and records of studies."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ LARGEST = 2**30
 RETURNS = ("return", "mean_episode_return", "episode_return")
 """What files call the score, in the order of preference."""
 _SHOWN = 8
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def read(path: Path, names: Mapping[str, str]) -> ResultsFile | None:
         data = reading.read_bytes(path, LARGEST)
     except (FileNotFoundError, reading.ReadingError):  # the reader of records tells the reason
         return None
-    raw = _told(lambda: parse(data, str(path)))
+    raw = parse(data, str(path))
     if isinstance(raw, dict) and isinstance(raw.get("format", {}), int):
         return None
     if not isinstance(raw, dict) or not raw or not all(isinstance(tasks, dict) for tasks in raw.values()):
@@ -62,7 +61,7 @@ def read(path: Path, names: Mapping[str, str]) -> ResultsFile | None:
             f"{path} is neither a record of a study nor a file of marl-eval's format, an object of environments, "
             f"their tasks, algorithms and runs."
         )
-    results = _told(lambda: marl_eval.loads(data, str(path)))
+    results = marl_eval.loads(data, str(path))
     tasks: dict[str, Any] = {}
     renamed: set[str] = set()
     for env, inner in results.items():
@@ -220,15 +219,3 @@ def _listed(names: Iterable[str]) -> str:
     every = [printable(name) for name in names]
     more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
     return ", ".join(every[:_SHOWN]) + more
-
-
-def _told(call: Callable[[], _T]) -> _T:
-    """What a reader returns. Its messages have names from the file, which are made printable.
-
-    Raises:
-        InputError: as the reader.
-    """
-    try:
-        return call()
-    except InputError as error:
-        raise InputError("".join(x for x in str(error) if x.isprintable())) from None

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from shoal.comparing.curves import Curves
 from shoal.comparing.sources import GREEDY
 from shoal.records import comparison_figure
-from shoal.records.report import markdown_table
+from shoal.records.report import markdown_table, markdown_text
 from shoal.statistics import Comparison, Estimate, profile, spanning
 
 NAMES = {"mean": "mean", "median": "median", "iqm": "IQM", "optimality_gap": "optimality gap"}
@@ -71,7 +71,7 @@ class RunComparison:
                 for pair in self.pairs
             ]
             parts.append(markdown_table(rows))
-        return "\n".join([*(part.rstrip("\n") + "\n" for part in parts), *self.notes])
+        return markdown_text("\n".join([*(part.rstrip("\n") + "\n" for part in parts), *self.notes]))
 
     def _row(self, name: str) -> dict[str, object]:
         found = self.methods[name]

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InputError, WriteError
+from shoal.temporary import create_beside
 
 _PLAIN = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 """Flags for appending: opening fails on symbolic links, and on pipes without a reader instead of blocking."""
@@ -91,11 +92,10 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         WriteError: writing failed; the temporary file is removed.
     """
-    temporary = path.with_name(f".{path.stem}.tmp{path.suffix}")
+    with writing(path.name):
+        temporary = create_beside(path)
     try:
         with writing(path.name):
-            if temporary.is_symlink():  # in an untrusted folder it could point to any file
-                temporary.unlink()
             yield temporary
             sync(temporary)
             temporary.replace(path)
@@ -183,10 +183,18 @@ def sync_tree(folder: Path) -> None:
 
 
 def digests(folder: Path, but: str = "") -> dict[str, str]:
-    """The SHA-256 of every file under ``folder`` except ``but``, by path relative to ``folder``."""
+    """The SHA-256 of every file under ``folder`` except ``but``, by path relative to ``folder``.
+
+    Raises:
+        OSError: something is neither a regular file nor a folder; opening a pipe would block.
+    """
     found = {}
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+    for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
+        if path.is_dir() and not path.is_symlink():
+            continue
+        if not path.is_file():
+            raise OSError(f"{name} is neither a file nor a folder")
         if name != but:
             with path.open("rb") as stream:
                 found[name] = hashlib.file_digest(stream, "sha256").hexdigest()

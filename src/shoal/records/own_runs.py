@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shoal import user_folders
 from shoal.records import reading
 from shoal.records.files import to_json
 
@@ -33,12 +34,7 @@ def state_folder() -> Path:
     Raises:
         OSError: there is no home folder.
     """
-    root = os.environ.get("XDG_STATE_HOME", "")
-    try:
-        base = Path(root) if Path(root).is_absolute() else Path.home() / ".local" / "state"
-    except RuntimeError as error:
-        raise OSError(str(error)) from None
-    return (base / "shoal" / "runs").resolve()
+    return (user_folders.state() / "shoal" / "runs").resolve()
 
 
 def record(folder: Path, decides: Mapping[str, Any], directory: str | None) -> None:

@@ -5,6 +5,7 @@
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InputError
+from shoal.printable import escaped
 from shoal.records import manifest
 from shoal.records.curves import series
 from shoal.records.log import read
@@ -70,16 +72,26 @@ def markdown_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | N
     if not rows:
         raise InputError("A table requires at least one row.")
     columns = list(dict.fromkeys(name for row in rows for name in row)) if columns is None else list(columns)
-    cells = [[_cell(row.get(name)) for name in columns] for row in rows]
+    cells = [[markdown_text(_cell(row.get(name))) for name in columns] for row in rows]
     right = [all(not isinstance(row.get(name), str) for row in rows) for name in columns]
-    widths = [max(3, *(len(line[i]) for line in [columns, *cells])) for i in range(len(columns))]
+    heads = [markdown_text(_cell(name)) for name in columns]
+    widths = [max(3, *(len(line[i]) for line in [heads, *cells])) for i in range(len(columns))]
 
     def join(line: Sequence[str]) -> str:
         padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True))
         return f"| {' | '.join(padded)} |"
 
     rule = " | ".join("-" * (w - 1) + (":" if r else "-") for w, r in zip(widths, right, strict=True))
-    return "\n".join([join(columns), f"| {rule} |", *map(join, cells)]) + "\n"
+    return "\n".join([join(heads), f"| {rule} |", *map(join, cells)]) + "\n"
+
+
+def markdown_text(text: str) -> str:
+    """Markdown whose texts come from files of other people, without what a browser would execute.
+
+    HTML tags are shown as text, and links lead only to pages.
+    """
+    text = re.sub(r"<(?=[A-Za-z/!?])", "&lt;", escaped(text))
+    return re.sub(r"(\]\(\s*|\]:\s*)(javascript|vbscript|data):", r"\1\2&#58;", text, flags=re.IGNORECASE)
 
 
 def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95, ended: str = "") -> str:

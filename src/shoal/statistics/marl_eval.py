@@ -26,6 +26,7 @@ from jaxtyping import Float
 
 from shoal.errors import InputError, WriteError, unknown
 from shoal.statistics.marl_eval_checks import checked_number, checked_object, checked_steps, checked_values, parse
+from shoal.temporary import create_beside
 
 Metrics = Mapping[str, tuple[float, ...]]
 """The values of each metric: one for each episode, or their mean alone."""
@@ -127,12 +128,14 @@ def write(path: Path | str, results: Results) -> None:
         WriteError: the file cannot be written.
     """
     path, content = Path(path), dumps(results)
-    beside = path.with_name(f".{path.name}.tmp")
+    beside = None
     try:
+        beside = create_beside(path)
         beside.write_text(content, "utf-8")
         beside.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        if beside is not None:
+            beside.unlink(missing_ok=True)
         raise WriteError(f"{path.name} cannot be written: {error.strerror or error}.") from error
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from shoal.records.report import markdown_table
+from shoal.records.report import markdown_table, markdown_text
 from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Mixture, contents, count_text
 from shoal.studies.page_figures import Drawn
 from shoal.studies.page_tables import Section
@@ -53,7 +53,7 @@ def page(
     if found.conditions:
         lines = [f"- {what}: {'; '.join(map(_plain, texts))}." for what, texts in found.conditions.items()]
         parts += ["## How it was made", "\n".join(lines)]
-    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+    return markdown_text("\n\n".join(part.strip("\n") for part in parts if part) + "\n")
 
 
 def _origin(study: StudyFile) -> str:

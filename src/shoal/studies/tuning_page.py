@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.records.files import write_text
-from shoal.records.report import duration_text, markdown_table, number_text
+from shoal.records.report import duration_text, markdown_table, markdown_text, number_text
 from shoal.studies.entries import label
 from shoal.studies.study_file import StudyFile, command_in_folder
 from shoal.studies.tuning_figure import figure
@@ -59,7 +59,7 @@ def page(
         parts.append(f"## {method.title}")
         record = records.get(method.name)
         parts += ["missing"] if record is None else _method(record, figures[method.name])
-    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    return markdown_text("\n\n".join(part.strip("\n") for part in parts) + "\n")
 
 
 def _method(record: TuningRecord, file: str) -> list[str]:

@@ -4,12 +4,15 @@ import contextlib
 import hashlib
 import os
 import platform
+import stat
 import warnings
 from pathlib import Path
 
 import filelock
 import jax
 from jaxlib import version
+
+from shoal import notices, user_folders
 
 VARIABLE = "SHOAL_CACHE"
 """Environment variable: the folder of compiled programs, or ``off``."""
@@ -28,7 +31,8 @@ def use() -> None:
     """Store what this process compiles, and load what an earlier process stored.
 
     Has no effect if ``SHOAL_CACHE=off``, if JAX has a cache already (``JAX_COMPILATION_CACHE_DIR``), or if the folder
-    cannot be used. Several processes may share the folder: JAX locks it. An entry that JAX cannot load is compiled
+    cannot be used. A folder that others can write is not used, which a warning says, since entries are machine code.
+    Several processes may share the folder: JAX locks it. An entry that JAX cannot load is compiled
     again, without a message.
     """
     known = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
@@ -37,11 +41,15 @@ def use() -> None:
     try:
         here = folder()
         here.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = here.stat()
-        if not os.access(here, os.W_OK) or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
-            return  # entries are machine code: they are only taken from a folder of this user
+        if why := _of_others(here):
+            notices.warn(
+                f"Compiled programs are not stored in {here}, since {why}; choose another folder by {VARIABLE}."
+            )
+            return
+        if not os.access(here, os.W_OK):
+            return
         _drop_incomplete(here)
-    except (OSError, RuntimeError):
+    except OSError:
         return
     jax.config.update("jax_compilation_cache_dir", str(here))
     jax.config.update("jax_compilation_cache_max_size", LARGEST)
@@ -53,12 +61,26 @@ def use() -> None:
 def folder() -> Path:
     """``$SHOAL_CACHE``, ``$XDG_CACHE_HOME/shoal`` or ``~/.cache/shoal``, with a folder for each jaxlib and processor.
 
+    A relative ``$SHOAL_CACHE`` is ignored, as those of :mod:`shoal.user_folders` are.
+
     Raises:
-        RuntimeError: there is no home folder.
+        OSError: there is no home folder.
     """
-    named, root = os.environ.get(VARIABLE), os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(root) if Path(root).is_absolute() else Path("~/.cache").expanduser()
-    return (Path(named).expanduser() if named else base / "shoal") / f"{version.__version__}-{_processor()}"
+    named = Path(os.environ.get(VARIABLE, ""))
+    if named.parts[:1] == ("~",):
+        named = user_folders.home().joinpath(*named.parts[1:])
+    base = named if named.is_absolute() else user_folders.cache() / "shoal"
+    return base / f"{version.__version__}-{_processor()}"
+
+
+def _of_others(here: Path) -> str:
+    """Who else can write a folder, as text; empty if nobody can."""
+    status = here.stat()
+    if not hasattr(os, "getuid"):
+        return ""
+    if status.st_uid != os.getuid():
+        return "it belongs to another user"
+    return "other users can write it" if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else ""
 
 
 def _processor() -> str:

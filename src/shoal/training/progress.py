@@ -65,7 +65,7 @@ class Progress:
             f"return {score_text}{metric} · {clock(left)} left"
         )
         end = "" if self.terminal else "\n"
-        notices.write(f"\r\033[K{line}{end}" if self.terminal else line + end)
+        notices.write(line + end, clear=self.terminal)
 
     def say(self, sentence: str) -> None:
         """Print a note above the progress line; hidden where progress is hidden."""
@@ -74,7 +74,7 @@ class Progress:
 
     def warn(self, sentence: str) -> None:
         """Print a warning above the progress line, also where progress is hidden."""
-        notices.warn(("\r\033[K" if self.shown and self.terminal else "") + sentence)
+        notices.warn(sentence, clear=self.shown and self.terminal)
 
     def tell(self, notes: Sequence[str], warnings: Sequence[str]) -> None:
         """Print the notes and warnings of a run that starts."""

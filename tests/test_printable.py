@@ -1,0 +1,83 @@
+"""Control characters in names, messages and files never reach a terminal as they are."""
+
+import io
+import json
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shoal import cli, notices
+from shoal.cli_output import Escaping
+from shoal.config_files import to_toml
+from shoal.errors import CallbackError, CheckpointError, GameError, InputError, NonFiniteError
+from shoal.printable import escaped, escaped_as_unicode
+from shoal.records.report import markdown_table, markdown_text
+from shoal.training.progress import Progress
+
+BAD = [*map(chr, [*range(9), *range(11, 32), *range(127, 160)])]
+BAD += "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029\ud800\udcff"
+EVIL = "\x1b]0;title\x07\x9b31m\u202etxt.exe\r\u2066"
+
+
+def harmless(text: str) -> bool:
+    return not any(x in text for x in BAD)
+
+
+def test_what_is_escaped() -> None:
+    assert all(harmless(escaped(x)) and escaped(x).startswith("\\") for x in BAD)
+    assert escaped("\x1b\u202e") == r"\x1b\u202e"
+    plain = "tab\tline\nÄ漢字 🐟 עברית −∞"
+    assert escaped(plain) == escaped_as_unicode(plain) == plain
+    assert json.loads(f'"{escaped_as_unicode(EVIL)}"') == EVIL
+
+
+@pytest.mark.parametrize("kind", [InputError, CheckpointError, NonFiniteError, CallbackError])
+def test_messages(kind: type[Exception]) -> None:
+    assert str(kind(f"a{EVIL}b")) == f"a{escaped(EVIL)}b"
+
+
+def test_a_games_message() -> None:
+    assert harmless(str(GameError(EVIL, None, "", "")))
+
+
+def test_notices_and_progress(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    notices.warn(EVIL)
+    assert capsys.readouterr().err == f"{escaped(EVIL)}\n"
+    monkeypatch.setattr(notices, "on_terminal", lambda: True)
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", Escaping(sys.stderr))
+        Progress(10, 1, shown=True).warn(EVIL)
+    assert capsys.readouterr().err == f"\r\x1b[K{escaped(EVIL)}\n"
+
+
+def test_both_streams_of_a_command(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "version_text", lambda: EVIL)
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"{escaped(EVIL)}\n"
+    assert cli.main([EVIL]) == 2 and cli.main(["evaluate", EVIL]) == 2
+    said = capsys.readouterr()
+    assert harmless(said.out + said.err) and "title" in said.err
+    assert isinstance(sys.stdout, io.TextIOBase) or not isinstance(sys.stdout, Escaping)
+
+
+def test_help_and_configuration(tmp_path: Path, shoal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The defaults that help shows, and the values that --print-config prints, which can be read again."""
+    monkeypatch.chdir(tmp_path)
+    Path("c.toml").write_text(
+        'algorithm = "ippo"\nenvironment = "matrix/climbing"\n[flags]\naddress = "h\\u001b[31m\\u202e"\nsteps = 64\n'
+    )
+    code, out, err = shoal("train", "--config", "c.toml", "--help")
+    assert code == 0 and err == "" and r"h\x1b[31m\u202e" in out.replace("\n", "") and "\u202e" not in out
+    values = tomllib.loads(f"x = {to_toml(EVIL)}")
+    assert harmless(to_toml(EVIL)) and values["x"] == EVIL
+
+
+def test_markdown() -> None:
+    evil = "<script>alert(1)</script> [x](javascript:alert(1)) 1 < 2 \x1b"
+    safe = markdown_text(evil)
+    assert safe == "&lt;script>alert(1)&lt;/script> [x](javascript&#58;alert(1)) 1 < 2 \\x1b"
+    assert "<script" not in markdown_table([{f"<script>{EVIL}": evil}])
+    assert markdown_text(safe) == safe
