@@ -60,8 +60,8 @@ $(VENV)/.test: pyproject.toml | $(VENV)/.made
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.slow: pyproject.toml | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet --editable '.[test,mlflow,wandb]'
-	@touch $@ $(VENV)/.test $(VENV)/.run
+	$(BIN)/python -m pip install --quiet --editable '.[dev,mlflow,wandb]'
+	@touch $@ $(VENV)/.dev $(VENV)/.test $(VENV)/.run
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'

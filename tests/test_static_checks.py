@@ -46,7 +46,6 @@ def test_pyright_is_to_report_an_undefined_name() -> None:
 
 @pytest.mark.slow
 def test_pyright_reports_an_undefined_name(tmp_path: Path) -> None:
-    pytest.importorskip("pyright", reason="pyright is in the extra 'dev'")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "mistaken.py").write_text(UNDEFINED, encoding="utf-8")
