@@ -4,6 +4,7 @@
     python benchmarks/frozen.py --against main --only happo mat   # some of them
     python benchmarks/frozen.py --against main --float32
     python benchmarks/frozen.py --against main --whole            # whole runs: two seeds, two devices
+    python benchmarks/frozen.py --record --only mappo skirmish/   # after a raised version: write frozen.json anew
 
 For every algorithm (feed-forward and recurrent nets, discrete and continuous actions, shared and independent
 parameters, in four pairings) both trees
@@ -13,6 +14,11 @@ its shape, its sum and its sum of squares, in an order that does not depend on n
 What one tree refuses, the other must refuse. The relative difference may be 1e-12 in float64 and 1e-6 in float32.
 
 A change that moves random draws (another split of a key) is a difference, as it should be.
+
+``frozen.json`` beside this file holds some of these numbers for the behaviour versions of every algorithm, and what
+random actions do in environments on the device. ``tests/test_behaviour.py`` compares them, so that a change of
+behaviour without a raised version (``src/shoal/behaviour.py``) fails. ``--record`` writes them for the names in
+``--only``: names of algorithms and families of environments.
 """
 
 import argparse
@@ -25,8 +31,19 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+RECORDED = Path(__file__).with_name("frozen.json")
+ENVIRONMENTS = {
+    "bps/": ("bps/1",),
+    "grid/": ("grid/pursuit", "grid/stag_hunt"),
+    "matrix/": ("matrix/two_step",),
+    "mpe/": ("mpe/simple_spread", "mpe/simple_tag"),
+    "skirmish/": ("skirmish/2s3z",),
+}
+"""Tasks of each family on the device whose numbers are recorded."""
 BOUNDS = {"float64": 1e-12, "float32": 1e-6}
 
+GUARD = "ippo"
+"""The algorithm whose numbers are recorded in single precision as well, for a quick test."""
 T, E, N = 6, 4, 3
 
 SMALL = {
@@ -172,6 +189,80 @@ def _signature(tree: Any) -> list[list[Any]]:
     return sorted([list(x.shape), float(x.sum()), float((x**2).sum())] for x in leaves if x.size)
 
 
+def summary(numbers: Any) -> Any:
+    """A case's numbers with nine digits, and of each signature the sums over all arrays; a refusal as it is."""
+    if isinstance(numbers, str):
+        return numbers.partition(":")[0]
+    found = {}
+    for name, value in numbers.items():
+        if isinstance(value, list):
+            found[f"{name}/sum"], found[f"{name}/squares"] = (sum(array[i] for array in value) for i in (1, 2))
+        else:
+            found[name] = value
+    return {name: float(f"{value:.9g}") for name, value in found.items()}
+
+
+def played(task: str, steps: int = 12, games: int = 8) -> dict[str, float]:
+    """What random legal actions do in an environment on the device, in single precision: means over games and steps."""
+    import jax
+    import jax.numpy as jnp
+
+    from shoal.environments import registry
+    from shoal.types import Discrete
+
+    env: Any = registry.make(task)
+
+    def game(key: jax.Array) -> Any:
+        key_reset, key_steps = jax.random.split(key)
+        state, first = env.reset(key_reset)
+
+        def turn(carry: Any, key: jax.Array) -> Any:
+            state, step = carry
+            key_act, key_step = jax.random.split(key)
+            if isinstance(env.spec.action, Discrete):
+                action = jax.random.categorical(key_act, jnp.where(step.legal, 0.0, -jnp.inf))
+            else:
+                action = jax.random.uniform(key_act, step.legal.shape, minval=-1.0, maxval=1.0)
+            state, outcome = env.step(key_step, state, action)
+            return (state, outcome), outcome
+
+        return first, jax.lax.scan(turn, (state, first), jax.random.split(key_steps, steps))[1]
+
+    first, outcomes = jax.jit(jax.vmap(game))(jax.random.split(jax.random.key(0), games))
+    found = {}
+    for name in ("obs", "state", "legal", "alive", "reward", "discount", "last"):
+        for where, step in (("first", first), ("later", outcomes)):
+            values = jnp.asarray(getattr(step, name), jnp.float32)
+            if values.size and (where == "later" or name in ("obs", "state", "legal")):
+                found[f"{where}/{name}/mean"] = float(values.mean())
+                found[f"{where}/{name}/squares"] = float((values**2).mean())
+    return {name: float(f"{value:.9g}") for name, value in found.items()}
+
+
+def record(only: list[str]) -> None:
+    """Write the numbers of algorithms and families of environments (all if none is named) to :data:`RECORDED`."""
+    import jax
+
+    from shoal import algorithms, behaviour
+
+    old = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {"algorithms": {}, "families": {}}
+    if old.get("jax", jax.__version__) != jax.__version__ and only:
+        raise SystemExit(f"{RECORDED.name} was recorded with JAX {old['jax']}; record everything, without --only.")
+    names = [name for name in algorithms.NAMES if not only or name in only]
+    double = numbers_of(ROOT, "float64", names, False) if names else {}
+    for name in names:
+        cases = {label: summary(found) for label, found in double.items() if label.split()[0] == name}
+        single = summary(_updates(name, None, "discrete", "shared")) if name == GUARD else None
+        entry = {"version": behaviour.ALGORITHMS[name], "float64": cases}
+        old["algorithms"][name] = entry | ({"float32": single} if single else {})
+    for family, tasks in ENVIRONMENTS.items():
+        if not only or family in only:
+            entry = {"version": behaviour.ENVIRONMENTS[family], "tasks": {task: played(task) for task in tasks}}
+            old["families"][family] = entry
+    text = json.dumps(old | {"jax": jax.__version__}, indent=1, sort_keys=True, allow_nan=False)
+    RECORDED.write_text(text + "\n", encoding="utf-8")
+
+
 def _run(name: str) -> dict[str, Any]:
     import shoal
     from shoal import algorithms
@@ -232,10 +323,14 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], help="names of algorithms")
     parser.add_argument("--float32", action="store_true")
     parser.add_argument("--whole", action="store_true", help="whole runs of two seeds on two devices, in float32")
+    parser.add_argument("--record", action="store_true", help="write frozen.json for --only, or for everything")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
         print(json.dumps(of_this_tree(asked.only, asked.whole, os.environ["JAX_ENABLE_X64"] == "1")))
+        return 0
+    if asked.record:
+        record(asked.only)
         return 0
     precision = "float32" if asked.float32 or asked.whole else "float64"
     with tempfile.TemporaryDirectory(prefix="shoal-frozen-") as folder:

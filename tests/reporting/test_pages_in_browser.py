@@ -16,6 +16,10 @@ WIDE = "document.documentElement.scrollWidth <= innerWidth"
 CUT = """[...document.querySelectorAll(".scroll")].filter((x) => x.scrollWidth > x.clientWidth)
   .map((x) => x.getAttribute("aria-label"))"""
 """Tables of which a part is outside the screen."""
+NARROW = """[...document.querySelectorAll("main table:not(.bars) :is(td, th)")]
+  .filter((x) => x.textContent.length > 8 && x.checkVisibility() && x.getBoundingClientRect().width < 45)
+  .map((x) => x.textContent)"""
+"""Cells that are too narrow for their text."""
 HAS = """([place, wanted]) => {
   const canvas = place.querySelector("canvas"), copy = document.createElement("canvas");
   copy.width = canvas.width;
@@ -120,7 +124,7 @@ def test_a_phone_shows_it_without_sideways_scrolling(browser: Browser, pages: di
         for summary in page.locator("summary").all():
             summary.click()
         until(page, "() => ShoalCharts.charts.every((each) => each.place.dataset.ready)")
-        assert page.evaluate(WIDE) and page.evaluate(CUT) == []
+        assert page.evaluate(WIDE) and page.evaluate(CUT) == [] == page.evaluate(NARROW)
         page.set_viewport_size({"width": 800, "height": 600})
         until(page, "() => ShoalCharts.charts[0].plot().width > 360")
         assert page.evaluate(WIDE)

@@ -166,7 +166,7 @@ def test_texts_of_hostile_files_are_shown_as_texts(tmp_path: Path) -> None:
 def test_at_most_four_runs_whose_folders_exist_are_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, _ = study(tmp_path)
     labels: list[list[str]] = []
-    monkeypatch.setattr(command, "played", lambda runs, **_: labels.append([label for label, _ in runs]))
+    monkeypatch.setattr(command, "played", lambda runs, **_: labels.append([label for label, _ in runs]) or {})
     assert "Replays" not in report(path).texts and labels == []
     cells = cells_of(path)
     for cell in cells[1:7]:

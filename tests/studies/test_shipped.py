@@ -27,3 +27,7 @@ def test_the_page_is_that_of_the_records(name: str, tmp_path: Path) -> None:
     assert page(study, cells, held, drawn) == committed.read_text(encoding="utf-8")
     assert all((committed.parent / figure).exists() for figure in drawn)
     assert len(held) == len(cells)
+
+
+def test_every_study_names_its_primary_metric() -> None:
+    assert [path.stem for path in STUDIES.glob("*.toml") if read(path).primary is None] == []
