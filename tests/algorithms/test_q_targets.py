@@ -143,12 +143,16 @@ def test_hard_targets_are_copies_now_and_then() -> None:
 
 
 def test_soft_targets_move_a_fraction_of_the_way() -> None:
-    prog = program(SPEC, replace(FEED, target_rate=0.25))
+    """Those of the utilities and of the mixer, towards what this gradient step has made of them."""
+    mixing = qmix.Config(**vars(replace(FEED, target_rate=0.25)), mixing_width=2, hyper_width=3)
+    prog = program(SPEC, mixing)
     learner, _ = prog.update(prog.learner, data(prog), KEY)
-    before = prog.learner.statistics.target[0]
-    expected = jax.tree.map(lambda old, new: 0.75 * old + 0.25 * new, before, learner.policy.actor)
-    assert_trees_close(learner.statistics.target[0], expected)
-    assert distance(expected, before) > 1e-2
+    now = type(prog.learner.statistics.target)(learner.policy.actor, learner.critic)
+    before = prog.learner.statistics.target
+    expected = jax.tree.map(lambda old, new: 0.75 * old + 0.25 * new, before, now)
+    assert_trees_close(learner.statistics.target, expected)
+    assert distance(learner.critic, prog.learner.critic) > 1e-3
+    assert distance(expected[0], before[0]) > 1e-2
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trajectories import E, N, T, assert_trees_equal, compiled, make_spec, make_step
+from trajectories import FEED_FORWARD, E, N, T, assert_trees_equal, compiled, make_spec, make_step, make_trajectory
 
+from shoal.algorithms import mappo
+from shoal.equations.normalise import Running
 from shoal.equations.value_scale import make_value_scale
-from shoal.models.actor_critic import make_critic
+from shoal.models import on_policy
+from shoal.models.actor_critic import Policy, make_critic
 from shoal.networks.body import Body
+from shoal.networks.input_statistics import Inputs
+from shoal.types import Learner
 
 RNG = np.random.default_rng(0)
 ALIVE = RNG.random((T, E, N)) > 0.3
@@ -86,3 +91,19 @@ def test_none_is_no_scale_at_all():
     assert (scale.init(), stats, params) == (None, None, {"w": 1})
     assert_trees_equal(scale.normalise(None, jnp.array(TARGET)), TARGET)
     assert_trees_equal(scale.denormalise(None, jnp.array(TARGET)), TARGET)
+
+
+@pytest.mark.parametrize("kind", ["running", "popart"])
+def test_the_value_clip_compares_in_the_unit_of_the_critic_s_output(kind):
+    """PopArt has just changed that unit, so the old value is V in the new one; else it is the output as it was."""
+    mean, std = np.array([1.0, -20.0, 3.0], np.float32), np.array([2.0, 5.0, 0.5], np.float32)
+    stats = Running(*(jnp.array(x) for x in (mean, mean**2 + std**2, np.ones(N, np.float32))))
+    traj, config = make_trajectory(make_spec()), mappo.Config(value_norm=kind)
+    learner = Learner(Policy((), Inputs()), (), (), on_policy.Statistics(stats, ()), jnp.int32(0))
+    now, output, target = jnp.array(TARGET), jnp.array(TARGET[::-1]), jnp.array(RNG.normal(size=(T, E, N)), jnp.float32)
+    v = on_policy.Values(now, now, output, FEED_FORWARD)
+    scale = make_value_scale(kind, (0, 1, 2), 0.9)
+    batch = on_policy.make_batch(config, scale, learner, traj, v, jnp.zeros((T, E, N)), target)
+    expected = (TARGET - mean) / std if kind == "popart" else TARGET[::-1]
+    np.testing.assert_allclose(batch.value.reshape(T, E, N), expected, rtol=1e-4)
+    np.testing.assert_allclose(batch.target.reshape(T, E, N), (target - mean) / std, rtol=1e-4, atol=1e-5)

@@ -16,7 +16,8 @@ from shoal.game import HostEnvironment
 from shoal.records.checkpoint import Checkpoints
 from shoal.records.log import read
 from shoal.training import selection
-from shoal.training.evaluation import Evaluator
+from shoal.training.ending import Standing
+from shoal.training.evaluation import Evaluator, evaluation_of
 from shoal.training.selection import Selection
 from shoal.training.settings import Settings
 
@@ -80,6 +81,51 @@ def test_an_interrupted_run_has_the_same_evaluations_and_the_same_best(evaluated
     resumed = shoal.resume(tmp_path / "run", steps=UPDATES * PER_UPDATE, progress=False)
     assert greedy_rows(resumed.folder) == greedy_rows(evaluated.folder)
     assert bits(resumed, selection.FOLDER) == bits(evaluated, selection.FOLDER)
+
+
+class Noted(Evaluator):
+    """Plays nothing, and notes the keys; the seeds' scores are given."""
+
+    def __init__(self, *scores: list[float]) -> None:
+        self.keys: list[bytes] = []
+        self.scores = list(scores)
+
+    def prepare(self, learner: Any) -> None:
+        pass
+
+    def __call__(self, learner: Any, key: Any) -> Any:
+        self.keys.append(np.asarray(jax.random.key_data(key)).tobytes())
+        spec = toys.busy().spec
+        returns = np.array(self.scores.pop(0))[:, None, None] * np.ones((1, 1, spec.num_agents)) / spec.num_agents
+        return evaluation_of(spec, returns, np.ones((2, 1)), np.full((2, 1, len(spec.metrics)), np.nan))
+
+
+def test_each_evaluation_plays_other_episodes_and_a_repeated_one_the_same(tmp_path: Path) -> None:
+    evaluator = Noted(*[[0.0, 0.0]] * 4)
+    for seed, updates in ((0, (4, 8, 4)), (1, (4,))):
+        made = Selection(evaluator, Settings(seeds=2, seed=seed, eval_every=1.0), tmp_path)
+        for update in updates:
+            made.evaluate({"w": np.zeros((2, 3))}, update)
+    first, second, again, other = evaluator.keys
+    assert first == again and len({first, second, other}) == 3
+
+
+def test_the_best_policies_survive_a_new_process(tmp_path: Path) -> None:
+    """Those of the checkpoint at which the run goes on."""
+    settings = Settings(seeds=2, eval_every=1.0)
+    policies = [{"w": np.full((2, 3), float(i))} for i in range(4)]
+    evaluator = Noted([1.0, 5.0], [2.0, 3.0], [9.0, 9.0], [0.0, 6.0])
+    made = Selection(evaluator, settings, tmp_path)
+    for update in (1, 2, 3):
+        made.evaluate(policies[update - 1], update)
+        made.save(update)
+    later = Selection(evaluator, settings, tmp_path)
+    later.restore(Standing(2, 0.0), policies[0])  # a checkpoint of update 3 was not completed
+    later.evaluate(policies[3], 3)
+    assert later.best is not None
+    assert later.best.score.tolist() == [2.0, 6.0]
+    assert (later.best.step / settings.steps_per_update).tolist() == [2, 3]
+    assert later.best.policy["w"][:, 0].tolist() == [1.0, 3.0]
 
 
 def test_a_tie_keeps_the_earlier_policy(tmp_path: Path) -> None:
