@@ -351,6 +351,15 @@ def test_a_damaged_record_is_none(damage: bytes, importable: Path, tmp_path: Pat
     assert built(run.folder)
 
 
+def test_a_record_of_another_user_is_none(importable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may write into the folder of records could otherwise trust a run in another user's name."""
+    run = own_run(tmp_path / "run")
+    me = os.geteuid()
+    for name in ("geteuid", "getuid"):
+        monkeypatch.setattr(os, name, lambda: me + 1)
+    assert not built(run.folder)
+
+
 def test_a_record_that_cannot_be_written_is_a_warning(
     importable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

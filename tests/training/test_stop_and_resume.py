@@ -20,7 +20,7 @@ from shoal import algorithms
 from shoal.configs import flags_of
 from shoal.records import log
 from shoal.records.checkpoint import Checkpoints
-from shoal.training import program
+from shoal.training import program, selection
 from shoal.training.program import Program
 
 FLAGS: dict[str, Any] = {
@@ -82,6 +82,7 @@ def test_it_trains_resumes_and_acts(name: str, devices: int, tmp_path: Path, mon
     monkeypatch.setattr("shoal.training.trainer.compile_program", compile_program)
     whole = tmp_path / "whole"
     flags = flags_for(name) | ({"seeds": 1, "devices": 2} if devices == 2 else {})
+    flags |= {"eval_every": 2 * 24, "curve_episodes": 2} if name == "mappo" else {}
     run = shoal.train(name, "toys:busy", folder=whole, progress=False, **flags)
     assert run.finished
     rows = log.read(whole)
@@ -99,6 +100,9 @@ def test_it_trains_resumes_and_acts(name: str, devices: int, tmp_path: Path, mon
     template = made[-1].template()
     here, there = arrays(stopped, template), arrays(whole, template)
     assert [key for key in there if here[key] != there[key]] == [] and len(there) > 10
+    if name == "mappo":
+        here, there = (Checkpoints(folder / selection.FOLDER).load_meta() for folder in (stopped, whole))
+        assert here == there and min(there["step"]) <= 4 * 24, "a best policy of before the stop"
 
     policies, spec = shoal.load(whole), toys.busy().spec
     seen = {agent: np.ones(width) for agent, width in zip(spec.agents, spec.obs_dims, strict=True)}

@@ -62,7 +62,8 @@ class Selection:
         their cost was printed."""
         self.begun: Seconds = 0.0
         """Seconds of training in earlier processes."""
-        self.store = Checkpoints(folder / FOLDER, 2, run, guard)
+        # Saved before the checkpoint of the same update: one more, so that each checkpoint has its best policies.
+        self.store = Checkpoints(folder / FOLDER, settings.keep + 1, run, guard)
 
     def until_next(self, update: int) -> int:
         """Number of updates from ``update`` to the next evaluation."""
