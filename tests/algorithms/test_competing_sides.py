@@ -14,6 +14,8 @@ import shoal as library
 import small_games
 import toys
 from shoal import algorithms
+from shoal.composing.guests import Guests
+from shoal.composing.opponents import against
 from shoal.composing.past_selves import PRESENT
 from shoal.composing.sides import narrowed
 from shoal.configs import override
@@ -119,6 +121,28 @@ def test_a_learner_is_fed_nothing_of_a_frozen_side(
     for one, who in zip(seen, SIDES, strict=False):
         np.testing.assert_array_equal(one.outcome.reward, rewards[..., np.array(who)])
         assert one.step.obs.shape == (T, E, 2, 3) and one.step.state.shape == (T, E, 2)
+
+
+@pytest.mark.parametrize("name", ["maddpg", "mat", "qmix"])
+def test_a_learner_is_fed_nothing_of_another_runs_policies(
+    name: str, trajectory: Trajectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = narrowed(SPEC, SIDES[0])
+    learning, received, _ = composed(name, own, Settings(), monkeypatch)
+    algorithm = against(learning, SPEC, SIDES[0], Guests(learning, jnp.zeros((1, 1))))
+    theirs = jnp.array([False, False, True, True])
+
+    def spoilt(step: Step) -> Step:
+        reward = jnp.where(theirs, jnp.nan, step.reward)
+        return step._replace(
+            obs=jnp.where(theirs[:, None], jnp.nan, step.obs), reward=reward, alive=step.alive ^ theirs
+        )
+
+    traj = trajectory._replace(extras={})
+    other = traj._replace(step=spoilt(traj.step), outcome=spoilt(traj.outcome))
+    one, two = (fed(algorithm, received, x) for x in (traj, other))
+    jax.tree.map(np.testing.assert_array_equal, one, two)
+    assert own.shared_reward and one[0].step.obs.shape == (T, E, 2, 3)
 
 
 @pytest.mark.parametrize("name", algorithms.NAMES)

@@ -80,7 +80,7 @@ CASES = {
     "gru, two steps": replace(GRU, n_step=2, burn_in=2),
     "gru, lambda": replace(GRU, lam=0.8, sharing="role"),
     "alone": ALONE,
-    "alone, lambda": replace(ALONE, lam=0.6, sequence_length=T),
+    "own rewards, lambda": replace(ALONE, lam=0.6, sequence_length=T),
     "alone, two steps": replace(ALONE, n_step=2, sequence_length=T, double_q=False),
 }
 

@@ -116,9 +116,8 @@ def leaving(traj: Trajectory, seed: int = 0) -> Trajectory:
     alone = own & step.alive[:-1] & ~step.alive[1:] & ~out.last[:-1, :, None]
     alone = jnp.concatenate([alone, jnp.zeros_like(alone[:1])])
     assert alone.any()
-    return traj._replace(
-        outcome=out._replace(alive=out.alive | alone, obs=jnp.where(alone[..., None], -out.obs, out.obs))
-    )
+    obs, discount = jnp.where(alone[..., None], -out.obs, out.obs), jnp.where(alone, 1.0, out.discount)
+    return traj._replace(outcome=out._replace(alive=out.alive | alone, obs=obs, discount=discount))
 
 
 def from_trajectories(algorithm: Algorithm) -> Algorithm:
