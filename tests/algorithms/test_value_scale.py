@@ -99,7 +99,9 @@ def test_the_value_clip_compares_in_the_unit_of_the_critic_s_output(kind):
     mean, std = np.array([1.0, -20.0, 3.0], np.float32), np.array([2.0, 5.0, 0.5], np.float32)
     stats = Running(*(jnp.array(x) for x in (mean, mean**2 + std**2, np.ones(N, np.float32))))
     traj, config = make_trajectory(make_spec()), mappo.Config(value_norm=kind)
-    learner = Learner(Policy((), Inputs()), (), (), on_policy.Statistics(stats, ()), jnp.int32(0))
+    learner = Learner(
+        Policy((), Inputs()), (), (), on_policy.Statistics(stats, on_policy.init_coefficients(config)), jnp.int32(0)
+    )
     now, output, target = jnp.array(TARGET), jnp.array(TARGET[::-1]), jnp.array(RNG.normal(size=(T, E, N)), jnp.float32)
     v = on_policy.Values(now, now, output, FEED_FORWARD)
     scale = make_value_scale(kind, (0, 1, 2), 0.9)

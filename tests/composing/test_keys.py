@@ -81,6 +81,6 @@ def test_each_side_has_keys_of_its_own() -> None:
     now, carry = steps(2), both.initial_carry(2)
     _, action, extras = both.act(learner, carry, now, KEY, False)
     assert len(np.unique(action)) == 2 and (action[:, 0] == action[:, 2]).all()
-    one = jax.tree.map(lambda x: x[None], (now, action, extras))
-    _, metrics = both.update(learner, Trajectory(*one, one[0], carry), KEY)
+    step, action = jax.tree.map(lambda x: x[None], (now, action))
+    _, metrics = both.update(learner, Trajectory(step, action, extras, step, carry), KEY)
     assert len({float(x) for x in metrics.values()}) == 2
