@@ -21,7 +21,6 @@ from shoal.errors import InputError
 from shoal.presets import preset
 from shoal.records import manifest, own_runs
 from shoal.records.checkpoint import Checkpoints
-from shoal.rollouts import process
 from shoal.run import Run
 from shoal.run_file import Described
 from shoal.training.settings import Settings
@@ -254,26 +253,6 @@ def test_gymnasiums_registry_can_lead_elsewhere(here: Path, monkeypatch: pytest.
     monkeypatch.setitem(gymnasium.registry, "Trap-v0", EnvSpec("Trap-v0", entry_point="evil.deep:X"))
     assert "'evil.deep'" in str(permission.beyond("gymnasium:Trap-v0", {}))
     assert "'evil.deep'" in str(permission.beyond("gymnasium:Trap", {}))
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="starts a POSIX program")
-def test_no_trap_of_a_working_directory_is_sprung(here: Path) -> None:
-    """The whole program, in a process of its own: no late import finds what lies there."""
-    run = written(here / "run", "pettingzoo:classic.tictactoe_v3", {})
-    code = "import sys; from shoal.cli import main; sys.exit(main(sys.argv[1:]))"
-    for words in (["evaluate", str(run)], ["curves", str(run)], ["train", "--resume", str(run), "--help"]):
-        command = [sys.executable, "-P", "-c", code, *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        assert done.returncode in (0, 2) and "Traceback" not in done.stderr, done.stderr
-    assert not list(here.rglob("pwned"))
-
-
-def test_worker_processes_start_without_the_working_directory(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[list[str]] = []
-    monkeypatch.setattr(process.subprocess, "Popen", lambda words, **_: started.append(words) or pytest.skip("started"))
-    with pytest.raises(pytest.skip.Exception):
-        process.Worker(0, [range(1)]).start(0, {})
-    assert started[0][1] == "-P"
 
 
 # The record of the user's own training.

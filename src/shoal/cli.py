@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-from shoal import notices, own_modules
+from shoal import isolation, notices, own_modules
 from shoal.cli_commands import COMMANDS, help_text, version_text
 from shoal.cli_flags import REQUIRED, Command, Flag, Values
 from shoal.cli_output import abandon_output, fill_closed_streams, leave, safe_streams, unescaped_output
@@ -44,7 +44,7 @@ def _busy() -> bool:
 
 def _main(args: list[str]) -> int:
     # package.module:factory is looked for in the working directory.
-    with safe_streams(), own_modules.found_in(str(Path.cwd())):
+    with isolation.isolated(), safe_streams(), own_modules.found_in(str(Path.cwd())):
         return _guarded(args)
 
 

@@ -15,6 +15,7 @@ import threading
 import time
 from typing import Any
 
+from shoal import isolation
 from shoal.checking.faults import PlayError, is_ours
 from shoal.checking.subject import Here, Subject
 from shoal.errors import InputError
@@ -53,7 +54,7 @@ class Process:
             ],
             stdin=subprocess.DEVNULL,
             pass_fds=(orders, answers, self._trace.fileno()),
-            env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ,
+            env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | isolation.child_environment(),
             start_new_session=True,  # so that it can be killed with the processes of the environment
         )
         os.close(orders)
@@ -151,6 +152,7 @@ def main(orders: int, answers: int, trace: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles it
     threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     faulthandler.enable(trace, all_threads=False)
+    isolation.guard_matplotlib()
     if _ASK is not None:
         faulthandler.register(_ASK, trace, all_threads=False)
     # The environment's output goes to stderr, apart from the report of the check.

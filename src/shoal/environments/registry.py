@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from shoal import own_modules
+from shoal import isolation, own_modules
 from shoal.environments import common_options
 from shoal.environments.adapters import foreign
 from shoal.environments.names import FACTORIES, FAMILIES, built_in, check_name, names
@@ -47,7 +47,8 @@ def make(name: Any, **options: Any) -> Environment | HostEnvironment:
     missing = [p.name for p in accepted.values() if p.default is p.empty and p.kind in _NAMED and p.name not in own]
     if missing:
         raise InputError(f"{name} needs the option {_list(missing)}.")
-    made = factory(**own)
+    with isolation.safe_children():
+        made = factory(**own)
     if not isinstance(made, Environment | HostEnvironment):
         made = foreign.adapt(made, functools.partial(factory, **own), called(name), metrics)
     elif metrics:

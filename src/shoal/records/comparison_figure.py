@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from shoal.errors import InputError
-from shoal.records.figure_style import FAINT, INK, PALETTE, check_format, legend, new_figure, save, step_unit
-from shoal.records.figures import Line, draw_lines, draw_rows, name_rows, without_latex
+from shoal.records.figure_style import FAINT, INK, PALETTE, check_format, figures, legend, new_figure, save, step_unit
+from shoal.records.figures import Line, draw_lines, draw_rows, name_rows
 from shoal.statistics.intervals import Estimate
 
 
-@without_latex
+@figures()
 def plot(
     curves: Mapping[str, Line],
     profiles: Mapping[str, Line],

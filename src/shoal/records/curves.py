@@ -13,6 +13,7 @@ from shoal.records.figure_style import (
     INK,
     check_format,
     dress,
+    figures,
     legend,
     line_style,
     new_figure,
@@ -83,9 +84,7 @@ def plot(
         InputError: a run has no log or lacks a metric, or the suffix is not supported.
         WriteError: the picture cannot be written.
     """
-    from matplotlib import rc_context
-
-    with rc_context({"text.usetex": False}):  # a matplotlibrc in the working directory could run LaTeX
+    with figures():
         return _plot(folders, path, metrics, lines or {}, names, title, confidence)
 
 

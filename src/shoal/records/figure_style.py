@@ -1,9 +1,12 @@
 """Colours, axes and file formats of all figures."""
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+from shoal import isolation
 from shoal.errors import InputError
 from shoal.records.files import write_bytes
 
@@ -31,11 +34,24 @@ def check_format(path: Path) -> None:
         raise InputError(f"The name of a figure must end in .png, .pdf or .svg, not {path.name!r}.")
 
 
+@contextmanager
+def figures() -> Iterator[None]:
+    """Draw in this context, or in a function that it decorates: without LaTeX, and without a ``matplotlibrc`` of the
+    working directory. matplotlib is imported nowhere else; what a program has set in it before remains.
+    """
+    with isolation.packaged_settings():
+        from matplotlib import rc_context
+
+    with rc_context({"text.usetex": False}):  # LaTeX executes commands
+        yield
+
+
 def new_figure(width: float, height: float) -> Any:
     """A white figure of that size in inches, without pyplot's global state."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    with isolation.packaged_settings():
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     margins = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
     figure = Figure(figsize=(width, height), dpi=200, layout=margins, facecolor="white")

@@ -5,10 +5,9 @@ keep their colours if they are given in the same order.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any
 
 import numpy as np
 from jaxtyping import Real
@@ -21,6 +20,7 @@ from shoal.records.figure_style import (
     Vertical,
     check_format,
     dress,
+    figures,
     legend,
     line_style,
     new_figure,
@@ -31,25 +31,11 @@ from shoal.records.figure_style import (
 from shoal.statistics.intervals import Estimate
 from shoal.statistics.scores import Band
 
-_P = ParamSpec("_P")
 Line = tuple[Real[np.ndarray, " _"], Band]
 """The x coordinates of X points, and the estimates there."""
 
 
-def without_latex(draw: Callable[_P, Path]) -> Callable[_P, Path]:
-    """Draw with LaTeX off: a matplotlibrc in the working directory could run it."""
-
-    @wraps(draw)
-    def call(*args: _P.args, **named: _P.kwargs) -> Path:
-        from matplotlib import rc_context
-
-        with rc_context({"text.usetex": False}):
-            return draw(*args, **named)
-
-    return call
-
-
-@without_latex
+@figures()
 def plot_efficiency(
     curves: Mapping[str, Line],
     path: Path | str,
@@ -84,7 +70,7 @@ def plot_efficiency(
     return _finish(panel, path, title)
 
 
-@without_latex
+@figures()
 def plot_profiles(
     profiles: Mapping[str, Line],
     path: Path | str,
@@ -116,7 +102,7 @@ def plot_profiles(
     return _finish(panel, path, title)
 
 
-@without_latex
+@figures()
 def plot_estimates(
     estimates: Mapping[str, Mapping[str, Estimate]],
     path: Path | str,
@@ -158,7 +144,7 @@ def plot_estimates(
     return path
 
 
-@without_latex
+@figures()
 def plot_improvement(pairs: Mapping[tuple[str, str], Estimate], path: Path | str, *, title: str = "") -> Path:
     """Draw probabilities of improvement, P(X > Y), one row for each pair (X, Y), with a line at ½.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Literal
 
+from shoal import isolation
 from shoal.errors import WriteError
 from shoal.rollouts import worker as serving
 from shoal.rollouts.stepping import Fault
@@ -55,7 +56,7 @@ class Worker:
             pass_fds=(orders, answers, memory),
             stdout=subprocess.DEVNULL if quiet else None,
             stderr=subprocess.DEVNULL if quiet else None,
-            env=dict.fromkeys(serving.LIMITS, "1") | dict(environ) | os.environ,
+            env=dict.fromkeys(serving.LIMITS, "1") | dict(environ) | isolation.child_environment(),
             start_new_session=True,  # so that it can be killed with the processes of its games
         )
         os.close(orders)

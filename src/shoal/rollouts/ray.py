@@ -9,12 +9,14 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Array, Key
 
+from shoal import isolation
 from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
 from shoal.notices import Warn
@@ -55,10 +57,10 @@ class RayRollout:
             connect(address, self.workers)
         each = Parallelism(parallelism.seeds, parallelism.num_envs // self.workers, 0, parallelism.timeout, 1)
         threads = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-        variables = {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "XLA_FLAGS": threads}
+        variables = {isolation.SAFE_PATH: "1", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "XLA_FLAGS": threads}
         kind = ray.remote(num_cpus=1, max_restarts=0, runtime_env={"env_vars": variables})(Actor)
         recipe = ray.cloudpickle.dumps((env, remake))
-        self.new = partial(kind.remote, recipe, each, length, list(sys.path))
+        self.new = partial(kind.remote, recipe, each, length, [str(Path(path).absolute()) for path in sys.path])
         self.members: list[Member] = []
         """Actors that are ready."""
         self.building: dict[Any, tuple[Member, float]] = {}

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from shoal import isolation
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
 from shoal.types import Algorithm, EpisodeStats, PyTree, Trajectory
@@ -42,6 +43,7 @@ class Actor:
     """Collects rollouts in a process of the cluster."""
 
     def __init__(self, recipe: bytes, parallelism: Parallelism, length: int, paths: list[str]):
+        isolation.guard_matplotlib()
         sys.path.extend(path for path in paths if path not in sys.path)
         self.recipe = recipe  # pickled, since arguments are read before sys.path is extended
         self.parallelism, self.length, self.begun = parallelism, length, False

@@ -3,8 +3,11 @@
 import os
 import signal
 import socket
+import sys
 import threading
 import warnings
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from shoal.errors import GameError, InputError
@@ -61,7 +64,8 @@ def connect(address: str | None, workers: int) -> None:
         with warnings.catch_warnings():  # Ray forks only to execute another program
             warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
             # "local", since without an address Ray would join any cluster on this machine
-            ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **size)
+            job = None if (address or "").startswith("ray://") else _job(ray)
+            ray.init(address=address or "local", job_config=job, log_to_driver=False, logging_level="ERROR", **size)
     except ConnectionError as error:
         raise InputError(f"Ray cannot reach a cluster at {address}: {_first_line(error)}.") from None
     except Exception as error:  # for example no space, no port, or a folder that cannot be written
@@ -70,6 +74,26 @@ def connect(address: str | None, workers: int) -> None:
     finally:  # Ray's handler would end the process without saving
         if handler is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
+
+
+class _SearchPath(list[str]):
+    """Folders in which the processes of a job search for modules first.
+
+    Ray adds the driver's script folder and its working directory. The latter is left out unless the script is there,
+    since its files would come before Python's own and the libraries'; what the driver searches is sent to each process
+    and searched last (``ray_actor.py``, ``studies/ray_tasks.py``).
+    """
+
+    def extend(self, folders: Iterable[str]) -> None:
+        script = os.path.dirname(os.path.realpath(sys.argv[0]))  # noqa: PTH120
+        super().extend(folder for folder in folders if folder != str(Path.cwd()) or folder == script)
+
+
+def _job(ray: Any) -> Any:
+    """The configuration of this process's job on the cluster; a client of Ray does not send its working directory."""
+    job = ray.job_config.JobConfig()
+    job._py_driver_sys_path = _SearchPath()
+    return job
 
 
 def _check_there(address: str | None) -> None:

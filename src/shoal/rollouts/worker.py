@@ -15,6 +15,7 @@ import threading
 import time
 from typing import Any
 
+from shoal import isolation
 from shoal.rollouts.stepping import Fault, Stepper, board, fault_of
 
 STEP, RESET, CLOSE = b"s", b"r", b"c"
@@ -36,6 +37,7 @@ def main(orders: int, answers: int, memory: int) -> None:
         signal.siginterrupt(number, False)
     threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     faulthandler.enable()
+    isolation.guard_matplotlib()
     setup = read_block(orders)
     if setup is None:
         return

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import shoal
-from shoal import notices
+from shoal import isolation, notices
 from shoal.errors import InputError
 from shoal.rollouts.ray_library import cause
 from shoal.studies.plan import Cell
@@ -83,7 +83,7 @@ class _Runs:
         self.ray, self.cpus, self.gpus, self.total, self.progress = ray, cpus, gpus, total, progress
         # max_calls: a new process for each run, so that memory and compiled programs of the one before are freed.
         options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": 0, "max_calls": 1}
-        variable = {"env_vars": variables(cpus, gpus)}
+        variable = {"env_vars": {isolation.SAFE_PATH: "1"} | variables(cpus, gpus)}
         self.remote = ray.remote(**options, scheduling_strategy="SPREAD", runtime_env=variable)(run)
         paths = [str(Path(path).absolute()) for path in sys.path]
         self.place = ray.put(Place(shoal.__version__, paths, str(Path.cwd()), gpus))
