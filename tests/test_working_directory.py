@@ -1,15 +1,18 @@
 """No command executes a file of the working directory that nobody named (docs/security.md)."""
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 import shoal
 import toys
-from shoal import algorithms, isolation
+from shoal import algorithms, cli_commands, isolation
 from shoal.checking import process as checking
 from shoal.records import figure_style, manifest
 from shoal.rollouts import process as workers
@@ -23,7 +26,7 @@ MUJOCO = "gymnasium:InvertedPendulum-v5"
 TINY = (
     "--steps 64 --num-envs 2 --rollout-length 8 --seeds 1 --hidden 4 --epochs 1 --minibatches 1 --eval-episodes 1 "
     "--rows 2 --no-progress"
-).split()
+)
 
 
 @pytest.fixture(scope="module")
@@ -77,26 +80,29 @@ def test_variables_and_finders_are_put_back(shoal: Callable, monkeypatch: pytest
     assert os.environ[isolation.SETTINGS] == "/own/file"
 
 
-@pytest.mark.parametrize("module", [workers, checking])
-def test_processes_do_not_search_the_working_directory(module, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("module", [workers, checking], ids=["worker", "check"])
+def test_processes_do_not_search_the_working_directory(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither do those that they start, for which ``-P`` alone does nothing."""
     started: list[tuple] = []
 
-    def start(words, **rest):
+    def start(words: list[str], **rest: Any) -> None:
         started.append((words, rest["env"]))
-        pytest.skip("started")
+        raise InterruptedError
 
     monkeypatch.setattr(module.subprocess, "Popen", start)
-    with pytest.raises(pytest.skip.Exception):
+    monkeypatch.delenv(isolation.SAFE_PATH, raising=False)
+    with (tmp_path / "trace").open("w") as file, pytest.raises(InterruptedError):
+        monkeypatch.setattr(module.tempfile, "TemporaryFile", lambda: file)
         workers.Worker(0, [range(1)]).start(0, {}) if module is workers else checking.Process()
     assert started[0][0][1] == "-P" and started[0][1][isolation.SAFE_PATH] == "1"
 
 
 def test_matplotlib_is_imported_in_one_place() -> None:
     package = Path(shoal.__file__).parent
-    importing = [
-        p.name for p in package.rglob("*.py") if "\nfrom matplotlib" in p.read_text("utf-8").replace("    ", "")
-    ]
+    files = {path.name: path.read_text("utf-8") for path in package.rglob("*.py")}
+    importing = [name for name, text in files.items() if re.search(r"^ *(import|from) matplotlib", text, re.MULTILINE)]
     assert importing == ["figure_style.py"]
 
 
@@ -107,7 +113,7 @@ def test_matplotlib_is_imported_in_one_place() -> None:
 def run(here: Path) -> Path:
     """A MuJoCo run that was trained among the traps, with worker processes."""
     folder = here.parent / "mujoco"
-    done = command(here, "train", "mappo", MUJOCO, "--folder", folder, *TINY, "--num-workers", "1")
+    done = command(here, "train", "mappo", MUJOCO, "--folder", folder, *TINY.split(), "--num-workers", "1")
     assert (folder / "evaluation.json").exists() and "Traceback" not in done.stderr, done.stderr
     assert not sprung(here)
     return folder
@@ -182,9 +188,7 @@ COMMANDS = [
 
 
 def test_every_command_is_listed() -> None:
-    from shoal.cli_commands import COMMANDS as known
-
-    assert set(known) <= {words.split()[0] for words in COMMANDS}
+    assert set(cli_commands.COMMANDS) <= {words.split()[0] for words in COMMANDS}
 
 
 @pytest.mark.slow
@@ -206,7 +210,7 @@ def test_no_command_springs_a_trap(words: str, here: Path, run: Path, tmp_path: 
 def test_no_process_of_ray_springs_a_trap(words: str, here: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")
     if words == "train":
-        flags = ["mappo", MUJOCO, "--folder", tmp_path / "run", *TINY, "--workers", "ray", "--num-workers", "1"]
+        flags = ["mappo", MUJOCO, "--folder", tmp_path / "run", *TINY.split(), "--workers", "ray", "--num-workers", "1"]
     else:
         (tmp_path / "study.toml").write_text(STUDY, "utf-8")
         flags = [tmp_path / "study.toml", "--workers", "ray", "--out", tmp_path / "out", "--no-progress"]
@@ -231,7 +235,7 @@ def test_modules_that_are_named_work_in_every_process(more: str, tmp_path: Path)
         pytest.importorskip("ray")
     text = Path(toys.__file__).with_name("counters.py").read_text("utf-8")
     (tmp_path / "own_environment.py").write_text(text, "utf-8")
-    flags = [*TINY, "--folder", "run", *more.split()]
+    flags = [*TINY.split(), "--folder", "run", *more.split()]
     done = command(tmp_path, "train", "mappo", "own_environment:Counters", *flags)
     assert done.returncode == 0, done.stderr
     done = command(tmp_path, "evaluate", "run", "--episodes", "2")
