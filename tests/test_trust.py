@@ -1,7 +1,9 @@
 """Folders of strangers: nothing that they name is imported or called, except what is Shoal's or an extra's."""
 
+import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ import toys
 from selection import quick
 from shoal import algorithms, opening, own_modules
 from shoal.environments import permission, registry
-from shoal.errors import InputError
+from shoal.errors import CheckpointError, InputError
 from shoal.presets import preset
 from shoal.records import manifest, own_runs
 from shoal.records.checkpoint import Checkpoints
@@ -260,6 +262,8 @@ def test_gymnasiums_registry_can_lead_elsewhere(here: Path, monkeypatch: pytest.
 
 def own_run(folder: Path, environment: str = "helpers:coordination", **settings: Any) -> Run:
     """A run as training leaves it, without the training."""
+    if ":" in environment:  # training has imported it
+        importlib.import_module(environment.partition(":")[0])
     said = library.open_run(written(folder, environment, {}, **settings))
     opening.keep(said)
     return said
@@ -321,6 +325,93 @@ def test_what_a_folder_contains_is_never_a_record(
     assert own_runs.state_folder() == (tmp_path / "home" / ".local" / "state" / "shoal" / "runs").resolve()
 
 
+def test_a_folder_in_the_place_of_a_deleted_one_is_another(importable: Path, tmp_path: Path) -> None:
+    """Also one that holds all that the deleted one held, but for its mark, or with the mark of another run."""
+    run, other = own_run(tmp_path / "run"), own_run(tmp_path / "other")
+    shutil.copytree(run.folder, tmp_path / "stranger")
+    mark = run.folder / own_runs.MARK
+    right = mark.read_bytes()
+    for wrong in (None, (other.folder / own_runs.MARK).read_bytes(), b"", right + b"0", b"\xff" * 32):
+        shutil.rmtree(run.folder)
+        shutil.copytree(tmp_path / "stranger", run.folder)
+        mark.unlink()
+        if wrong is not None:
+            mark.write_bytes(wrong)
+        assert not built(run.folder), wrong
+    mark.write_bytes(right)
+    assert built(run.folder)  # what was deleted, restored
+
+
+def test_a_mark_that_was_there_before_is_replaced(importable: Path, tmp_path: Path) -> None:
+    """Somebody else may know it; that of an own run is kept."""
+    folder = written(tmp_path / "run", "helpers:coordination", {})
+    (folder / own_runs.MARK).write_text("0" * 32)
+    run = library.open_run(folder)
+    opening.remember(run)
+    mark = (folder / own_runs.MARK).read_text()
+    assert mark != "0" * 32 and built(folder)
+    opening.remember(run)
+    assert (folder / own_runs.MARK).read_text() == mark and built(folder)
+
+
+def test_a_record_of_an_earlier_version_is_named(importable: Path, tmp_path: Path, shoal: Callable) -> None:
+    run = own_run(tmp_path / "run")
+    path = own_runs._file(run.folder)
+    entry = json.loads(path.read_text("utf-8"))
+    del entry["mark"], entry["modules"]
+    path.write_text(json.dumps(entry), "utf-8")
+    (run.folder / own_runs.MARK).unlink()
+    code, _, err = shoal("evaluate", run.folder)
+    assert code == 2 and "by an earlier version of Shoal, which did not mark its folder" in err and "--trust" in err
+    assert err.count("\n") == 1
+    opening.remember(library.open_run(run.folder, trust=True))  # as training with --trust does
+    assert built(run.folder)
+
+
+@pytest.mark.parametrize("changed", ["tasks/game.py", "tasks/rules.py", "tasks/__init__.py", "tools.py"])
+def test_every_own_file_that_a_run_imports_is_compared(changed: str, tmp_path: Path, shoal: Callable) -> None:
+    """Shadowing a library is no way around it: the folder is searched last."""
+    here = tmp_path / "project"
+    (here / "tasks").mkdir(parents=True)
+    texts = {
+        "tasks/__init__.py": "",
+        "tasks/game.py": "import toys\nfrom shoal.types import Environment\nfrom .rules import x\nimport colorsys\n"
+        "def make() -> Environment:\n    return toys.coordination()\n",
+        "tasks/rules.py": "from tools import x\n",
+        "tools.py": "x = 1\n",
+        "unrelated.py": "",
+    }
+    for name, text in texts.items():
+        (here / name).write_text(text, "utf-8")
+
+    def forget() -> None:
+        for name in ("tasks", "tasks.game", "tasks.rules", "tools", "colorsys"):
+            sys.modules.pop(name, None)
+
+    path = list(sys.path)
+    try:
+        with own_modules.found_in(str(here)):
+            run = library.open_run(written(tmp_path / "run", "tasks.game:make", {}), trust=True)
+            assert run.env is not None
+            opening.keep(run)
+        forget()
+        sys.path[:] = path
+        (here / "unrelated.py").write_text("x = 2", "utf-8")
+        (here / "colorsys.py").write_text(TRAP, "utf-8")
+        assert "has no trained policy yet" in shoal("evaluate", run.folder)[2]
+        assert not list(here.rglob("pwned"))
+        forget()
+        sys.path[:] = path
+        (here / changed).write_text(texts[changed] + TRAP, "utf-8")
+        code, _, err = shoal("evaluate", run.folder)
+        module = changed.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        assert code == 2 and f"another version of the module {module!r}" in err
+        assert not list(here.rglob("pwned"))
+    finally:
+        forget()
+        sys.path[:] = path
+
+
 @pytest.mark.parametrize("damage", [b"", b"null", b"[]", b"{}", b'{"folder": 3}', b"\xff", b"[" * 10**5])
 def test_a_damaged_record_is_none(damage: bytes, importable: Path, tmp_path: Path) -> None:
     run = own_run(tmp_path / "run")
@@ -357,6 +448,7 @@ def test_many_processes_record_at_once(tmp_path: Path) -> None:
         "for i in range(50): own_runs.record(Path(sys.argv[1]), {'a': 1}, 'x' * 2000)"
     )
     folder = tmp_path / "run"
+    folder.mkdir()
     command = [sys.executable, "-c", code, str(folder)]
     workers = [subprocess.Popen(command) for _ in range(2)]
     seen = set()
@@ -397,7 +489,11 @@ def test_a_module_that_has_changed_is_named_once(
         file.write("# another version")
     assert built(run.folder) and not capsys.readouterr().err  # this process uses what it has imported
     sys.modules.pop("helpers")
-    assert built(run.folder) and built(run.folder)
+    with pytest.raises(InputError, match="was trained with another version of the module 'helpers', and.*trust"):
+        _ = library.open_run(run.folder).env
+    assert "helpers" not in sys.modules
+    for _ in range(2):
+        assert library.open_run(run.folder, trust=True).env is not None
     said = capsys.readouterr().err
     assert said.count(f"The module 'helpers' has changed since {run.folder} was trained") == 1
 
@@ -467,7 +563,9 @@ def test_an_algorithm_of_ones_own_training_comes_from_where_it_was_trained(
     (run.folder / "run.json").write_text(text, encoding="utf-8")
     (own_algorithm / "pupil.py").write_text(f"{ALGORITHM}# another version", encoding="utf-8")
     sys.modules.pop("pupil")
-    assert "The module 'pupil' has changed since" in shoal("curves", run.folder)[2]
+    code, _, err = shoal("curves", run.folder)
+    assert code == 2 and "was trained with another version of the module 'pupil'" in err and "--trust" in err
+    assert "pupil" not in sys.modules
 
 
 @pytest.mark.parametrize(
@@ -570,6 +668,12 @@ def test_a_link_out_of_a_strangers_folder_is_not_followed(here: Path, shoal: Cal
     code, _, err = shoal("train", "--resume", folder)
     assert code == 2 and "checkpoints is a symbolic link that leads out" in err and err.count("\n") == 1
     assert (photos / "2024").exists()
+    opening.remember(library.open_run(folder))  # an own run's is not followed either
+    for words in (["--trust"], []):
+        assert "checkpoints is a symbolic link that leads out" in shoal("train", "--resume", folder, *words)[2]
+    with pytest.raises(CheckpointError, match="is a symbolic link, so no checkpoint is removed there"):
+        Checkpoints(folder / "checkpoints").drop_after(0)
+    assert (photos / "2024").exists()
     (folder / "checkpoints").unlink()
     (folder / "curves.png").symlink_to(tmp_path / "mine.txt")
     (tmp_path / "mine.txt").write_text("mine")
@@ -577,6 +681,16 @@ def test_a_link_out_of_a_strangers_folder_is_not_followed(here: Path, shoal: Cal
         code, _, err = shoal(*words)
         assert code == 2 and "is a symbolic link" in err
     assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "policy", "opponents", "tensorboard"])
+def test_a_new_run_is_not_written_through_a_link(name: str, here: Path, shoal: Callable) -> None:
+    """Also not through one whose target does not exist yet."""
+    (here / "run").mkdir()
+    (here / "run" / name).symlink_to(here / "elsewhere")
+    code, _, err = shoal("train", "mappo", "matrix/climbing", "--folder", here / "run")
+    assert code == 2 and f"{name} is a symbolic link" in err and err.count("\n") == 1
+    assert not (here / "elsewhere").exists()
 
 
 def test_a_strangers_folder_joins_no_cluster(here: Path, shoal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from shoal.environments import names, permission, registry
 from shoal.environments.spelling import hint_of
 from shoal.errors import InputError, shortened, unknown
 from shoal.merging import DEFAULT, Layer, Merged, merged
-from shoal.run_file import TRUST, described, entries_of, recorded
+from shoal.run_file import TRUST, described, entries_of, recorded, unrecorded
 from shoal.values import Anything, from_toml, mapping, takes, typed
 
 
@@ -98,7 +98,7 @@ def configured(
         _permit_options(file, [layer.flags for layer in layers if layer.origin != file.name], values)
     if file.run is not None and not trust and _uses_cluster(file, values):
         raise InputError(
-            f"{file.run} is not recorded as your own run, and would use a Ray cluster: {TRUST}, or give "
+            f"{file.run} {unrecorded(file.run, entries_of(file.run))}, and would use a Ray cluster: {TRUST}, or give "
             f"workers and address yourself."
         )
     origins = dict.fromkeys(options, file.name) | dict.fromkeys(env, "flag")
@@ -158,7 +158,7 @@ def _permit_options(file: ConfigFile, others: Sequence[Mapping[str, Any]], value
         return
     if (record := recorded(file.run, entries_of(file.run))) is None:
         raise InputError(
-            f"{file.run} is not recorded as your own run, and its options would import the module "
+            f"{file.run} {unrecorded(file.run, entries_of(file.run))}, and its options would import the module "
             f"{' and '.join(map(repr, theirs))}: {TRUST}, or name networks and opponents yourself."
         )
     own_modules.instead(record.directory)

@@ -14,7 +14,7 @@ from shoal.errors import InputError
 from shoal.making import OPPONENTS
 from shoal.records import links, manifest, own_runs
 from shoal.run import Run
-from shoal.run_file import TRUST, decides, described, entries_of, made_of, recorded
+from shoal.run_file import TRUST, decides, described, entries_of, made_of, recorded, unrecorded
 from shoal.training.trainer import Trainer
 from shoal.types import AnyEnvironment
 
@@ -58,7 +58,7 @@ def open_run(folder: str | Path, environment: Any = None, *, trust: bool = False
 
 
 def permit_training(run: Run, trust: bool, flags: dict[str, Any]) -> None:
-    """Check that training in an untrusted folder does not write or connect elsewhere.
+    """Check that training in a folder does not write elsewhere, and in an untrusted one does not connect elsewhere.
 
     Args:
         run: the opened run.
@@ -66,21 +66,17 @@ def permit_training(run: Run, trust: bool, flags: dict[str, Any]) -> None:
         flags: the settings that the user gives for resuming.
 
     Raises:
-        InputError: a symbolic link leads out of the folder, its settings use a Ray cluster, or it would start from
-            another run.
+        InputError: a symbolic link leads out of the folder, even if it is trusted; or an untrusted folder's settings
+            use a Ray cluster, or it would start from another run.
     """
+    links.check_inside(run.folder)
     if trust or recorded(run.folder, entries_of(run.folder)) is not None:
         return
-    links.check_inside(run.folder)
+    why = unrecorded(run.folder, entries_of(run.folder))
     if run.settings.init_from and not (run.folder / "checkpoints").is_dir():
-        raise InputError(
-            f"{run.folder} is not recorded as your own run, and would start from {run.settings.init_from}: {TRUST}."
-        )
+        raise InputError(f"{run.folder} {why}, and would start from {run.settings.init_from}: {TRUST}.")
     if run.settings.workers == "ray" and "workers" not in flags:
-        raise InputError(
-            f"{run.folder} is not recorded as your own run, and would use a Ray cluster: {TRUST}, or give "
-            f"workers yourself."
-        )
+        raise InputError(f"{run.folder} {why}, and would use a Ray cluster: {TRUST}, or give workers yourself.")
 
 
 def keep(run: Run) -> None:
@@ -99,6 +95,7 @@ def keeping(run: Run, trainer: Trainer) -> Iterator[None]:
     except InputError:
         if trainer.hooks.refused:
             (run.folder / manifest.FILE).unlink()
+            (run.folder / own_runs.MARK).unlink(missing_ok=True)
             shutil.rmtree(run.folder / OPPONENTS, ignore_errors=True)
         raise
 
@@ -115,7 +112,7 @@ def _keep_opponents(run: Run) -> None:
     shutil.copy(source / manifest.FILE, copy / manifest.FILE)
     entries = entries_of(source)
     if (record := recorded(source, entries)) is not None:
-        _record_folder(copy, entries, record.directory)
+        _record_folder(copy, entries, record)
 
 
 def keep_resumed(run: Run, permitted: bool) -> None:
@@ -131,7 +128,7 @@ def keep_resumed(run: Run, permitted: bool) -> None:
     if permitted:
         remember(run)
     elif record is not None:
-        _record(run, record.directory)
+        _record(run, record)
 
 
 def _write(run: Run) -> None:
@@ -140,8 +137,10 @@ def _write(run: Run) -> None:
 
 def remember(run: Run) -> None:
     """Record a run's folder as one of the user's own training; warns if that fails."""
-    folders = map(own_modules.folder_of, _own_modules(run))
-    _record(run, next(filter(None, folders), None))
+    folders = {module: own_modules.folder_of(module) for module in _own_modules(run)}
+    directory = next(filter(None, folders.values()), None)
+    modules = own_sources.with_imports(folders, directory) if directory else {}
+    _record(run, own_runs.Record(directory, tuple(modules.items())))
 
 
 def _own_modules(run: Run) -> list[str]:
@@ -154,9 +153,9 @@ def _own_modules(run: Run) -> list[str]:
     ]
 
 
-def _record(run: Run, directory: str | None) -> None:
+def _record(run: Run, record: own_runs.Record) -> None:
     try:
-        own_runs.record(run.folder, decides(entries_of(run.folder)), directory)
+        own_runs.record(run.folder, decides(entries_of(run.folder)), record.directory, dict(record.modules))
     except OSError as error:
         if _own_modules(run):
             notices.warn(
@@ -164,9 +163,9 @@ def _record(run: Run, directory: str | None) -> None:
             )
 
 
-def _record_folder(folder: Path, entries: dict[str, Any], directory: str | None) -> None:
+def _record_folder(folder: Path, entries: dict[str, Any], record: own_runs.Record) -> None:
     with contextlib.suppress(OSError):  # opening the folder then needs --trust
-        own_runs.record(folder, decides(entries), directory)
+        own_runs.record(folder, decides(entries), record.directory, dict(record.modules))
 
 
 def permit(folder: Path, entries: Mapping[str, Any], trust: bool, environment: str | None = None) -> None:
@@ -191,7 +190,7 @@ def permit(folder: Path, entries: Mapping[str, Any], trust: bool, environment: s
             permission.check_factory(name)
     elif beyond := permission.beyond(name, entries["env"]):
         raise InputError(
-            f"{folder} is not recorded as your own run, and its environment {name!r} would {beyond}: {TRUST}."
+            f"{folder} {unrecorded(folder, entries)}, and its environment {name!r} would {beyond}: {TRUST}."
         )
     else:
         own_modules.instead(None)

@@ -62,14 +62,14 @@ def reachable() -> None:
 
 
 def instead(folder: str | None) -> None:
-    """Search ``folder``, where the module was when the run was trained.
+    """Search ``folder``, where the module was when the run was trained, instead of the working directory.
 
-    On the command line nothing else is searched. In a library ``sys.path`` is the user's, so it is searched last.
+    It is searched last, so that no file in it comes before a library's; see also :func:`differs`.
     """
     global _folders
     if _folders is not None:
-        _folders = [folder] if folder else []
-    elif folder and folder not in sys.path:
+        _folders = []
+    if folder and folder not in sys.path:
         sys.path.append(folder)
 
 
@@ -107,11 +107,13 @@ def importable(module: str) -> bool:
     return found is not None and found.origin is not None  # a folder without __init__.py has no origin
 
 
-def _spec(module: str) -> ModuleSpec | None:
-    """Where Python finds a module; neither it nor the packages that it is in are imported."""
+def _spec(module: str, last: str | None = None) -> ModuleSpec | None:
+    """Where Python finds a module, also in the folder ``last``; neither it nor its packages are imported."""
     importlib.invalidate_caches()  # the file may have been written a moment ago
     try:
         found = importlib.util.find_spec(top(module))
+        if last is not None and (found is None or found.origin is None):
+            found = PathFinder.find_spec(top(module), [last]) or found
         for end in [i for i, letter in enumerate(module + ".") if letter == "."][1:]:
             inside = found.submodule_search_locations if found else None
             found = PathFinder.find_spec(module[:end], inside) if inside is not None else None
@@ -132,12 +134,39 @@ def source(module: str, *, imported: bool = False) -> str | None:
     reachable()
     if imported and (kept := _sources.get(module)) and kept[0] is getattr(sys.modules.get(module), "__spec__", None):
         return kept[1]
+    return _digest(_spec(module))
+
+
+def differs(module: str, digest: str, folder: str | None) -> bool:
+    """Whether importing a module after :func:`instead` would execute another file than the one with a digest.
+
+    A module that this process has imported already is not executed again, so it does not differ.
+
+    Args:
+        module: the module's name.
+        digest: see :func:`source`.
+        folder: the folder that is searched last.
+    """
+    return module not in sys.modules and _digest(_spec(module, folder)) != digest
+
+
+def file_of(module: str) -> Path | None:
+    """The file that defines a module; None if there is no such file. Nothing is imported."""
+    reachable()
     found = _spec(module)
+    return Path(found.origin) if found and found.has_location and found.origin else None
+
+
+def _digest(found: ModuleSpec | None) -> str | None:
+    data = _contents(found)
+    return None if data is None else hashlib.sha256(data).hexdigest()[:16]
+
+
+def _contents(found: ModuleSpec | None) -> bytes | None:
     try:
-        data = Path(found.origin).read_bytes() if found and found.has_location and found.origin else None
+        return Path(found.origin).read_bytes() if found and found.has_location and found.origin else None
     except OSError:
         return None
-    return None if data is None else hashlib.sha256(data).hexdigest()[:16]
 
 
 def installed(package: str) -> bool:

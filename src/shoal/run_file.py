@@ -66,12 +66,11 @@ def described(folder: Path, trust: bool = False) -> Described:
     if algorithm or own_modules.named_in(*options):
         record = recorded(folder, entries)
         if record is None and not trust:
+            why = unrecorded(folder, entries)
             kind = "network" if own_modules.named_in(entries["config"]) else "opponents"
             what = f"algorithm {entries['algorithm']!r}" if algorithm else kind
             modules = " and ".join(map(repr, dict.fromkeys([*algorithm, *own_modules.named_in(*options)])))
-            raise InputError(
-                f"{folder} is not recorded as your own run, and its {what} would import the module {modules}: {TRUST}."
-            )
+            raise InputError(f"{folder} {why}, and its {what} would import the module {modules}: {TRUST}.")
         if record is not None and not trust:
             own_modules.instead(record.directory)
         algorithms.get(entries["algorithm"])
@@ -86,8 +85,26 @@ def made_of(folder: Path) -> Any:
 
 
 def recorded(folder: Path, entries: Mapping[str, Any]) -> own_runs.Record | None:
-    """The record of the user's own training in ``folder``; None if there is none, or ``entries`` have changed since."""
-    return own_runs.recorded(folder, decides(entries))
+    """The record of the user's own training in ``folder``; None if there is none, or ``entries`` or a module have
+    changed since."""
+    record = own_runs.recorded(folder, decides(entries))
+    return None if record is None or _changed(record) else record
+
+
+def unrecorded(folder: Path, entries: Mapping[str, Any]) -> str:
+    """Why :func:`recorded` gives None, as the part of a sentence that follows the folder's name."""
+    record = own_runs.recorded(folder, decides(entries))
+    if record is not None and (module := _changed(record)):
+        return f"was trained with another version of the module {module!r}"
+    if own_runs.of_earlier_version(folder, decides(entries)):
+        return "was recorded as your own run by an earlier version of Shoal, which did not mark its folder"
+    return "is not recorded as your own run"
+
+
+def _changed(record: own_runs.Record) -> str | None:
+    """A module of the run of which another file would be imported than the one that was recorded."""
+    found = (name for name, digest in record.modules if own_modules.differs(name, digest, record.directory))
+    return next(found, None)
 
 
 def decides(entries: Mapping[str, Any]) -> dict[str, Any]:

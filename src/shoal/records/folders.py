@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from shoal.errors import FolderTakenError, InputError
-from shoal.records import log, manifest
+from shoal.records import links, log, manifest
 
 T = TypeVar("T")
+_WRITTEN = ("checkpoints", "policy", "opponents", "tensorboard")
+"""Folders that training creates in a run's folder."""
 
 
 def path_of(folder: str | Path) -> Path:
@@ -31,7 +33,10 @@ def check_free(folder: Path, otherwise: str = "resume it") -> None:
 
     Raises:
         FolderTakenError: the folder holds a run, or a part of one.
+        InputError: a folder of a run in it is a symbolic link.
     """
+    for name in _WRITTEN:
+        links.own_file(folder, name)
     if (folder / manifest.FILE).exists():
         raise FolderTakenError(f"{folder} already contains a run; {otherwise}, or choose another folder.")
     for name in ("checkpoints", "policy", log.FILE):

@@ -17,8 +17,8 @@ def check_inside(folder: Path) -> None:
         for path in (Path(here) / name for name in (*folders, *files)):
             if path.is_symlink() and not _target(path).is_relative_to(root):
                 raise InputError(
-                    f"{path} is a symbolic link that leads out of a run's folder, and the run is not recorded as your "
-                    f"own; pass --trust (trust=True in Python) to write through it."
+                    f"{path} is a symbolic link that leads out of the run's folder, and nothing is written or deleted "
+                    f"through it; put the file or folder itself in its place."
                 )
 
 

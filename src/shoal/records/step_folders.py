@@ -74,8 +74,11 @@ def drop_after(folder: Path, step: int) -> None:
     """Remove the steps after ``step``.
 
     Raises:
-        CheckpointError: they cannot be removed.
+        CheckpointError: they cannot be removed, or ``folder`` is a symbolic link, whose target may hold unrelated
+            numbered folders.
     """
+    if folder.is_symlink():
+        raise CheckpointError(f"{folder} is a symbolic link, so no checkpoint is removed there.")
     try:
         for other, _, path in found(folder):
             if other > step:

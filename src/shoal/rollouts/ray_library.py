@@ -86,7 +86,8 @@ class _SearchPath(list[str]):
 
     def extend(self, folders: Iterable[str]) -> None:
         script = os.path.dirname(os.path.realpath(sys.argv[0]))  # noqa: PTH120
-        super().extend(folder for folder in folders if folder != str(Path.cwd()) or folder == script)
+        searched = script if script in sys.path else None
+        super().extend(folder for folder in folders if folder == searched or folder != str(Path.cwd()))
 
 
 def _job(ray: Any) -> Any:

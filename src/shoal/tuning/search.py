@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import InputError, NonFiniteError
-from shoal.records import reading
+from shoal.records import links, reading
 from shoal.records.files import dumps, from_json, make_folder, write_text
 from shoal.records.lock import hold
 from shoal.studies.halving import Scores, ranked
@@ -159,7 +159,7 @@ def _rung(
             instance = Instance(setting, structure.fixed)
             # Named by the first trial of the whole structure, which does not change when trials are dropped.
             whole = next(one for one in search.structures(search.alive(turn, 0)) if structure.trials[0] in one.trials)
-            states = folder / STATES / f"{turn}-{e}-{whole.trials[0]}"
+            states = links.own_file(folder, STATES) / f"{turn}-{e}-{whole.trials[0]}"
             traced = [flag for flag in search.traced if flag not in structure.fixed]
             population = Population(instance, _present(search, structure, traced), states)
             total = instance.updates[rung] * instance.settings.steps_per_update
