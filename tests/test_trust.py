@@ -489,7 +489,7 @@ def test_a_module_that_has_changed_is_named_once(
         file.write("# another version")
     assert built(run.folder) and not capsys.readouterr().err  # this process uses what it has imported
     sys.modules.pop("helpers")
-    with pytest.raises(InputError, match="was trained with another version of the module 'helpers', and.*trust"):
+    with pytest.raises(InputError, match=r"was trained with another version of the module 'helpers', and.*trust"):
         _ = library.open_run(run.folder).env
     assert "helpers" not in sys.modules
     for _ in range(2):
