@@ -5,7 +5,7 @@
 # Both work in a fresh clone with nothing but Python 3.11 or newer and make: what they need is installed into .venv, once.
 
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 
 # STEPS, or any flags of `shoal train`, for example: make train FLAGS="--steps 1e6 --seeds 4"
@@ -17,7 +17,7 @@ WORKERS ?= 2
 TESTS ?=
 
 .DEFAULT_GOAL := train
-.PHONY: train results test test-slow lint format types layers clean
+.PHONY: train results test test-slow test-floor lint format types layers clean
 
 train: $(VENV)/.run
 	$(BIN)/shoal train mappo mpe/simple_spread $(if $(STEPS),--steps $(STEPS)) $(FLAGS)
@@ -31,6 +31,10 @@ test: $(VENV)/.test
 
 test-slow: $(VENV)/.slow
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow $(TESTS)
+
+# With the lowest versions of all dependencies that pyproject.toml allows.
+test-floor: $(VENV)-floor/.made
+	$(VENV)-floor/bin/python tests/smoke.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
@@ -47,7 +51,7 @@ layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(VENV)-*
 
 # Stamps. The code is installed in place, so only a change of pyproject.toml installs anything again.
 
@@ -66,6 +70,12 @@ $(VENV)/.slow: pyproject.toml | $(VENV)/.made
 $(VENV)/.dev: pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@ $(VENV)/.test $(VENV)/.run
+
+$(VENV)-floor/.made: pyproject.toml
+	$(PYTHON) -m venv --clear $(VENV)-floor
+	$(PYTHON) .ci/floors > $(VENV)-floor/floors.txt
+	$(VENV)-floor/bin/python -m pip install --quiet --editable . --requirement $(VENV)-floor/floors.txt
+	@touch $@
 
 $(VENV)/.made:
 	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON); name one: make PYTHON=/path/to/python3" >&2; exit 1; }
