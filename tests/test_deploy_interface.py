@@ -258,7 +258,7 @@ def test_a_team_takes_turns_as_in_training(recurrent: int | None) -> None:
     carry, moves, seen = algorithm.initial_carry(1), [], {}
     while not out.last:
         agent = plain.agent_selection
-        batch = Step._make(np.array(leaf)[None] for leaf in out)
+        batch = Step._make(np.array(leaf)[None] for leaf in out[: len(Step._fields)])
         carry, action, _ = act(learner, carry, batch, jax.random.key(0), True)
         seen = {name: plain.observe(name) for name in reversed(plain.agents)}
         chosen = team.act(seen, turn=agent)

@@ -15,7 +15,7 @@ T, E, N, F, H = 6, 4, 2, 3, 5
 
 def steps(obs, first, last):
     nothing = jnp.zeros((T, E, 0))
-    return Step(obs, nothing, nothing, nothing, nothing, nothing, first, last)
+    return Step(obs, nothing, nothing, nothing, nothing, nothing, first, last)._replace(alive=jnp.ones((T, E, N), bool))
 
 
 def trajectory(last):

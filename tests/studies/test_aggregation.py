@@ -40,7 +40,7 @@ CURVE = {"step": [32, 64, 96], "score": [[1.0] * 5, [4.0, 3, 2, 1, 0], [2.0] * 5
 
 
 def studied(folder: Path, text: str, **changes: Any) -> tuple[Any, list[Any], dict[str, Any]]:
-    path = written(folder, GRID + text)
+    path = written(folder, GRID.replace("seeds = 2", "seeds = 5") + text)
     cells = cells_of(path)
     records = {cell.name: made(cell, SCORES[cell.algorithm, cell.environment], **changes) for cell in cells}
     return read(path), cells, records
