@@ -22,7 +22,14 @@ def fault_of(error: BaseException) -> PlayError:
     described = traceback.TracebackException(type(error), error, None)
     described.__notes__ = None  # JAX adds notes about its tracebacks, which would be the last line
     what = " ".join(list(described.format_exception_only())[-1].split()).rstrip(".")
-    return PlayError(f"raised {what}", own_traceback(error))
+    return PlayError(f"raised {what}", "" if _of_adapter(error) else own_traceback(error))
+
+
+def _of_adapter(error: BaseException) -> bool:
+    """Whether an adapter refuses a value that the environment returned, which its own frames do not explain."""
+    frames = traceback.extract_tb(error.__traceback__)
+    adapters = str(Path(__file__).parents[1] / "environments" / "adapters")
+    return isinstance(error, ValueError) and bool(frames) and frames[-1].filename.startswith(adapters)
 
 
 def own_traceback(error: BaseException, *, package: bool = True) -> str:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal import algorithms
+from shoal.bounds import text
 from shoal.checking import images, metrics, plausibility, process, rules
 from shoal.checking.faults import PlayError
 from shoal.checking.play import Copy, Episode, play, repeat
@@ -17,7 +18,6 @@ from shoal.environments import registry
 from shoal.environments.spelling import commands
 from shoal.errors import InputError
 from shoal.game import HostTimestep
-from shoal.spec import EnvSpec
 from shoal.values import mapping
 
 REPEATED = 1000
@@ -68,9 +68,9 @@ def check(
         return check_algorithm(environment)
     for name, value in (("episodes", episodes), ("steps", steps)):
         if value < 1:
-            raise InputError(f"{name} must be at least 1, not {value}.")
+            raise InputError(f"{name} must be at least 1, not {text(value)}.")
     if not 0 <= seed < 2**31:
-        raise InputError(f"seed must be between 0 and 2147483647, not {seed}.")
+        raise InputError(f"seed must be between 0 and 2147483647, not {text(seed)}.")
     if not 0 < timeout <= LONGEST:
         raise InputError(f"timeout must be between 0 and {LONGEST:g} seconds, not {timeout:g}.")
     options = mapping("env", env)
@@ -122,7 +122,7 @@ def _inspect(
     if not built.playable:
         return
     player = checked.copy(0)
-    played = _played(player, built.spec, episodes, steps, seed)
+    played = _played(player, built, episodes, steps, seed)
     every = (*rules.RULES, *images.RULES, *metrics.RULES, *plausibility.RULES)
     findings += [finding for rule in every for finding in rule(played)]
     broken = [e for e in played.episodes if e.error is not None]
@@ -146,12 +146,15 @@ def _inspect(
             findings.append(_raised(f"stepping {ENVS} copies at once, compiled together,", fault))
             gone = fault.gone
     if not broken:
-        facts += suggested(registry.called(environment), built.spec, 0.0 if built.device else total / (seconds or 1.0))
+        longest = max(e.steps for e in played.episodes) if all(e.ended for e in played.episodes) else None
+        rate = 0.0 if built.device else total / (seconds or 1.0)
+        facts += suggested(registry.called(environment), built.spec, rate, longest)
     if not gone:
         findings += _closed(player)
 
 
-def _played(player: Copy, spec: EnvSpec, episodes: int, steps: int, seed: int) -> rules.Played:
+def _played(player: Copy, built: Built, episodes: int, steps: int, seed: int) -> rules.Played:
+    spec = built.spec
     size = spec.num_agents * spec.obs_dim * (1 if spec.packed else 4) + 4 * spec.state_dim
     rng, done, left = np.random.default_rng(seed), [], min(steps, max(1, MEMORY // max(1, size)))
     while len(done) < episodes and left > 0:
@@ -161,7 +164,7 @@ def _played(player: Copy, spec: EnvSpec, episodes: int, steps: int, seed: int) -
         left -= episode.steps
         if episode.error is not None:
             break
-    return rules.Played(spec, done)
+    return rules.Played(spec, done, built.bounds)
 
 
 def _repeated(checked: Checked, player: Copy, built: Built, episode: Episode) -> tuple[Finding, bool] | None:

@@ -28,6 +28,8 @@ class HostInstance:
         self.game, self._out, self._own = game, blank(spec), own_actions(spec)
         self._real = np.arange(spec.obs_dim) < np.array(spec.obs_dims)[:, None]
         self._packed, self._t = spec.packed, 0
+        self.bounds = getattr(game, "observation_bounds", None)
+        """The smallest and the largest value of each observation by its space, if the game knows them."""
 
     def reset(self, seed: int) -> HostTimestep:
         """Start an episode."""

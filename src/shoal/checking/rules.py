@@ -19,6 +19,8 @@ class Played(NamedTuple):
 
     spec: EnvSpec
     episodes: list[Episode]
+    bounds: tuple[np.ndarray, np.ndarray] | None = None
+    """Float [N, O], the smallest and the largest value of each observation by its space, if known."""
 
 
 Rule = Callable[[Played], Iterator[Finding]]
@@ -113,6 +115,27 @@ def padding(played: Played) -> Iterator[Finding]:
                 f"{spec.agents[i]} observes {spec.obs_dims[i]} features by spec.obs_dims, but feature {k}, which is "
                 f"padding, is {episode.timesteps.obs[t, i, k]:g} {when(episode, t)}; padding must stay 0"
                 f"{_more(len(index))}.",
+            )
+            return
+
+
+def spaces(played: Played) -> Iterator[Finding]:
+    """Observations of agents that are alive lie in their spaces, up to the rounding of single precision."""
+    if played.bounds is None:
+        return
+    low, high = played.bounds
+    for episode in played.episodes:
+        seen, alive = episode.timesteps.obs.astype(np.float64), episode.timesteps.alive[..., None]
+        slack = 1e-5 * np.maximum(1.0, np.abs(seen))
+        index = np.argwhere(alive & ((seen < low - slack) | (seen > high + slack)))
+        if len(index):
+            t, i, k = map(int, index[0])
+            yield Finding(
+                "warning",
+                "observation space",
+                f"feature {k} of {played.spec.agents[i]}'s observation is {seen[t, i, k]:g} {when(episode, t)}, "
+                f"outside [{low[i, k]:g}, {high[i, k]:g}], the bounds of its observation space; correct the space or "
+                f"the observation{_more(len(index))}.",
             )
             return
 
@@ -226,4 +249,4 @@ def _more(count: int) -> str:
     return f" (and {count - 1} more time{'s' * (count > 2)} in this episode)" if count > 1 else ""
 
 
-RULES: tuple[Rule, ...] = (written, finite, choices, padding, beginnings, discounts, endings)
+RULES: tuple[Rule, ...] = (written, finite, choices, padding, spaces, beginnings, discounts, endings)

@@ -11,24 +11,25 @@ PATIENCE = 600.0
 """Duration of a suggested first run in seconds of stepping."""
 
 
-def suggested(name: str, spec: EnvSpec, rate: float) -> list[tuple[str, str]]:
+def suggested(name: str, spec: EnvSpec, rate: float, longest: int | None = None) -> list[tuple[str, str]]:
     """Rows of the table.
 
     Args:
         name: the environment's.
         spec: the environment's.
         rate: steps per second of one process; 0 for a device environment.
+        longest: steps of the longest episode played, if all of them ended.
     """
-    sizes = sizes_for(spec.horizon) | preset("mappo", name)
+    usual = sizes_for(spec.horizon) | preset("mappo", name)
+    sizes = sizes_for(min(spec.horizon, longest or spec.horizon)) | preset("mappo", name)
     envs, length = sizes["num_envs"], sizes["rollout_length"]
-    rows = [
-        (
-            "sizes",
-            f"--num-envs {envs} --rollout-length {length} (mappo's defaults here): {envs * length:,} steps per update",
-        )
-    ]
-    steps, usual = _floor(rate * spread(envs, None) * PATIENCE), preset("mappo", name).get("steps", STEPS)
-    if rate and steps < usual:
+    if sizes == usual:
+        why = "mappo's defaults here"
+    else:
+        why = f"all episodes ended by step {longest}; the default for the horizon is {usual['rollout_length']}"
+    rows = [("sizes", f"--num-envs {envs} --rollout-length {length} ({why}): {envs * length:,} steps per update")]
+    steps = _floor(rate * spread(envs, None) * PATIENCE)
+    if rate and steps < preset("mappo", name).get("steps", STEPS):
         updates = steps / (envs * length)
         flag = f"--steps {steps:g}".replace("e+0", "e")
         duration = f"{updates:,.0f} updates, about {PATIENCE / 60:.0f} minutes of stepping at this speed"

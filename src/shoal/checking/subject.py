@@ -28,6 +28,8 @@ class Built(NamedTuple):
     """Whether its spec is valid."""
     playable: bool
     """Whether instance 0 can be played."""
+    bounds: tuple[np.ndarray, np.ndarray] | None = None
+    """Float [N, O], the smallest and the largest value of each observation by its space; None if that is unknown."""
 
 
 class Subject:
@@ -62,7 +64,8 @@ class Subject:
         except Exception as error:
             fault = fault_of(error)
             findings.append(Finding("error", "exception", f"making the environment {fault.what}.", fault.trace))
-        return Built(self.env.spec, device, tuple(findings), True, bool(self.instances))
+        bounds = getattr(self.instances[0], "bounds", None) if self.instances else None
+        return Built(self.env.spec, device, tuple(findings), True, bool(self.instances), bounds)
 
     def _validate(self, device: bool) -> None:
         if device:
