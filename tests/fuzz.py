@@ -67,8 +67,8 @@ class Result(NamedTuple):
     """Training wrote a row of metrics."""
 
 
-def judge(case: Case, outcome: Outcome, folder: Path) -> str:
-    """What is wrong with an outcome, or an empty text. ``folder`` is where the case worked."""
+def judge(case: Case, outcome: Outcome, folder: Path, run: Path) -> str:
+    """What is wrong with an outcome, or an empty text. ``folder`` is where the case worked, and ``run`` its run's."""
     code, out, err = outcome.code, outcome.out, outcome.err
     lines = err.splitlines()
     if code is None:
@@ -95,14 +95,14 @@ def judge(case: Case, outcome: Outcome, folder: Path) -> str:
         if (folder / "new").exists():
             return "a refused run left a folder"
     if code == 0 and case.damage is not None and "--resume" in case.words and "--help" not in case.words:
-        return _changed(folder)
+        return _changed(folder, run)
     return ""
 
 
-def _changed(folder: Path) -> str:
+def _changed(folder: Path, run: Path) -> str:
     """Whether a resumed run has another configuration than it had before the damage."""
     before = json.loads((folder / "before.json").read_text(encoding="utf-8"))["config"]
-    now = json.loads((folder / "run" / "run.json").read_text(encoding="utf-8"))["config"]
+    now = json.loads((run / "run.json").read_text(encoding="utf-8"))["config"]
     for key in ("algorithm", "environment", "env", "config", "spec"):
         if before[key] != now[key]:
             return f"the resumed run has another {key}"
@@ -136,6 +136,11 @@ def serve() -> None:
             return
         asked = json.loads(line)
         os.chdir(asked["folder"])
+        if asked["nowhere"]:
+            gone = Path("gone").absolute()
+            gone.mkdir()
+            os.chdir(gone)
+            gone.rmdir()
         out, err, code = io.StringIO(), io.StringIO(), None
         path = list(sys.path)
         try:
@@ -182,14 +187,16 @@ class Worker:
         line = self.process.stdout.readline()
         return json.loads(line) if line else {}
 
-    def do(self, words: list[str], folder: Path) -> Outcome:
-        """Do a command in ``folder``."""
+    def do(self, words: list[str], folder: Path, nowhere: bool = False) -> Outcome:
+        """Do a command in ``folder``, or in a folder inside it that is deleted."""
         if self.process is None or self.process.poll() is not None or self.done >= 40:
             self.close()
             self._start()
         assert self.process is not None and self.process.stdin is not None
         self.done += 1
-        print(json.dumps({"words": words, "folder": str(folder)}), file=self.process.stdin, flush=True)
+        print(
+            json.dumps({"words": words, "folder": str(folder), "nowhere": nowhere}), file=self.process.stdin, flush=True
+        )
         answer, interrupted = self._answer(LONG), False
         if answer is None:
             interrupted = True
@@ -245,13 +252,14 @@ class Fuzzer:
         case, hurt = draw(seed), ""
         self._clean()
         which = seed % len(self.runs)
-        run, other = self.work / "run", self.runs[(which + seed // 7 % 2) % len(self.runs)]
+        named = "run$^{$" if seed % 5 == 0 else "run"  # the first is no formula of matplotlib
+        run, other = self.work / named, self.runs[(which + seed // 7 % 2) % len(self.runs)]
         shutil.copytree(self.runs[which], run)
         shutil.copy(run / "run.json", self.work / "before.json")
         if case.damage is not None:
             hurt = damage(run, case.damage)
-        outcome = self.worker.do(filled(case.words, run, other, self.work / "new"), self.work)
-        result = Result(case, hurt, outcome, judge(case, outcome, self.work), reached_update(self.work))
+        outcome = self.worker.do(filled(case.words, run, other, self.work / "new"), self.work, case.nowhere)
+        result = Result(case, hurt, outcome, judge(case, outcome, self.work, run), reached_update(self.work))
         self.updates += result.updated
         self.codes.add(outcome.code)
         return result

@@ -78,7 +78,7 @@ NUMBERS = [
     "1.5",
     "-0.0",
 ]
-NUMBERS += ["2147483648", "99999999999999999999999"]
+NUMBERS += ["2147483648", "99999999999999999999999", "9" * 400, "9" * 5000]
 WORDS = [
     "",
     " ",
@@ -97,7 +97,17 @@ WORDS = [
     "\\",
     "%s",
     "{}",
+    "٣",
+    "３e2",
+    "a\0b",
+    "a\udcff",
+    "$^{$",
 ]
+
+
+NAMES = ["mpe", "mappo+", "+", "mpe/", "os:system", "shoal:train", "json:", ":", "a:", ":b", "..:x"]
+NAMES += ["pettingzoo:", "pettingzoo:.", "pettingzoo:..a", "gymnasium:", "gymnasium:a:", "lbf/", "mamujoco/Swimmer-٢x1"]
+"""Names that no algorithm and no environment has."""
 
 
 class Case(NamedTuple):
@@ -108,18 +118,22 @@ class Case(NamedTuple):
     """Seed of the damage to the run's folder; None for none."""
     refused: bool = False
     """Some word cannot be read as its flag's type, so that nothing else than a refusal is right."""
+    nowhere: bool = False
+    """The working directory is deleted before the command starts."""
 
 
 def draw(seed: int) -> Case:
     """The case of this seed."""
     rng = random.Random(seed)
-    kind = rng.choices(["train", "damaged", "look", "nonsense", "check"], [50, 30, 10, 8, 2])[0]
+    kind = rng.choices(["train", "damaged", "look", "nonsense", "check", "nowhere"], [50, 30, 10, 8, 2, 1])[0]
     if kind == "train":
         return _train(rng)
     if kind == "damaged":
         return Case(_look(rng, sound=True), rng.randrange(2**31))
     if kind == "look":
         return Case(_look(rng, sound=False))
+    if kind == "nowhere":
+        return Case(_look(rng, sound=True), refused=True, nowhere=True)
     if kind == "check":
         return _check(rng)
     return Case(_nonsense(rng))
@@ -132,15 +146,18 @@ def _train(rng: random.Random) -> Case:
         algorithm = "+".join(rng.choices(algorithms.NAMES, k=rng.choice([2, 2, 3])))
     head = [algorithm, environment]
     if rng.random() < 0.03:
-        head[rng.randrange(2)] = rng.choice([*WORDS, "mpe", "mappo+", "+", "mpe/", "os:system", "shoal:train", "json:"])
+        head[rng.randrange(2)] = rng.choice([*WORDS, *NAMES, *NAMES])
     flags = flags_of(*head)
-    words = _small(flags)
-    refused = False
-    drawn = [flag for flag in flags if flag.name not in ("folder", "resume", "address", "workers")]
-    for flag in rng.sample(drawn, min(len(drawn), rng.choice([0, 1, 1, 2, 3, 5]))):
+    known = [flag for flag in flags if flag.name not in ("folder", "resume", "address", "workers")]
+    drawn = rng.sample(known, min(len(known), rng.choice([0, 1, 1, 2, 3, 5])))
+    words, refused = _small(flags, drawn), False
+    for flag in drawn:
         said, wrong = _say(rng, flag, nonsense=rng.random() < 0.3)
         words += said
         refused |= wrong
+    if drawn and rng.random() < 0.05:  # twice the same flag
+        words += _say(rng, drawn[0], nonsense=False)[0]
+        refused = True
     if rng.random() < 0.03:
         words.append(rng.choice([*WORDS, "--learning-rat", "--env.x=1", "-h", "--no-steps", "--=", "--steps=1=2"]))
         refused = False
@@ -200,10 +217,12 @@ def flags_of(algorithm: str, environment: str) -> list[Flag]:
     return [flag for flags in command.groups.values() for flag in flags]
 
 
-def _small(flags: Sequence[Flag]) -> list[str]:
+def _small(flags: Sequence[Flag], drawn: Sequence[Flag]) -> list[str]:
+    """Small values of the flags that are not drawn; without a recurrent net no length of its chunks."""
     words = []
+    recurrent = any(flag.name.endswith("recurrent") and (flag.default is not None or flag in drawn) for flag in flags)
     for flag in flags:
-        if flag.name in SMALL and not flag.prefix:
+        if flag.name in SMALL and not flag.prefix and flag not in drawn and (recurrent or flag.name != "chunk_length"):
             small = SMALL[flag.name]
             words += [f"--no-{flag.spelt[2:]}"] if small is None else [flag.spelt, small]
     return words
@@ -220,7 +239,7 @@ def _say(rng: random.Random, flag: Flag, nonsense: bool) -> tuple[list[str], boo
     if bool in hints:
         return [f"{flag.spelt}={word}"], False
     numeric = all(hint in (int, float, type(None)) for hint in hints)
-    wrong = numeric and not _reads(word) and not (word == "None" and type(None) in hints)
+    wrong = "\0" in word or (numeric and not _reads(word) and not (word == "None" and type(None) in hints))
     return [flag.spelt, word], wrong
 
 
@@ -254,7 +273,7 @@ def _reads(word: str) -> bool:
         float(word)
     except ValueError:
         return False
-    return True
+    return word.isascii()
 
 
 def filled(words: Sequence[str], run: Path, other: Path, new: Path) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +28,11 @@ HOSTILE_SOURCE = f"open({PWNED!r}, 'w').close()\n"
 """``hostile_module.py`` lies in the working directory."""
 
 VALUES: list[Any] = [None, [], {}, "", "x", 0, -1, 1, 2, 1e308, 2**70, True, [1], {"a": 1}, "NaN", "Infinity", [[[]]]]
-VALUES += ["mappo", "🐟", 0.5]
+VALUES += ["mappo", "🐟", 0.5, 10**400]
+
+
+HUGE = [b"9" * 400, b"9" * 5000, b"1e308", b"-1e308", b"1e999"]
+"""Numbers that no run can have logged."""
 
 
 def damage(folder: Path, seed: int) -> str:
@@ -90,7 +95,10 @@ def _metrics(folder: Path, rng: random.Random) -> str:
         return _file(path, rng)
     i = rng.randrange(len(lines))
     if kind == "line":
-        lines[i] = rng.choice([b"garbage\n", b"\xff\xfe\x00\n", b"{}\n", b"[]\n", b'{"step": "x"}\n', b"null\n", b"\n"])
+        huge = [re.sub(rb'("(?:step|return)": \[?)[^,\]]*', rb"\g<1>" + number, lines[i]) for number in HUGE]
+        lines[i] = rng.choice(
+            [*huge, b"garbage\n", b"\xff\xfe\x00\n", b"{}\n", b"[]\n", b'{"step": "x"}\n', b"null\n", b"\n"]
+        )
     elif kind == "tail":
         lines = lines[:i]
     elif kind == "twice":
@@ -142,7 +150,10 @@ def _index(path: Path, rng: random.Random) -> str:
 def _other(folder: Path, rng: random.Random) -> str:
     kind = rng.choice(["evaluation", "empty", "tree", "readonly", "extra"])
     if kind == "evaluation":
-        (folder / "evaluation.json").write_text(rng.choice(["", "null", "[]", "{", '{"mean": "x"}']), encoding="utf-8")
+        (folder / "evaluation.json").write_text(
+            rng.choice(["", "null", "[]", "{", '{"mean": "x"}', '{"mean": 1e308, "per_seed": [1e308, 1e308]}']),
+            encoding="utf-8",
+        )
     elif kind == "empty":
         shutil.rmtree(folder)
         folder.mkdir()

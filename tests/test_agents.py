@@ -155,14 +155,15 @@ def test_after_an_exception_it_goes_on_from_what_is_saved(whole: library.Run, tr
 
 
 def test_training_beyond_a_learning_rate_of_zero_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Within the schedule it does not; beyond it no parameter changes."""
-    flags = FLAGS | {"lr_final": 0.0, "steps": 24, "folder": tmp_path / "run"}
+    """Within the schedule it does not, also where both parts are rounded up; beyond it no parameter changes."""
+    flags = FLAGS | {"lr_final": 0.0, "steps": 50, "folder": tmp_path / "run"}
     with library.agent("mappo", toys.busy, **flags) as agent:
-        agent.train(24)
+        agent.train(25).train(25)  # two updates each, and three in the schedule
+        assert agent.steps == 96
         before = agent.evaluate(4)
         assert "learning rate" not in capsys.readouterr().err
         agent.train(24)
-        assert "The learning rate is 0 from step 24 on (lr_final is 0)" in capsys.readouterr().err
+        assert "The learning rate is 0 from step 72 on (lr_final is 0)" in capsys.readouterr().err
         np.testing.assert_array_equal(agent.evaluate(4).returns, before.returns)
 
 

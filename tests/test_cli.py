@@ -204,6 +204,29 @@ def test_curves_of_one_run_and_of_several(shoal: Callable, run: Path, tmp_path: 
         ("train mappo mpe/simple_spread --devices 64", "devices is 64"),
         ("train mappo mpe/simple_spread --recurrent 8 --chunk-length 7", "7"),
         ("train mappo mpe/simple_spread --sharing 0 1", "sharing"),
+        (
+            "train mappo mpe/simple_spread --address 10.0.0.1:6379",
+            "address is that of a Ray cluster: add --workers ray",
+        ),
+        ("train mappo mpe/simple_spread --curve-episodes 8", "curve_episodes is that of evaluations during training"),
+        ("train mappo mpe/simple_spread --chunk-length 8", "chunk_length is that of recurrent nets"),
+        ("train mappo+ippo mpe/simple_tag --side1-chunk-length 8", "side1_chunk_length is that of recurrent nets"),
+        ("train mappo mpe/simple_spread --reward-clip 5", "reward_clip clips normalised rewards"),
+        ("train mappo mpe/simple_spread --target-entropy-rate 0.1", "target_entropy_rate is a step towards"),
+        ("train mappo mpe/simple_spread --value-norm none --value-norm-beta 0.9", "value_norm_beta is that of the"),
+        ("train mappo mpe/simple_spread --folder a\0b", "holds the character NUL"),
+        ("train mappo mpe/simple_spread --folder a\udcff", "must be UTF-8 text"),
+        ("train mappo mpe/simple_spread --folder a\\b", "with a backslash in its name"),
+        ("train mappo mpe/simple_spread --minibatches 5 --print-config", "do not divide into 5 minibatches"),
+        ("train mappo mpe/simple_spread --recurrent 8 --chunk-length 7 --print-config", "chunk_length 7"),
+        ("train mappo mpe/simple_spread --env.num-agents 0 --print-config", "num_agents must be an integer"),
+        ("train mappo mpe/simple_spread --opponents nobody --print-config", "opponents 'nobody' is neither"),
+        ("train mappo mpe/simple_spread --init-from nobody --print-config", "not the folder of a run"),
+        ("train mappo mpe/simple_spread --callback nobody --print-config", "--callback takes module:MyCallback"),
+        ("train mappo pettingzoo:", "pettingzoo: does not name a module"),
+        ("train mappo pettingzoo:.", "pettingzoo:. does not name a module"),
+        ("train mappo gymnasium:nobody:", "There is no module 'nobody'"),
+        ("train mappo gymnasium:Swimmer-v5 --env.xml-file evil", "Gymnasium cannot make 'Swimmer-v5': File"),
         ("train --resume nothing", "not the folder of a run"),
         ("evaluate nothing", "not the folder of a run"),
         ("evaluate", "shoal evaluate needs RUN"),
@@ -235,7 +258,10 @@ def test_bad_input(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("evaluate RUN --episodes 0", "episodes must be at least 1"),
         ("evaluate RUN --episodes many", "--episodes cannot be 'many'; it takes INT."),
         ("evaluate RUN RUN", "has no argument for"),
+        ("train --resume RUN --address 10.0.0.1:6379", "address is that of a Ray cluster: add --workers ray"),
         ("replay RUN --seed 2", "no seed 2"),
+        ("evaluate RUN --sampled --no-sampled", "--sampled and --no-sampled contradict each other"),
+        ("crossplay RUN --side agent_0 0", "side names agent_0 twice"),
         ("replay RUN --output video.bmp", "video.bmp"),
         ("curves RUN --metrics retrun", "did you mean 'return'?"),
     ],
@@ -247,6 +273,15 @@ def test_bad_input_about_a_run(shoal: Callable, run: Path, words: str, said: str
     assert said in err
     assert err.startswith("shoal: ") and err.count("\n") == 1
     assert {p: p.stat().st_mtime_ns for p in run.rglob("*")} == before
+
+
+def test_a_working_directory_that_is_gone(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    said = "shoal: The working directory does not exist any more; change to one that does.\n"
+    assert shoal("list", "algorithms") == (2, "", said)
 
 
 def test_a_file_where_a_folder_should_be(shoal: Callable, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.extras import EXTRAS, install
+from shoal.extras import EXTRAS, install, lacking
 
 ROOT = Path(__file__).parents[1]
 TEXTS = [
@@ -41,6 +41,18 @@ def test_what_the_tests_import_is_installed() -> None:
     names |= {"brax"} if "jaxmarl[mabrax]>=0.2" in every else set()
     missing = [name for name in sorted(names) if not any(metadata.distributions(name=name))]
     assert not missing, f"pip install -e '.[test]' installs {', '.join(missing)}"
+
+
+def test_a_missing_dependency_of_a_library_is_named() -> None:
+    """And not the command that installs the library, which is there."""
+    command, modules = install("hanabi"), ("pyspiel",)
+    absent = ModuleNotFoundError("No module named 'pyspiel.x'", name="pyspiel.x")
+    assert lacking("hanabi/…", "OpenSpiel", absent, command, modules) == f"hanabi/… needs OpenSpiel: {command}."
+    absent = ModuleNotFoundError("No module named 'attr'", name="attr")
+    said = "hanabi/… needs the module 'attr', which OpenSpiel imports and which is not installed."
+    assert lacking("hanabi/…", "OpenSpiel", absent, command, modules) == said
+    said = "hanabi/… needs OpenSpiel, which cannot be imported: no symbol x."
+    assert lacking("hanabi/…", "OpenSpiel", ImportError("no\n symbol x."), command, modules) == said
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -43,8 +43,12 @@ def _busy() -> bool:
 
 
 def _main(args: list[str]) -> int:
+    try:
+        here = str(Path.cwd())
+    except FileNotFoundError:
+        return _say("The working directory does not exist any more; change to one that does.", REFUSED)
     # package.module:factory is looked for in the working directory.
-    with isolation.isolated(), safe_streams(), own_modules.found_in(str(Path.cwd())):
+    with isolation.isolated(), safe_streams(), own_modules.found_in(here):
         return _guarded(args)
 
 
@@ -86,6 +90,8 @@ def _guarded(args: list[str]) -> int:
 
 
 def _dispatch(args: list[str]) -> int:
+    if any("\0" in word for word in args):
+        raise InputError("A word of the command holds the character NUL, which no name and no value can hold.")
     if not args or args[0] in ("-h", "--help"):
         print(help_text())
         return 0

@@ -155,6 +155,6 @@ def chosen(only: tuple[str, ...]) -> dict[str, tuple]:
 def _value(text: str) -> Any:
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # not TOML, or a number of thousands of digits
         return text
     return tuple(value) if isinstance(value, list) else value if isinstance(value, bool | int | float | str) else text

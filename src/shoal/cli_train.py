@@ -89,12 +89,20 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
         flags = {name: value for some in values.values() for name, value in some.items()}
         for_all = [flag.name for some in groups.values() for flag in some if flag.for_all]
         flags = {name: value for name, value in flags.items() if value is not None or name not in for_all}
-        if own["print_config"]:
-            from shoal.configuring import as_toml, configured  # imports JAX
+        from shoal.configuring import as_toml, check_effect, configured  # imports JAX
 
-            print(as_toml(configured(*_both(typed), env=env, flags=flags, **chosen)), end="")
-            return 0
+        found = configured(*_both(typed), env=env, flags=flags, **chosen)
+        check_effect(found.values.settings, found.values.config, flags)
         callbacks = cli_hooks.chosen(own)
+        if own["print_config"]:
+            from shoal.preparing import prepared
+
+            text = as_toml(found)
+            prepared(*_both(typed), env, chosen.get("preset"), flags, chosen.get("config"), chosen["trust"]).at(
+                Path("runs")
+            ).check()
+            print(text, end="")
+            return 0
 
         def start(where: Path) -> int:
             train = partial(shoal.train, *(_both(typed) if "config" in chosen else typed), env=env, **chosen)
@@ -157,6 +165,11 @@ def _resumed(folder: str, typed: list[str], rest: list[str]) -> Command:
                 raise InputError(f"A resumed run keeps its values, so {flag.spelt} cannot be combined with --resume.")
         if own["folder"] is not None:
             raise InputError("A resumed run stays in its folder, so --folder cannot be combined with --resume.")
+        from shoal.configs import override
+        from shoal.configuring import check_effect
+        from shoal.training.settings import CHANGEABLE
+
+        check_effect(override(run.settings, flags), run.config, CHANGEABLE.intersection(flags))
         more = {"callbacks": cli_hooks.chosen(own), "continue_stopped": own["continue_stopped"]}
         return watched(run.folder, partial(shoal.resume, run.folder, trust=own["trust"], **more), own, flags)
 

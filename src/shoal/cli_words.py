@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.cli_flags import REQUIRED, Flag
-from shoal.errors import InputError
+from shoal.errors import InputError, shortened
 from shoal.synonyms import meant
 from shoal.values import Words, alternatives, is_flag, typed
 
@@ -16,8 +16,8 @@ from shoal.values import Words, alternatives, is_flag, typed
 def read(prog: str, flags: Sequence[Flag], args: Sequence[str]) -> dict[str, Any]:
     """The values that words give to flags and positional arguments, by :attr:`Flag.spelt`.
 
-    A value follows its flag as the next word, as several words for a tuple, or after ``=``. Of a flag that is repeated
-    the last one counts. Words after ``--`` are positional.
+    A value follows its flag as the next word, as several words for a tuple, or after ``=``. A flag is given once. Words
+    after ``--`` are positional.
 
     Args:
         prog: the command, for messages.
@@ -25,10 +25,11 @@ def read(prog: str, flags: Sequence[Flag], args: Sequence[str]) -> dict[str, Any
         args: the words.
 
     Raises:
-        InputError: a flag is unknown, its value is missing or has the wrong type, or an argument is missing.
+        InputError: a flag is unknown or repeated, its value is missing or of the wrong type, or an argument is missing.
     """
     known = {spelt: flag for flag in flags if not flag.positional for spelt in (flag.spelt, *flag.booleans)}
     found: dict[str, Any] = {}
+    names: dict[str, str] = {}
     left, loose = list(args), []
     while left:
         word = left.pop(0)
@@ -41,6 +42,9 @@ def read(prog: str, flags: Sequence[Flag], args: Sequence[str]) -> dict[str, Any
             flag = known.get(name.replace("_", "-"))
             if flag is None:
                 raise InputError(stranger(prog, flags, word))
+            if flag.spelt in names:
+                raise InputError(_twice(flag, names[flag.spelt], name.replace("_", "-")))
+            names[flag.spelt] = name.replace("_", "-")
             if name.replace("_", "-") != flag.spelt:  # --no-x
                 if equals:
                     raise InputError(f"{name} takes no value; use {flag.spelt}={text}.")
@@ -85,9 +89,24 @@ def _typed(flag: Flag, words: Sequence[str]) -> Any:
         return True
     if not any(words) and not flag.positional and (flag.several or not words):
         raise InputError(_needs_value(flag))
+    if flag.several and not flag.positional and _named(flag) and len(set(words)) < len(words):
+        twice = next(word for word in words if words.count(word) > 1)
+        raise InputError(f"{flag.spelt} has {shortened(twice)} twice; give it once.")
     if Path in alternatives(flag.hint) and "" in words:
         raise InputError(f"{flag.spelt} needs a name; its value is empty.")
     return typed(flag.spelt, Words(words), flag.hint)
+
+
+def _named(flag: Flag) -> bool:
+    """Whether a flag takes names, of which none is meant twice, rather than numbers."""
+    return any(typing.get_args(option)[:1] in ((str,), (Path,)) for option in alternatives(flag.hint))
+
+
+def _twice(flag: Flag, before: str, now: str) -> str:
+    """The message for a flag that is given a second time."""
+    if before != now:
+        return f"{before} and {now} contradict each other; give one of them."
+    return f"{now} is given twice; {'give all its values after one of them' if flag.several else 'give it once'}."
 
 
 def _needs_value(flag: Flag) -> str:

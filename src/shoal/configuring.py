@@ -1,11 +1,12 @@
 """What a run trains: flags take precedence over a configuration file, and that over preset files and defaults."""
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal import algorithms, config_files, own_modules, preset_files
 from shoal.bounds import check
@@ -16,6 +17,7 @@ from shoal.environments.spelling import hint_of
 from shoal.errors import InputError, shortened, unknown
 from shoal.merging import DEFAULT, Layer, Merged, merged
 from shoal.run_file import TRUST, described, entries_of, recorded, unrecorded
+from shoal.training.settings import Settings
 from shoal.values import Anything, from_toml, mapping, takes, typed
 
 
@@ -197,6 +199,51 @@ def _option(name: str, value: Any, parameter: inspect.Parameter | None) -> Any:
     plain = value if hint is str else from_toml(value)
     annotated = parameter is not None and parameter.annotation is not parameter.empty
     return typed(name, plain, hint) if annotated and takes(hint) is not None else plain
+
+
+class _Need(NamedTuple):
+    """What an option needs to have an effect."""
+
+    option: str
+    """The other option, of the settings or of the same algorithm."""
+    unused: Any
+    """The value of the other option with which there is no effect; None also stands for False."""
+    sentence: str
+    """What the message says after the option's name."""
+
+
+_NEEDS = {
+    "address": _Need("workers", "processes", "is that of a Ray cluster: add --workers ray"),
+    "curve_episodes": _Need("eval_every", None, "is that of evaluations during training: add --eval-every"),
+    "chunk_length": _Need("recurrent", None, "is that of recurrent nets: set their width with --recurrent H"),
+    "reward_clip": _Need("normalise_rewards", None, "clips normalised rewards: add --normalise-rewards"),
+    "target_entropy_rate": _Need("target_entropy", None, "is a step towards --target-entropy: set it"),
+    "value_norm_beta": _Need("value_norm", "none", "is that of the statistics of --value-norm: choose running"),
+}
+
+
+def check_effect(settings: Settings, config: Any, given: Collection[str]) -> None:
+    """Refuse options that a command names and that have no effect in its run.
+
+    Those that files, presets and programs give may be unused, so that they suit several runs.
+
+    Args:
+        settings: the run's.
+        config: its algorithm's.
+        given: names of the options that the command names.
+
+    Raises:
+        InputError: one has no effect.
+    """
+    values = flags_of(settings) | flags_of(config)
+    for name in given:
+        side = match[0] if (match := re.match("side[0-9]+_", name)) else ""
+        need = _NEEDS.get(name.removeprefix(side))
+        if need is None:
+            continue
+        others = [x for flag, x in values.items() if re.fullmatch(f"{side or '(side[0-9]+_)?'}{need.option}", flag)]
+        if others and all(x in (None, False, need.unused) for x in others):
+            raise InputError(f"{name} {need.sentence}, or leave out {name}.")
 
 
 def as_toml(found: Configured) -> str:

@@ -86,6 +86,13 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     return InputError(f"There is no {kind} {name!r}; {hint}")
 
 
+def told(error: BaseException) -> str:
+    """What an exception says, on one line with a full stop; the name of its class if that is not clear without it."""
+    said = " ".join(str(error).split()).rstrip(".")
+    plain = isinstance(error, TypeError | ValueError | AssertionError | OSError) or type(error).__name__ == "Error"
+    return f"{said}." if said and plain else f"{type(error).__name__}{f': {said}' if said else ''}."
+
+
 def shortened(value: Any) -> str:
     """``repr(value)`` on one line, truncated to 80 characters, for messages."""
     text = " ".join(repr(value).split())

@@ -32,3 +32,21 @@ def requirements(extra: str) -> list[str]:
 def install(extra: str) -> str:
     """The command that installs the packages of an extra, for example ``pip install 'jumanji>=1.1' 'rware>=2.0'``."""
     return " ".join(["pip install", *(f"'{requirement}'" for requirement in EXTRAS[extra])])
+
+
+def lacking(what: str, name: str, error: ImportError, command: str, modules: tuple[str, ...] = ()) -> str:
+    """The sentence for a library that cannot be imported: it is not installed, or something that it imports is not.
+
+    Args:
+        what: what needs the library, for example ``Logging to W&B``.
+        name: the library's.
+        error: what its import raised.
+        command: the command that installs it.
+        modules: its modules; by default one called ``name``.
+    """
+    absent = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
+    if absent.partition(".")[0] in (modules or (name,)):
+        return f"{what} needs {name}: {command}."
+    if absent:
+        return f"{what} needs the module {absent!r}, which {name} imports and which is not installed."
+    return f"{what} needs {name}, which cannot be imported: {' '.join(str(error).split()).rstrip('.')}."

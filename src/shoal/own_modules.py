@@ -91,12 +91,17 @@ def places(package: str) -> list[Path] | None:
     return [Path(place).absolute() for place in found.submodule_search_locations or ()]
 
 
+def named_rightly(module: str) -> bool:
+    """Whether a text is the absolute name of a module: identifiers joined by dots."""
+    return all(word.isidentifier() for word in module.split("."))
+
+
 def importable(module: str) -> bool:
     """Whether Python, with the folders of :func:`reachable`, finds a module that is not of its standard library.
 
     Nothing is imported, also not the packages that ``module`` is in.
     """
-    if not all(word.isidentifier() for word in module.split(".")):
+    if not named_rightly(module):
         return False
     reachable()
     if standard(top(module)):
@@ -247,7 +252,7 @@ def imported(path: str, name: str, kind: str) -> Any:
         InputError: the module or the attribute is missing, cannot be called, or the module raises, as the message says.
     """
     module_name, _, attribute = path.partition(":")
-    if not all(module_name.split(".")):
+    if not named_rightly(module_name):
         raise InputError(f"{name!r} is not of the form 'package.module:factory'.")
     try:
         module = importlib.import_module(module_name)

@@ -33,6 +33,8 @@ class Parts:
         self.run, self._progress, self._keep = run, progress, keep
         self._trainer: Continued | None = None
         self._lock: Lock | None = None
+        self._rounding = 0.0
+        """Steps beyond those that were asked for, since parts end with a whole update."""
         if run.settings.devices != 1:
             one_device_per_core()  # before an evaluation starts JAX: a run continues only on as many devices as it had
 
@@ -57,7 +59,8 @@ class Parts:
             updates = done - int(-steps // settings.steps_per_update)
             self.run.settings = replace(settings, steps=float(updates * settings.steps_per_update))
             self.run.settings.check()
-            self._warn_of_schedule(trainer, updates)
+            self._rounding += self.run.settings.steps - done * settings.steps_per_update - float(steps)
+            self._warn_of_schedule(trainer)
             trainer.until(self.run.settings)
             self._keep(self.run)
             with watched(self.run, trainer, hooks):
@@ -71,9 +74,10 @@ class Parts:
         if trainer.stop.asked:  # also during the last update: the program must not go on to the next part
             raise trainer.stop.exception(f"Stopped at step {trainer.step:,}; train() goes on from there.")
 
-    def _warn_of_schedule(self, trainer: Continued, updates: int) -> None:
+    def _warn_of_schedule(self, trainer: Continued) -> None:
         settings = self.run.settings
-        if updates <= settings.schedule_updates or getattr(self.run.config, "lr_final", None) != 0:
+        asked = settings.steps - self._rounding
+        if asked <= (settings.schedule_steps or 0) or getattr(self.run.config, "lr_final", None) != 0:
             return
         end = settings.schedule_updates * settings.steps_per_update
         trainer.progress.warn(

@@ -1,5 +1,6 @@
 """A new run from an algorithm's name, an environment and flags; nothing is compiled or written."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -102,10 +103,14 @@ def check_both_named(algorithm: str, environment: Any, folder: str | Path | None
 
 
 def check_folder(where: Path) -> None:
-    """Refuse a file in the place of a run's folder.
+    """Refuse a file in the place of a run's folder, and a path in which the library of checkpoints cannot read arrays.
 
     Raises:
         InputError: it is one.
     """
+    if os.sep != "\\" and "\\" in str(where.absolute()):
+        raise InputError(
+            f"Checkpoints cannot be stored below a folder with a backslash in its name: {where.absolute()}."
+        )
     if where.exists() and not where.is_dir():
         raise InputError(f"{where} is a file, not a folder for a run.")

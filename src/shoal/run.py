@@ -30,6 +30,7 @@ from shoal.records.configuration import identity
 from shoal.records.files import written_to
 from shoal.rollouts.stepping import local_workers
 from shoal.run_file import Described, check_same_spec
+from shoal.starting import source_of
 from shoal.training import checks, ending, evaluation, pretraining, selection, sharding
 from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, draw, record
 from shoal.training.evaluation import Evaluation
@@ -166,6 +167,21 @@ class Run:
     def _learner(self, best: bool = False) -> Learner:
         return learner_of(saved_policy(self.folder, self._acting(), self.settings.seeds, self._identity(), best))
 
+    def check(self) -> None:
+        """Check a new run as :meth:`trainer` does, except for its memory and what its folder holds; nothing is written.
+
+        Raises:
+            InputError: a setting, the configuration or the environment is invalid.
+        """
+        layout = self._layout()
+        scale = Scale(layout.num_envs, self.settings.rollout_length, self.settings.schedule_updates)
+        prepare = getattr(algorithms.get(self.algorithm), "prepare", None)
+        if prepare is None or prepare(self.env.spec, self.config, scale) is None:
+            what, opponents = (self.algorithm, self.env.spec, self.config, self.settings), self._opponents()
+            made(*what, scale_of_learning(*what, scale, opponents), opponents)
+        if self.settings.init_from:
+            source_of(Path(self.settings.init_from), lambda _: None)
+
     def trainer(
         self, progress: bool, guard: Callable[[], None] = lambda: None, kind: type[Trainer] | None = None
     ) -> Trainer:
@@ -174,6 +190,19 @@ class Run:
         Raises:
             InputError: a setting, the configuration or the environment is invalid.
         """
+        layout = self._layout()
+        scale = Scale(layout.num_envs, self.settings.rollout_length, self.settings.schedule_updates)
+        module = algorithms.get(self.algorithm)
+        self.decision = pretraining.decide(module, self.env, self.config, scale, self.settings.seed, self._workers())
+        if self.decision:
+            self.config = self.decision.config
+        what, opponents = (self.algorithm, self.env.spec, self.config, self.settings), self._opponents()
+        make = partial(made, *what, scale_of_learning(*what, scale, opponents), opponents)
+        trainer = kind or Trainer
+        return trainer(self.env, make(), self.settings, layout, self.folder, progress, make, self._identity(), guard)
+
+    def _layout(self) -> sharding.Layout:
+        """The layout over devices, after the checks of the environment and its evaluations."""
         if self.settings.devices != 1:
             sharding.one_device_per_core()
         devices = self.settings.devices or devices_before(self.folder)
@@ -187,15 +216,7 @@ class Run:
             checks.evaluations(self.env, self.settings)
         else:
             registry.check_spec(self.env.spec)
-        scale = Scale(layout.num_envs, self.settings.rollout_length, self.settings.schedule_updates)
-        module = algorithms.get(self.algorithm)
-        self.decision = pretraining.decide(module, self.env, self.config, scale, self.settings.seed, self._workers())
-        if self.decision:
-            self.config = self.decision.config
-        what, opponents = (self.algorithm, self.env.spec, self.config, self.settings), self._opponents()
-        make = partial(made, *what, scale_of_learning(*what, scale, opponents), opponents)
-        trainer = kind or Trainer
-        return trainer(self.env, make(), self.settings, layout, self.folder, progress, make, self._identity(), guard)
+        return layout
 
     def _workers(self) -> int | None:
         return local_workers(self.env, self.settings.num_workers)

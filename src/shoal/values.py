@@ -4,6 +4,7 @@
 """
 
 import ast
+import contextlib
 import math
 import numbers
 import sys
@@ -70,7 +71,7 @@ def typed(name: str, value: Any, hint: Any, lone: bool = True) -> Any:
         return (value,)  # else it would have to be ("actor",), which is easily written as "actor"
     if isinstance(value, Words):
         form = (takes(hint) or "no words").removesuffix(".")  # "INT..." is its own full stop
-        raise InputError(f"{name} cannot be {' '.join(value)!r}; it takes {form}.")
+        raise InputError(f"{name} cannot be {shortened(' '.join(value))}; it takes {form}.")
     raise InputError(f"{name} must be {' or '.join(map(_prose, alternatives(hint)))}, not {shortened(value)}.")
 
 
@@ -108,11 +109,7 @@ def alternatives(hint: Any) -> Sequence[Any]:
 
 def is_flag(word: str) -> bool:
     """Whether a word of a command line is a flag rather than a value: it starts with ``-`` and is not a number."""
-    try:
-        float(word)
-    except ValueError:
-        return word.startswith("-") and word != "-"
-    return False
+    return isinstance(_number(word), str) and word.startswith("-") and word != "-"
 
 
 def is_boolean(hint: Any) -> bool:
@@ -155,15 +152,17 @@ def _read(words: Words, option: Any) -> Any:
         return None if word == "None" else _UNFIT
     if option not in (int, float):
         return _fitted(word, option)
-    try:
-        return int(word) if option is int else float(word)
-    except ValueError:
-        return _fitted(_number(word), option)
+    if option is int and word.isascii():
+        with contextlib.suppress(ValueError):  # 1e3, or thousands of digits
+            return int(word)
+    number = _number(word)
+    return number if option is float and isinstance(number, float) else _fitted(number, option)
 
 
 def _number(word: str) -> Any:
+    """A number in ASCII digits, which Python's ``float`` does not require; other words as they are."""
     try:
-        return float(word)
+        return float(word) if word.isascii() else word
     except ValueError:
         return word
 

@@ -222,6 +222,16 @@ def test_an_id_of_wandb_in_the_folder_is_only_data(id: Any, tmp_path: Path, monk
         assert (given[-1]["id"] == "abc") == same
 
 
+def test_a_missing_dependency_of_wandb_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "wandb.py").write_text("import a_dependency_of_wandb")
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(
+        InputError, match="Logging to W&B needs the module 'a_dependency_of_wandb', which wandb imports"
+    ):
+        started(tmp_path, shoal.WandbLogger("p"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stored", ["[", "[1]", '{"run_id": "../x"}', '{"run_id": "' + "0" * 32 + '"}'])
 def test_an_id_of_mlflow_in_the_folder_is_only_data(stored: str, store: Path, tmp_path: Path) -> None:
@@ -267,7 +277,7 @@ def test_projects_are_refused(where: str) -> None:
 def test_a_missing_package_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     logger = shoal.WandbLogger("p") if name == "wandb" else shoal.MLflowLogger(tmp_path / "store")
-    with pytest.raises(InputError, match=f"needs its package: pip install '{name}>="):
+    with pytest.raises(InputError, match=f"needs {name}: pip install '{name}>="):
         started(tmp_path, logger)
 
 

@@ -40,6 +40,23 @@ def count(picture: np.ndarray, colour: str, share: float = 1.0) -> int:
     return int((np.abs(picture - (255 + share * (rgb - 255))).max(axis=2) <= 2).sum())
 
 
+@pytest.mark.parametrize("number", ["1e308", "-1e308", "9" * 400, "9" * 5000, "1e999"])
+@pytest.mark.parametrize("column", ["step", "return"])
+def test_numbers_beyond_single_precision_are_damage(column: str, number: str, tmp_path: Path):
+    """Their sums would be infinite."""
+    row = {"step": "1", "return": "2.0"}
+    lines = [row, {"step": "2", "return": "3.0"} | {column: number}, row | {"step": "3"}]
+    texts = ["{" + ", ".join(f'"{name}": {value}' for name, value in line.items()) + "}\n" for line in lines]
+    (tmp_path / "metrics.jsonl").write_text("".join(texts))
+    steps, values = series(tmp_path, "return")
+    assert steps.tolist() == [1, 3] and values.tolist() == [[2.0], [2.0]]
+
+
+def test_the_name_of_a_folder_is_no_formula(runs: dict[str, Path], tmp_path: Path):
+    folder = write(tmp_path / "run$\\frac{1}{$", 2, rows=3)
+    assert plot([folder, runs["one"]], tmp_path / "a.png", title="$\\frac{1}{$").exists()
+
+
 def test_series_reads_one_metric(runs: dict[str, Path], tmp_path: Path):
     steps, values = series(runs["many"], "return")
     assert steps.shape == (30,) and values.shape == (30, 8) and steps[-1] == 2_900_000

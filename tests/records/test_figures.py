@@ -81,6 +81,19 @@ def test_improvement_has_a_row_for_each_pair(tmp_path: Path) -> None:
     assert count(few, "#707070") > 200  # the line at a half
 
 
+@pytest.mark.parametrize("name", ["run$\\frac{1}{$", "a$b$c"])
+def test_names_are_no_formulas(name: str, tmp_path: Path) -> None:
+    from matplotlib.mathtext import MathTextParser
+
+    line, estimate = {name: (STEPS, WIDE)}, (0.7, 0.5, 0.9)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(MathTextParser, "parse", lambda *_, **__: pytest.fail("a formula is parsed"))
+        for vertical in ("linear", "log"):
+            figures.plot_efficiency(line, tmp_path / "a.png", title=name, label=name, vertical=vertical)
+        figures.plot_estimates({name: {name: estimate}}, tmp_path / "b.png", title=name)
+        figures.plot_improvement({(name, name): estimate}, tmp_path / "c.png")
+
+
 def test_formats_and_global_state(tmp_path: Path) -> None:
     import matplotlib
 

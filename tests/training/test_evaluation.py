@@ -118,6 +118,12 @@ def test_one_seed_has_an_interval_over_episodes() -> None:
     assert "(95% interval" in str(result) and "12 episodes" in str(result)
 
 
+def test_one_episode_has_no_interval() -> None:
+    metrics = {"won": np.ones((1, 1)), "kills": np.full((1, 1), np.nan)}
+    result = evaluation.Evaluation(np.ones((1, 1, 1)), np.ones((1, 1)), np.ones((1, 1)), metrics)
+    assert str(result) == "1.00 (1 episode)\nwon 100.0 %\nkills is unknown in all episodes"
+
+
 def test_few_seeds_have_a_range() -> None:
     """And not an interval beyond what can be scored."""
     scores = np.repeat([[0.0], [37.0], [40.0]], 5, 1)

@@ -58,11 +58,11 @@ def of_scene(scene: Scene, agents: tuple[str, ...]) -> list[tuple[tuple[Any, ...
     Scenes need not have the same discs in each timestep. Discs of the same looks are told apart by their order.
     """
     found, seen = [], {}
-    numbers = {name: i for i, name in enumerate(agents)}
+    numbers = {str(i): i for i in range(len(agents))} | {name: i for i, name in enumerate(agents)}
     rows = zip(scene.labels, scene.radii, scene.colours, scene.hollow, strict=True)
     for label, radius, colour, hollow in rows:
         # The label of an agent is its name, or its number as in grid worlds.
-        number = numbers.get(label, int(label) if label.isdecimal() and int(label) < len(agents) else None)
+        number = numbers.get(label)
         one = body(label, "ring" if hollow else "disc", radius, colour, None if hollow else number)
         looks = tuple(one.values())
         seen[looks] = seen.get(looks, -1) + 1

@@ -209,6 +209,11 @@ class WrappedGame:
         """Its description."""
         return self._change.spec
 
+    @property
+    def observation_bounds(self) -> Any:
+        """Those of the inner game, if it has any and its observations do not change."""
+        return getattr(self._inner, "observation_bounds", None) if self._obs is None else None
+
     def reset(self, seed: int, out: HostTimestep) -> None:
         """Start an episode."""
         inner = out if self._obs is None else HostTimestep(self._obs, *out[1:])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import InputError
-from shoal.extras import install
+from shoal.extras import install, lacking
 from shoal.loggers.logger import Logger, described, one_line, required
 from shoal.records.files import make_folder
 from shoal.training.callbacks import Context
@@ -83,8 +83,8 @@ class MLflowLogger(Logger):
         """
         try:
             from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
-        except ModuleNotFoundError:
-            raise InputError(f"Logging to MLflow needs its package: {install('mlflow')}.") from None
+        except ImportError as error:
+            raise InputError(lacking("Logging to MLflow", "mlflow", error, install("mlflow"))) from None
         uri, artifacts = self._store()
         try:
             with _soon():

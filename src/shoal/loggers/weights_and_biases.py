@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.errors import InputError
-from shoal.extras import install
+from shoal.extras import install, lacking
 from shoal.loggers.logger import Logger, described, one_line, required
 from shoal.training.callbacks import Context
 
@@ -61,8 +61,8 @@ class WandbLogger(Logger):
         """
         try:
             import wandb  # pyright: ignore[reportMissingImports]
-        except ModuleNotFoundError:
-            raise InputError(f"Logging to W&B needs its package: {install('wandb')}.") from None
+        except ImportError as error:
+            raise InputError(lacking("Logging to W&B", "wandb", error, install("wandb"))) from None
         where = {"project": self.project, "entity": self.entity}
         same = {name: stored.get(name) for name in where} == where
         known = stored.get("id") if same else None

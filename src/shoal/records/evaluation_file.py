@@ -5,6 +5,7 @@ from typing import Any
 
 from shoal.records import reading
 from shoal.records.files import from_json
+from shoal.statistics.scores import LARGEST
 
 FILE = "evaluation.json"
 MOST = 16 * reading.MIB
@@ -14,7 +15,7 @@ MOST = 16 * reading.MIB
 def read(folder: Path) -> dict[str, Any] | None:
     """The contents; None if there is no such file or it is damaged."""
     try:
-        found = from_json(reading.parse(reading.read_bytes(folder / FILE, MOST)))
+        found = from_json(reading.parse(reading.read_bytes(folder / FILE, MOST), LARGEST))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

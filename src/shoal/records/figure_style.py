@@ -1,6 +1,7 @@
 """Colours, axes and file formats of all figures."""
 
 import io
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,13 +37,14 @@ def check_format(path: Path) -> None:
 
 @contextmanager
 def figures() -> Iterator[None]:
-    """Draw in this context, or in a function that it decorates: without LaTeX, and without a ``matplotlibrc`` of the
-    working directory. matplotlib is imported nowhere else; what a program has set in it before remains.
+    """Draw in this context, or in a function that it decorates: without LaTeX and formulas, so that a ``$`` in a name
+    is drawn as it is, and without a ``matplotlibrc`` of the working directory. matplotlib is imported nowhere else;
+    what a program has set in it before remains.
     """
     with isolation.packaged_settings():
         from matplotlib import rc_context
 
-    with rc_context({"text.usetex": False}):  # LaTeX executes commands
+    with rc_context({"text.usetex": False, "text.parse_math": False}):  # LaTeX executes commands
         yield
 
 
@@ -93,5 +95,7 @@ def save(figure: Any, path: Path) -> None:
         WriteError: it cannot be written.
     """
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix[1:])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # of names in scripts that the font lacks
+        figure.savefig(buffer, format=path.suffix[1:])
     write_bytes(path, buffer.getvalue())

@@ -64,6 +64,9 @@ def plot_efficiency(
     unit, word = step_unit(max(float(np.max(steps)) for steps, _ in curves.values()))
     draw_lines(panel, {name: (np.asarray(steps) / unit, band) for name, (steps, band) in curves.items()})
     panel.set_yscale(vertical, **({"linthresh": 1.0} if vertical == "symlog" else {}))
+    if vertical != "linear":
+        panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # by default a formula
+        panel.yaxis.set_minor_formatter(lambda value, _: "")
     panel.margins(x=0.0, y=0.06)
     panel.set_xlabel(f"Environment steps per run{word}", color=INK)
     panel.set_ylabel(label, color=INK)

@@ -17,10 +17,18 @@ def path_of(folder: str | Path) -> Path:
     """The path of a run's folder; an empty name, which would mean the working directory, is an error.
 
     Raises:
-        InputError: the name is empty.
+        InputError: the name is empty, holds the character NUL, or is not valid UTF-8, which its files require.
     """
     if not str(folder):
         raise InputError("The name of the run's folder is empty.")
+    try:
+        sound = "\0" not in str(folder) and bool(str(folder).encode())
+    except UnicodeEncodeError:
+        sound = False
+    if not sound:
+        raise InputError(
+            f"The name of the run's folder, {str(folder)!r}, must be UTF-8 text without the character NUL."
+        )
     return Path(folder)
 
 

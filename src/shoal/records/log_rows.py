@@ -1,6 +1,7 @@
 """The rows of ``metrics.jsonl``: tolerant reading of a damaged file, and repair from a checkpoint's copy.
 
-A row is one JSON object per line with an ascending ``step``. Other lines and rows out of order are left out. Every
+A row is one JSON object per line with an ascending ``step``. Other lines and rows out of order are left out, and values
+above :data:`~shoal.statistics.scores.LARGEST` are None. Every
 checkpoint holds a copy of the newest rows (all of them, unless they exceed :data:`~shoal.records.log.KEPT`) under its
 checksum; where the copy and the file differ, the copy is used.
 """
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.records.files import from_json
+from shoal.statistics.scores import LARGEST
 
 LONGEST = 2**26
 """Largest length of a line in bytes; the row of a thousand seeds has about 10⁶."""
@@ -100,11 +102,22 @@ def _row(line: bytes) -> LogRow | None:
     if len(line) > LONGEST:
         return None
     try:
-        values = from_json(json.loads(line.decode()))
+        values = from_json(json.loads(line.decode(), parse_float=_float, parse_int=_int))
     except (ValueError, RecursionError):
         return None
     step = values.get("step") if isinstance(values, dict) else None
     return LogRow(step, line, values) if type(step) is int and step >= 0 else None
+
+
+def _float(text: str) -> float | None:
+    """A number; None above the largest score."""
+    value = float(text)
+    return value if abs(value) <= LARGEST else None
+
+
+def _int(text: str) -> int | None:
+    """A whole number; None above the largest score, also of more digits than Python reads."""
+    return int(text) if _float(text) is not None else None
 
 
 def _lines(path: Path) -> Iterator[bytes]:

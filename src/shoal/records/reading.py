@@ -4,13 +4,18 @@ import json
 import math
 import os
 import stat
+import sys
 import tomllib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from shoal.errors import InputError
 
 MIB = 2**20
+_DIGITS = 320
+"""More digits than a float can hold; Python refuses to read thousands of them."""
 DEEPEST = 40
 """Largest nesting depth of objects and lists; Shoal's own files have about five."""
 
@@ -61,7 +66,9 @@ def read_toml(path: Path, kind: str, most: int) -> dict[str, Any]:
         InputError: there is none, or it is not TOML; the message names the file and the line.
     """
     try:
-        return tomllib.loads(read_bytes(path, most).decode("utf-8"))
+        found = tomllib.loads(read_bytes(path, most).decode("utf-8"))
+        _check_integers(found)
+        return found
     except FileNotFoundError:
         raise InputError(f"There is no {kind} {str(path)!r}.") from None
     except ReadingError as error:
@@ -77,15 +84,28 @@ def read_toml(path: Path, kind: str, most: int) -> dict[str, Any]:
         raise InputError(f"{path}: it is nested too deeply.") from None
 
 
-def parse(data: bytes | str) -> Any:
-    """Parse strict JSON: UTF-8, no duplicate keys, finite numbers.
+def _check_integers(value: Any) -> None:
+    """Check that floats can hold all whole numbers in tables and lists.
+
+    Raises:
+        ReadingError: one is larger.
+    """
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _check_integers(inner)
+    elif isinstance(value, int) and abs(value) > sys.float_info.max:
+        raise ReadingError(f"contains the number {_short(str(value))}, which is too large")
+
+
+def parse(data: bytes | str, largest: float = sys.float_info.max) -> Any:
+    """Parse strict JSON: UTF-8, no duplicate keys, numbers up to ``largest``.
 
     Raises:
         ReadingError: it is something else, or nested too deeply.
     """
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
-        found = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number)
+        found = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, **hooks(largest))
     except ReadingError:
         raise
     except ValueError:  # not UTF-8, not JSON, or an integer of thousands of digits
@@ -114,8 +134,20 @@ def _constant(name: str) -> NoReturn:
     raise ReadingError(f"contains {name}, which is not valid JSON")
 
 
-def _number(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ReadingError(f"contains the number {text[:40]}, which is too large")
-    return value
+def hooks(largest: float = sys.float_info.max) -> dict[str, Callable[[str], Any]]:
+    """Arguments of :func:`json.loads` that refuse numbers above ``largest``, which at most is that of floats.
+
+    Their functions raise :class:`ReadingError`, which is a ValueError.
+    """
+
+    def checked(kind: Callable[[str], Any], text: str) -> Any:
+        value = math.inf if len(text) > _DIGITS and kind is int else kind(text)
+        if not abs(value) <= largest:
+            raise ReadingError(f"contains the number {_short(text)}, which is too large")
+        return value
+
+    return {"parse_float": partial(checked, float), "parse_int": partial(checked, int)}
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:40]}…"

@@ -19,7 +19,7 @@ from shoal.notices import Warn
 from shoal.records import reading
 from shoal.records.files import digests, remove, sync, sync_tree
 
-_NAME = re.compile(r"(\d+)(?:\.(\d+))?")
+_NAME = re.compile(r"(\d+)(?:\.(\d+))?", re.ASCII)
 _HIDDEN = ".unfinished-"
 _DIGESTS = "sha256.json"
 _MOST = 16 * reading.MIB

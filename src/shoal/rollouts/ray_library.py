@@ -1,6 +1,7 @@
 """Import, start and join Ray, and convert its errors. The only file that imports Ray."""
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import GameError, InputError
-from shoal.extras import install
+from shoal.extras import install, lacking
 from shoal.rollouts.pool import spread
 from shoal.rollouts.recording import Parallelism
 
@@ -27,8 +28,8 @@ def library(what: str = "Rollouts") -> Any:
     """
     try:
         import ray
-    except ModuleNotFoundError:
-        raise InputError(f"{what} on a cluster need Ray: {install('ray')}.") from None
+    except ImportError as error:
+        raise InputError(lacking(f"{what} on a cluster", "ray", error, install("ray"))) from None
     return ray
 
 
@@ -103,7 +104,7 @@ def _check_there(address: str | None) -> None:
     The head of a cluster speaks HTTP/2, whose servers answer a client's first frame by one of settings, type 4.
     """
     host, colon, port = (address or "").rpartition(":")
-    if not colon or not port.isdigit() or "/" in host:
+    if not colon or not re.fullmatch("[0-9]{1,5}", port) or "/" in host:
         return
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=SILENCE) as head:

@@ -6,6 +6,7 @@ from numbers import Real
 from typing import Any
 
 from shoal.errors import InputError, shortened
+from shoal.statistics.scores import LARGEST
 
 
 def parse(data: str | bytes, name: str) -> Any:
@@ -51,7 +52,7 @@ def checked_object(value: Any, place: tuple[str, ...], holds: str) -> dict[str, 
 
 
 def checked_number(value: Any, place: tuple[str, ...]) -> float:
-    """A finite number.
+    """A finite number of single precision.
 
     Raises:
         InputError: it is none.
@@ -64,6 +65,10 @@ def checked_number(value: Any, place: tuple[str, ...]) -> float:
         number = math.inf
     if not math.isfinite(number):
         raise InputError(f"{'/'.join(place)}: a value is {number}; leave out evaluations that gave no finite number.")
+    if abs(number) > LARGEST:
+        raise InputError(
+            f"{'/'.join(place)}: {number:.3g} exceeds {LARGEST:.3g}, the largest number of single precision."
+        )
     return number
 
 

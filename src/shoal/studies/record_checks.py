@@ -1,11 +1,11 @@
 """The validation of records, before anything in them is used."""
 
-import math
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from shoal.errors import InputError, shortened, unknown
+from shoal.statistics.scores import LARGEST
 
 _LONGEST = 300
 _RUN: dict[str, type] = {
@@ -143,8 +143,8 @@ def check_kind(name: str, value: Any, kind: Any) -> None:
 
 
 def check_number(name: str, value: Any) -> None:
-    """Check that a value is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    """Check that a value is a finite number of single precision."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
         raise InputError(f"{name} must be a number, not {shortened(value)}.")
 
 
@@ -162,6 +162,6 @@ def _check_array(name: str, values: Any, rows: Any, columns: Any, unknowns: bool
         raise InputError(f"{name} must hold {rows} lists of {columns} numbers.")
     for one in found:  # not check_number for each: there are thousands
         for value in one:
-            known = type(value) in (int, float) and math.isfinite(value)
+            known = type(value) in (int, float) and abs(value) <= LARGEST
             if not known and not (unknowns and value is None):
                 check_number(name, value)

@@ -1,5 +1,6 @@
 """Cross-play: separately trained policies play on two sides of one environment, every run with every run."""
 
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -170,7 +171,7 @@ def first_side(spec: EnvSpec, chosen: int | Sequence[str | int] = ()) -> tuple[i
     if there are several, otherwise the first half of the agents, rounded down.
 
     Raises:
-        InputError: an agent is unknown, or a side would be empty.
+        InputError: an agent is unknown or named twice, or a side would be empty.
     """
     n = spec.num_agents
     if n < 2:
@@ -183,7 +184,9 @@ def first_side(spec: EnvSpec, chosen: int | Sequence[str | int] = ()) -> tuple[i
     for agent in chosen:
         if str(agent) not in known:
             raise unknown("agent", str(agent), spec.agents)
-    found = tuple(sorted({known[str(agent)] for agent in chosen}))
+    found = tuple(sorted(known[str(agent)] for agent in chosen))
+    if twice := [i for i, after in itertools.pairwise(found) if i == after]:
+        raise InputError(f"side names {spec.agents[twice[0]]} twice; name each agent once.")
     if len(found) == n:
         raise InputError(f"Side 1 has all {n} agents, so side 2 would be empty.")
     return found

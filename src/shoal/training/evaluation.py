@@ -84,8 +84,10 @@ class Evaluation(NamedTuple):
         """The score, and one line for each metric."""
         seeds, episodes = self.scores.shape
         low, high = self.interval
-        over = f"{seeds} seeds × {episodes} episodes" if seeds > 1 else f"{episodes} episodes"
-        lines = [f"{self.mean:.2f} ({interval_text(self._samples.size)} {low:.2f} … {high:.2f}, {over})"]
+        over = f"{seeds} seeds × " * (seeds > 1) + f"{episodes} episode{'s' * (episodes > 1)}"
+        samples = self._samples.size
+        reach = f"{interval_text(samples)} {low:.2f} … {high:.2f}, " if samples > 1 else ""
+        lines = [f"{self.mean:.2f} ({reach}{over})"]
         return "\n".join([*lines, *(_line(name, self.metric(name), self.scores.size) for name in self.metrics)])
 
 
@@ -127,8 +129,9 @@ def _line(name: str, found: MetricMean, episodes: int) -> str:
         return f"{name} is unknown in all episodes"
     scale, digits, unit = (100.0, 1, " %") if name in SHARES else (1.0, 2, "")
     mean, low, high = (f"{scale * x:.{digits}f}" for x in (found.mean, found.low, found.high))
-    some = f", known in {found.episodes} of {episodes} episodes" if found.episodes < episodes else ""
-    return f"{name} {mean}{unit} ({interval_text(found.samples)} {low} … {high}{some})"
+    notes = [f"{interval_text(found.samples)} {low} … {high}"] if found.samples > 1 else []
+    notes += [f"known in {found.episodes} of {episodes} episodes"] if found.episodes < episodes else []
+    return f"{name} {mean}{unit}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def evaluate(

@@ -25,8 +25,8 @@ def library() -> Any:
     """
     try:
         import optuna  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise InputError(f"search = 'optuna' requires Optuna: {extras.install('optuna')}") from None
+    except ImportError as error:
+        raise InputError(extras.lacking("search = 'optuna'", "optuna", error, extras.install("optuna"))) from None
     return optuna
 
 

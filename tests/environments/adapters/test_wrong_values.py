@@ -40,6 +40,8 @@ class Wrong:
         self.time, self.agents, self.rng = 0, list(PAIR), np.random.default_rng(seed)
         if self.fault == "unseen at first":
             return {"a_0": np.zeros(2)}, {}
+        if self.fault == "four at first":
+            return self.see()
         if self.fault == "stranger at first":
             self.agents.append("ghost")
         return self.see(), {}
@@ -58,7 +60,7 @@ class Wrong:
         self.agents = [] if over else list(PAIR)
         if self.time >= 2 and self.fault == "stranger":
             self.agents.append("ghost")
-        return tuple(said)
+        return tuple(said[:4] if self.fault == "four" else said)
 
     def close(self):
         pass
@@ -84,6 +86,10 @@ FAULTS: dict[str, tuple[int, Callable[[Any], Any]]] = {
     "scalar seen": (0, lambda said: {**said, "a_0": np.float32(1)}),
     "text ends": (2, lambda said: dict.fromkeys(said, "False")),
     "none ends": (3, lambda said: dict.fromkeys(said)),
+    "nan ends": (2, lambda said: dict.fromkeys(said, float("nan"))),
+    "two ends": (3, lambda said: dict.fromkeys(said, np.int64(2))),
+    "short mask": (4, lambda said: {"a_1": {"action_mask": np.ones(1, np.int8)}}),
+    "outside": (0, lambda said: {**said, "a_1": np.array([0.0, 9.5])}),
 }
 SAID = {
     "no rewards": "rewards lack 'a_0', which has acted",
@@ -104,6 +110,11 @@ SAID = {
     "scalar seen": "a_0's observation is an array of float32 with 0 axes",
     "text ends": "the termination of a_0 is 'False', neither True nor False",
     "none ends": "the truncation of a_0 is None, neither True nor False",
+    "nan ends": "the termination of a_0 is nan, neither True nor False",
+    "two ends": "the truncation of a_0 is 2, neither True nor False",
+    "short mask": "a_1's action_mask has 1 entries for 2 actions",
+    "four": r"step returned 4 values, but must return five values: .* \(four are those of Gym before 0.26",
+    "four at first": "reset returned a dict, but must return two values",
 }
 
 
@@ -129,16 +140,34 @@ def test_nothing_wrong_is_played() -> None:
     assert timestep.last and not timestep.discount.any() and timestep.reward.tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("fault", ["no rewards", "stranger", "text", "none", "array", "one unpaid"])
+@pytest.mark.parametrize("fault", ["no rewards", "stranger", "text", "none", "array", "one unpaid", "short mask"])
 def test_the_check_says_not_ready(fault: str) -> None:
     report = check(Wrong, env={"fault": fault}, episodes=2)
     assert not report.ok and report.verdict.startswith("NOT READY")
     assert any(f.level == "error" and SAID[fault].replace("\\", "") in f.sentence for f in report.findings), str(report)
 
 
+def test_a_step_of_four_values_is_not_blamed_on_a_file_of_shoal() -> None:
+    report = check(Wrong, env={"fault": "four"}, episodes=1, isolate=False)
+    (error,) = [finding for finding in report.findings if finding.level == "error"]
+    assert "step returned 4 values" in error.sentence and not error.detail
+
+
+def test_observations_outside_their_space_are_reported() -> None:
+    for env, ready in (({"fault": "outside"}, False), ({"fault": "outside", "score": "mean"}, False), ({}, True)):
+        report = check(Wrong, env=env, episodes=2, isolate=False)
+        found = [finding for finding in report.findings if finding.subject == "observation space"]
+        assert report.ok and ready == (not found)
+        if found:
+            said = "feature 1 of a_1's observation is 9.5 at step 2 of episode 1 (seed 0), after the joint action"
+            assert found[0].level == "warning" and said in found[0].sentence
+            assert "outside [-9, 9], the bounds of its observation space" in found[0].sentence
+
+
 def test_an_environment_without_a_time_limit_gets_a_note(shoal: Callable) -> None:
     code, out, _ = shoal("check", "test_wrong_values:Wrong", "--episodes", "2")
     assert code == 0 and "the horizon is 10000 steps, Shoal's default" in " ".join(out.split())
+    assert "--num-envs 8 --rollout-length 16 (all episodes ended by step 3; the default for the horizon is 128)" in out
     code, out, _ = shoal("check", "test_wrong_values:Limited", "--episodes", "2")
     assert code == 0 and "Shoal's default for" not in " ".join(out.split())
     assert shoal("check", "test_wrong_values:Wrong", "--env.fault", "text")[0] == 1
@@ -192,17 +221,18 @@ def test_a_game_of_turns_is_refused(options: dict[str, Any], words: str) -> None
 class Alone(gymnasium.Env):
     """A team of one, or of two where its spaces are Tuples."""
 
-    def __init__(self, reward: Any = 1.0, terminated: Any = False, several: bool = False):
+    def __init__(self, reward: Any = 1.0, terminated: Any = False, several: bool = False, mask: Any = None):
+        self.info = {} if mask is None else {"action_mask": mask}
         seen, act = spaces.Box(-9, 9, (2,)), spaces.Discrete(2)
         self.observation_space: Any = spaces.Tuple([seen, seen]) if several else seen
         self.action_space: Any = spaces.Tuple([act, act]) if several else act
         self.reward, self.terminated, self.seen = reward, terminated, np.zeros((2, 2) if several else 2)
 
     def reset(self, *, seed=None, options=None) -> Any:
-        return self.seen, {}
+        return self.seen, self.info
 
     def step(self, action) -> Any:
-        return self.seen, self.reward, self.terminated, False, {}
+        return self.seen, self.reward, self.terminated, False, self.info
 
 
 @pytest.mark.parametrize(
@@ -212,6 +242,10 @@ class Alone(gymnasium.Env):
         ({"reward": None}, "the reward is None"),
         ({"reward": np.ones(1)}, r"the reward is an array of shape \(1,\)"),
         ({"terminated": "no"}, "terminated is 'no', neither True nor False"),
+        ({"terminated": float("nan")}, "terminated is nan, neither True nor False"),
+        ({"terminated": 2}, "terminated is 2, neither True nor False"),
+        ({"mask": np.ones(1, np.int8)}, "agent_0's action_mask has 1 entries for 2 actions"),
+        ({"mask": np.ones(3, np.int8)}, "agent_0's action_mask has 3 entries for 2 actions"),
         ({"several": True}, "rewards must have an entry for each of the 2 agents"),
         ({"several": True, "reward": [1.0]}, "rewards must have an entry for each of the 2 agents"),
         ({"several": True, "reward": [1.0, "2"]}, "the reward of agent 1 is '2'"),
@@ -225,8 +259,13 @@ def test_a_gymnasium_environment_is_refused(options: dict[str, Any], words: str)
 
 @pytest.mark.parametrize("value", [1, True, 2.5, np.float32(2.5), np.int64(3), np.bool_(True), np.array(2.5)])
 def test_numbers_of_every_kind_are_numbers(value: Any) -> None:
-    assert number(value, "it") == float(value) and flag(value, "it") is True
-    assert flag(np.array([False]), "it") is False
+    assert number(value, "it") == float(value)
+    if value == 1:
+        assert flag(value, "it") is True
+    else:
+        with pytest.raises(ValueError, match="neither True nor False"):
+            flag(value, "it")
+    assert flag(np.array([False]), "it") is False and flag(np.array([1.0]), "it") is True
 
 
 ONE = """

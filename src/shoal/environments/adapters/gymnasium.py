@@ -16,11 +16,11 @@ from shoal.environments.adapters.camera import tracked
 from shoal.environments.adapters.interface import interface
 from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import end
-from shoal.environments.adapters.values import flag, number
+from shoal.environments.adapters.values import flag, number, started, stepped
 from shoal.environments.conversion import MASK
 from shoal.environments.forms import acted, joint_mask
-from shoal.errors import InputError
-from shoal.extras import install
+from shoal.errors import InputError, told
+from shoal.extras import install, lacking
 from shoal.game import Game, HostEnvironment, HostTimestep
 from shoal.spec import Discrete, EnvSpec
 
@@ -53,8 +53,8 @@ def _game(
     name = f"gymnasium:{task}"
     try:
         import gymnasium
-    except ModuleNotFoundError as error:
-        raise InputError(f"{name} needs gymnasium: {install('gymnasium')}.") from error
+    except ImportError as error:
+        raise InputError(lacking(name, "gymnasium", error, install("gymnasium"))) from error
     if ":" in task:
         own_modules.reachable()
     given = {"disable_env_checker": True, **options}
@@ -66,9 +66,14 @@ def _game(
     try:
         env = gymnasium.make(task, **given)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        cause = error.__cause__  # of a module that Gymnasium imports for the id
+        if ":" in task and isinstance(cause, ModuleNotFoundError):
+            raise InputError(f"There is no module {cause.name!r}, which {name} needs.") from error
         raise InputError(f"{name} needs more than is installed ({error}): {install('gymnasium')}.") from error
-    except (gymnasium.error.Error, TypeError, ValueError) as error:
-        raise InputError(f"Gymnasium cannot make {task!r}: {error}") from error
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # of Gymnasium, or of the environment with these options
+        raise InputError(f"Gymnasium cannot make {task!r}: {told(error)}") from error
     return wrap(env, name, time_limit=time_limit, metrics=metrics)
 
 
@@ -107,15 +112,16 @@ class _Solo:
         )
         described = interface("one", [observation.space], self._acts)
         self.spec: EnvSpec = replace(spec, shared_reward=True, score="mean", interface=described)
+        self.observation_bounds = spaces.bounds([observation], spec)
         self._read, self._joins = observation.reader(spec.packed), spec.state_dim > 0
 
     def reset(self, seed: int, out: HostTimestep) -> None:
-        seen, info = self._env.reset(seed=seed)
+        seen, info = started(self._env.reset(seed=seed))
         self._time = 0
         self._write(seen, info, out)
 
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
-        seen, reward, terminated, truncated, info = self._env.step(acted(self._acts[0], action[0]))
+        seen, reward, terminated, truncated, info = stepped(self._env.step(acted(self._acts[0], action[0])))
         self._time += 1
         self._write(seen, info, out)
         infos.write(self.spec.metrics, info, out)
@@ -134,7 +140,8 @@ class _Solo:
             out.state[:] = row
         holder = seen if self._masked else info
         if self._indices and MASK in holder:
-            spaces.write_mask(out.legal[0], joint_mask(self._acts[0], holder[MASK]))
+            mask = joint_mask(self._acts[0], holder[MASK])
+            spaces.write_mask(out.legal[0], mask, self.spec.action_dims[0], "agent_0")
 
     def render(self) -> np.ndarray | None:
         return picture(partial(tracked, self._env) if hasattr(self._env, "render") else None)
@@ -158,18 +165,19 @@ class _Team:
         self._gone = np.zeros(len(acts), bool)
         spec = spaces.describe(name, agents, observations, acts, (action, dims), None, horizon, metrics)
         self.spec: EnvSpec = replace(spec, interface=interface("list", [x.space for x in observations], self._acts))
+        self.observation_bounds = spaces.bounds(observations, spec)
         self._reads = [observation.reader(spec.packed) for observation in observations]
         self._joins = spec.state_dim > 0
 
     def reset(self, seed: int, out: HostTimestep) -> None:
-        seen, _ = self._env.reset(seed=seed)
+        seen, _ = started(self._env.reset(seed=seed))
         self._time = 0
         self._gone[:] = False
         self._write(seen, out)
 
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
         sent = tuple(map(acted, self._acts, action))
-        seen, reward, terminated, truncated, info = self._env.step(sent)
+        seen, reward, terminated, truncated, info = stepped(self._env.step(sent))
         self._time += 1
         self._write(seen, out)
         infos.write(self.spec.metrics, info, out)
@@ -200,7 +208,8 @@ class _Team:
                 out.state[at : at + width] = row
             at += width
             if self._masked[i]:
-                spaces.write_mask(out.legal[i], joint_mask(self._acts[i], seen[i][MASK]))
+                mask = joint_mask(self._acts[i], seen[i][MASK])
+                spaces.write_mask(out.legal[i], mask, self.spec.action_dims[i], f"agent_{i}")
 
     def render(self) -> np.ndarray | None:
         return picture(getattr(self._env, "render", None))

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InputError, unknown
-from shoal.extras import install
+from shoal.extras import install, lacking
 from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import Discrete, EnvSpec
 
@@ -64,7 +64,7 @@ def original(task: str) -> Any:
     try:
         import pyspiel
     except ImportError as error:
-        raise InputError(f"hanabi/… needs OpenSpiel: {install('hanabi')}.") from error
+        raise InputError(lacking("hanabi/…", "OpenSpiel", error, install("hanabi"), ("pyspiel",))) from error
     variant, _, players = task.partition("-")
     return pyspiel.load_game("hanabi", {"players": int(players.removesuffix("p")), **_VARIANTS[variant]})
 

@@ -16,8 +16,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from shoal.environments.adapters.jaxmarl_families import FAMILIES, Family, arguments_of
 from shoal.environments.options import check_number
 from shoal.environments.rivals import rivals_of
-from shoal.errors import InputError, unknown
-from shoal.extras import install
+from shoal.errors import InputError, told, unknown
+from shoal.extras import install, lacking
 from shoal.game import own_actions
 from shoal.spec import Part
 from shoal.types import Box, Discrete, Environment, EnvSpec, Step
@@ -68,8 +68,8 @@ def make(task: str, *, shaping: float = 0.0, **options: Any) -> Environment:
     with _quiet():
         try:
             import jaxmarl
-        except ModuleNotFoundError as error:
-            raise InputError(f"jaxmarl/{task} needs jaxmarl: {install('jaxmarl')}.") from error
+        except ImportError as error:
+            raise InputError(lacking(f"jaxmarl/{task}", "jaxmarl", error, install("jaxmarl"))) from error
         version = getattr(jaxmarl, "__version__", "0")
         if tuple(map(int, re.findall(r"\d+", version)[:2])) < (0, 2):
             raise InputError(f"jaxmarl/{task} needs JaxMARL 0.2 or newer, not {version}: {install('jaxmarl')}.")
@@ -77,9 +77,13 @@ def make(task: str, *, shaping: float = 0.0, **options: Any) -> Environment:
         try:
             env = jaxmarl.make(identity, **arguments)
         except ImportError as error:
-            raise InputError(f"jaxmarl/{task} needs brax: {install('mabrax')}.") from error
-        except (TypeError, ValueError, KeyError, AssertionError) as error:
-            raise InputError(f"jaxmarl/{task} cannot be built with these options: {str(error).rstrip('.')}.") from error
+            if "brax" in str(error) and not isinstance(error, ModuleNotFoundError):  # JaxMARL's own message
+                raise InputError(f"jaxmarl/{task} needs brax: {install('mabrax')}.") from error
+            raise InputError(lacking(f"jaxmarl/{task}", "brax", error, install("mabrax"))) from error
+        except (InputError, MemoryError):
+            raise
+        except Exception as error:
+            raise InputError(f"jaxmarl/{task} cannot be built with these options: {told(error)}") from error
     return environment(f"jaxmarl/{task}", env, family, shaping)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.environments.options import check_choice, check_steps
 from shoal.errors import InputError
-from shoal.extras import install
+from shoal.extras import install, lacking
 from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import Discrete, EnvSpec
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 MAX_LEVEL = 2
 """The highest level of an agent, as in all registered tasks."""
-_NAME = re.compile(r"(?:Foraging-)?((?:(\d+)s-)?(\d+)x(\d+)-(\d+)p-(\d+)f(-coop)?)(?:-v\d+)?")
+_NAME = re.compile(
+    r"(?:Foraging-)?((?:(\d{1,4})s-)?(\d{1,4})x(\d{1,4})-(\d{1,4})p-(\d{1,4})f(-coop)?)(?:-v\d+)?", re.ASCII
+)
 
 
 class Task(NamedTuple):
@@ -127,8 +129,8 @@ def _device(spec: EnvSpec, task: Task) -> "Environment":
         from jumanji.environments.routing.lbf.env import LevelBasedForaging
         from jumanji.environments.routing.lbf.generator import RandomGenerator
         from jumanji.environments.routing.lbf.viewer import LevelBasedForagingViewer
-    except ModuleNotFoundError as error:
-        raise InputError(f"{spec.name} on the device needs jumanji: {install('lbf')}.") from error
+    except ImportError as error:
+        raise InputError(lacking(f"{spec.name} on the device", "jumanji", error, install("lbf"))) from error
     from shoal.environments.adapters import jumanji, jumanji_outlines
 
     generator = RandomGenerator(
@@ -163,8 +165,8 @@ class Foraging:
         parsed = parse(task)
         try:
             from lbforaging.foraging import ForagingEnv
-        except ModuleNotFoundError as error:
-            raise InputError(f"lbf/{parsed.name} on the host needs lbforaging: {install('lbf')}.") from error
+        except ImportError as error:
+            raise InputError(lacking(f"lbf/{parsed.name} on the host", "lbforaging", error, install("lbf"))) from error
         self.spec = describe(parsed, horizon, shared)
         self._foods = 0
         self._env: Any = ForagingEnv(

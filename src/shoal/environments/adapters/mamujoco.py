@@ -22,7 +22,7 @@ import numpy as np
 from shoal.environments.adapters.camera import tracked
 from shoal.environments.adapters.mamujoco_parts import ROBOTS, SEGMENTED, factorisation, parsed, size_of
 from shoal.errors import InputError
-from shoal.extras import install
+from shoal.extras import install, lacking
 from shoal.game import HostEnvironment, HostTimestep, write_rows
 from shoal.spec import Box, EnvSpec
 
@@ -77,7 +77,9 @@ def _quiet() -> Iterator[None]:
         with contextlib.redirect_stderr(io.StringIO()):
             import gymnasium_robotics  # noqa: F401
     except ImportError as error:
-        raise InputError(f"mamujoco/… needs gymnasium-robotics: {install('mamujoco')}.") from error
+        modules = ("gymnasium_robotics", "gymnasium", "mujoco")
+        command = install("mamujoco")
+        raise InputError(lacking("mamujoco/…", "gymnasium-robotics", error, command, modules)) from error
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda _: None)
     try:

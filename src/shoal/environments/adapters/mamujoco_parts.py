@@ -1,6 +1,7 @@
 """Partitions of a robot's joints among the agents of MA-MuJoCo."""
 
 import itertools
+import re
 from typing import Any
 
 from shoal.errors import InputError, unknown
@@ -43,7 +44,7 @@ def parsed(task: str) -> tuple[str, str]:
 def size_of(parts: str) -> int:
     """N·M for ``NxM``; 0 for anything else."""
     agents, _, each = parts.partition("x")
-    return int(agents) * int(each) if agents.isdecimal() and each.isdecimal() else 0
+    return int(agents) * int(each) if re.fullmatch("[0-9]{1,4}x[0-9]{1,4}", parts) else 0
 
 
 def factorisation(robot: str, parts: str) -> dict[str, Any]:

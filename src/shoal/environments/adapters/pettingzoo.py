@@ -17,9 +17,9 @@ from shoal.environments.adapters.gymnasium import picture
 from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import Team, end
 from shoal.environments.adapters.turns import TurnGame
-from shoal.environments.adapters.values import by_agent, flag, number
-from shoal.errors import InputError, unknown
-from shoal.extras import install
+from shoal.environments.adapters.values import by_agent, flag, number, started, stepped
+from shoal.errors import InputError, told, unknown
+from shoal.extras import install, lacking
 from shoal.game import Game, HostEnvironment, HostTimestep
 from shoal.spec import EnvSpec
 
@@ -80,8 +80,10 @@ def _game(
         made = factory(**given)
     except ImportError as error:
         raise InputError(f"{name} needs more than is installed: {error}") from error
-    except (TypeError, ValueError, AssertionError) as error:
-        raise InputError(f"{name} cannot be made with the options {given}: {error}") from error
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:
+        raise InputError(f"{name} cannot be made with the options {given}: {told(error)}") from error
     return wrap(made, name, time_limit=time_limit, metrics=metrics)
 
 
@@ -114,10 +116,12 @@ def _takes(factory: Callable[..., Any], option: str) -> bool:
 def _module(task: str, name: str) -> Any:
     try:
         importlib.import_module("pettingzoo")
-    except ModuleNotFoundError as error:
-        raise InputError(f"{name} needs pettingzoo: {install('pettingzoo')}.") from error
+    except ImportError as error:
+        raise InputError(lacking(name, "pettingzoo", error, install("pettingzoo"))) from error
     if ":" in task:
         raise InputError(f"{name} names a module and a class, which is named without the prefix: {task}.")
+    if not own_modules.named_rightly(task):
+        raise InputError(f"{name} does not name a module; names look like pettingzoo:mpe2.simple_spread_v3.")
     if own_modules.top(task) not in ("pettingzoo", "mpe2"):
         own_modules.reachable()
     family, _, module = f"pettingzoo.{task.removeprefix('pettingzoo.')}".rpartition(".")
@@ -180,9 +184,10 @@ class _ParallelGame:
         self._gone = np.zeros(len(self._agents), bool)
         self._all_here = True
         self.spec: EnvSpec = self._team.spec
+        self.observation_bounds = self._team.observation_bounds
 
     def reset(self, seed: int, out: HostTimestep) -> None:
-        seen, infos = self._env.reset(seed=seed)
+        seen, infos = started(self._env.reset(seed=seed))
         self._time = 0
         here = self._listed(seen)
         self._gone[:] = [agent not in here for agent in self._agents]
@@ -196,7 +201,8 @@ class _ParallelGame:
         # Iterating over Python numbers is faster than over an array.
         rows = action.tolist() if self._team.indices else action
         each = zip(agents, self._team.send, rows, gone.tolist(), strict=True)
-        seen, rewards, ended, cut, infos = self._env.step({a: send(x) for a, send, x, absent in each if not absent})
+        sent = {a: send(x) for a, send, x, absent in each if not absent}
+        seen, rewards, ended, cut, infos = stepped(self._env.step(sent))
         self._time += 1
         for what, values in (("rewards", rewards), ("terminations", ended), ("truncations", cut)):
             by_agent(what, values, self._known)

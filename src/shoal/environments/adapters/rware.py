@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.environments.options import check_choice, check_steps
 from shoal.errors import InputError
-from shoal.extras import install
+from shoal.extras import install, lacking
 from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import Discrete, EnvSpec
 
@@ -25,7 +25,7 @@ HEIGHT = 8
 """Height of a block in shelves."""
 REQUESTS = {"-easy": 2.0, "": 1.0, "-hard": 0.5}
 """Shelves requested at any time, per robot."""
-_NAME = re.compile(r"(?:rware-)?((tiny|small|medium|large)-(\d+)ag(-easy|-hard|))(?:-v\d+)?")
+_NAME = re.compile(r"(?:rware-)?((tiny|small|medium|large)-(\d{1,4})ag(-easy|-hard|))(?:-v\d+)?", re.ASCII)
 
 
 class Task(NamedTuple):
@@ -123,8 +123,8 @@ def _device(task: Task, horizon: int) -> "Environment":
         from jumanji.environments.routing.robot_warehouse.env import RobotWarehouse
         from jumanji.environments.routing.robot_warehouse.generator import RandomGenerator
         from jumanji.environments.routing.robot_warehouse.viewer import RobotWarehouseViewer
-    except ModuleNotFoundError as error:
-        raise InputError(f"rware/{task.name} on the device needs jumanji: {install('rware')}.") from error
+    except ImportError as error:
+        raise InputError(lacking(f"rware/{task.name} on the device", "jumanji", error, install("rware"))) from error
     from shoal.environments.adapters import jumanji, jumanji_outlines
 
     generator = RandomGenerator(
@@ -151,8 +151,8 @@ class Warehouse:
         try:
             from rware.warehouse import RewardType
             from rware.warehouse import Warehouse as Original
-        except ModuleNotFoundError as error:
-            raise InputError(f"rware/{parsed.name} on the host needs rware: {install('rware')}.") from error
+        except ImportError as error:
+            raise InputError(lacking(f"rware/{parsed.name} on the host", "rware", error, install("rware"))) from error
         self._env: Any = Original(
             shelf_columns=parsed.columns,
             column_height=HEIGHT,

@@ -168,7 +168,7 @@ class Battle:
     def _was_cut(self, info: dict[str, Any], alive: np.ndarray) -> bool:
         """Whether the reported end is a truncation."""
         if "episode_limit" in info:
-            return bool(info["episode_limit"])
+            return flag(info["episode_limit"], "episode_limit")
         if self._cuts is not None:
             return self._interruptions() != self._cuts
         return self._steps >= self.spec.horizon and not info.get("battle_won", False) and bool(alive.any())

@@ -47,7 +47,7 @@ INSTALL = {
 }
 """Name and installation of each package."""
 
-_DRAWN = re.compile(r"(protoss|terran|zerg)_([1-9]\d*)_vs_([1-9]\d*)")
+_DRAWN = re.compile(r"(protoss|terran|zerg)_([1-9]\d{0,3})_vs_([1-9]\d{0,3})", re.ASCII)
 # Unit types, their probabilities, and types that cannot form an army alone, from SMACv2's published configurations.
 _ARMIES = {
     "protoss": (("stalker", "zealot", "colossus"), (0.45, 0.45, 0.1), ()),

@@ -45,6 +45,10 @@ class Observation:
         except (NotImplementedError, ValueError) as error:
             raise InputError(f"{name} observes {space}, which cannot be flattened to a vector.") from error
 
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The smallest and the largest value of each number of its row, float64; infinite where it has none."""
+        return _bounds(self.space)
+
     @property
     def pictured(self) -> bool:
         """Whether there is an image in it."""
@@ -77,6 +81,31 @@ def _parts(space: Any, name: str = "") -> list[Part]:
         each = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         return [part for key, one in each for part in _parts(one, f"{name}.{key}" if name else str(key))]
     return [Part((int(spaces.flatdim(space)),), name=name)]
+
+
+def _bounds(space: Any) -> tuple[np.ndarray, np.ndarray]:
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Box):
+        return space.low.reshape(-1).astype(np.float64), space.high.reshape(-1).astype(np.float64)
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        each = [_bounds(one) for one in (space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces)]
+        low, high = ([np.zeros(0), *sides] for sides in (zip(*each, strict=True) if each else ((), ())))
+        return np.concatenate(low), np.concatenate(high)
+    unbounded = np.full(int(spaces.flatdim(space)), np.inf)
+    return -unbounded, unbounded
+
+
+def bounds(observations: Sequence[Observation], spec: EnvSpec) -> tuple[np.ndarray, np.ndarray] | None:
+    """The smallest and the largest value of each agent's observation, [N, O]; None for observations of bytes."""
+    if spec.packed:
+        return None
+    low, high = np.full((2, spec.num_agents, spec.obs_dim), np.inf)
+    low = -low
+    for i, observation in enumerate(observations):
+        width = spec.obs_dims[i]
+        low[i, :width], high[i, :width] = observation.bounds()
+    return low, high
 
 
 def _reader(space: Any) -> Read:
@@ -196,9 +225,21 @@ def describe(
     )
 
 
-def write_mask(legal: np.ndarray, mask: Any) -> None:
-    """Write an agent's mask into its row of ``legal``; if no action is legal, index 0 is, as a no-op."""
-    legal[: len(mask)] = mask
+def write_mask(legal: np.ndarray, mask: np.ndarray, width: int, agent: Any) -> None:
+    """Write an agent's mask into its row of ``legal``; if no action is legal, index 0 is, as a no-op.
+
+    Args:
+        legal: bool [A], the row.
+        mask: bool, one entry for each of the agent's actions.
+        width: the number of the agent's actions.
+        agent: the agent's name, for the message.
+
+    Raises:
+        ValueError: the mask has another number of entries.
+    """
+    if len(mask) != width:
+        raise ValueError(f"{agent}'s {MASK} has {len(mask)} entries for {width} actions.")
+    legal[:width] = mask
     if not legal.any():
         legal[0] = True
 

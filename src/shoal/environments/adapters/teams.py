@@ -49,6 +49,8 @@ class Team:
         spec = spaces.describe(name, self.agents, seen, acts, (action, dims), size, horizon, metrics)
         described = interface("turns" if turns else "parallel", [x.space for x in seen], self._acts)
         self.spec: EnvSpec = replace(spec, interface=described)
+        self.observation_bounds = spaces.bounds(seen, spec)
+        """See :func:`shoal.environments.adapters.spaces.bounds`."""
         self._reads = [observation.reader(spec.packed) for observation in seen]
         self._widths = spec.obs_dims
         self._absent = [np.zeros(width, np.uint8 if spec.packed else np.float32) for width in spec.obs_dims]
@@ -66,12 +68,15 @@ class Team:
                 state[at : at + width] = row
                 at += width
             if self._in_observation[i] and agent in seen:
-                spaces.write_mask(out.legal[i], joint_mask(self._acts[i], seen[agent][MASK]))
+                self._write_mask(i, seen[agent][MASK], out)
             elif indices and MASK in infos.get(agent, ()):
-                spaces.write_mask(out.legal[i], joint_mask(self._acts[i], infos[agent][MASK]))
+                self._write_mask(i, infos[agent][MASK], out)
         if self._ask:
             state[:] = np.asarray(self._env.state()).reshape(-1)
         infos_of.write_of_agents(self.spec.metrics, infos, out)
+
+    def _write_mask(self, i: int, mask: Any, out: HostTimestep) -> None:
+        spaces.write_mask(out.legal[i], joint_mask(self._acts[i], mask), self.spec.action_dims[i], self.agents[i])
 
 
 def _state(env: Any) -> np.ndarray | None:

@@ -30,6 +30,7 @@ class TurnGame:
         self._gone = np.zeros(len(self._places), bool)
         self._earned = np.zeros(len(self._places))
         self.spec: EnvSpec = self._team.spec
+        self.observation_bounds = self._team.observation_bounds
 
     def reset(self, seed: int, out: HostTimestep) -> None:
         """As :meth:`shoal.game.Game.reset`."""

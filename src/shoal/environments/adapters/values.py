@@ -22,13 +22,48 @@ def flag(value: Any, *what: Any) -> bool:
     """A boolean, also given as 0 or 1 or as an array of one element. ``what`` describes it in the error.
 
     Raises:
-        ValueError: it is something else, for example text or None.
+        ValueError: it is something else, for example text, None, 2 or NaN.
     """
     if isinstance(value, bool):
         return value
-    if isinstance(value, Real) or (np.size(value) == 1 and _size(value) is not None and _numeric(value)):
+    numeric = isinstance(value, Real) or (np.size(value) == 1 and _size(value) is not None and _numeric(value))
+    if numeric and (value == 0 or value == 1):
         return bool(value)
     raise ValueError(f"{' '.join(map(str, what))} is {_shown(value)}, neither True nor False.")
+
+
+def stepped(result: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """What ``step`` of Gymnasium's or PettingZoo's interface returned.
+
+    Raises:
+        ValueError: it is not a tuple of five values.
+    """
+    if isinstance(result, tuple | list) and len(result) == 5:
+        return result[0], result[1], result[2], result[3], result[4]
+    old = " (four are those of Gym before 0.26: divide done into the two)" if _count(result) == 4 else ""
+    raise ValueError(
+        f"step returned {_returned(result)}, but must return five values: observation, reward, terminated, truncated "
+        f"and info{old}."
+    )
+
+
+def started(result: Any) -> tuple[Any, Any]:
+    """What ``reset`` of Gymnasium's or PettingZoo's interface returned.
+
+    Raises:
+        ValueError: it is not a tuple of two values.
+    """
+    if isinstance(result, tuple | list) and len(result) == 2:
+        return result[0], result[1]
+    raise ValueError(f"reset returned {_returned(result)}, but must return two values: observation and info.")
+
+
+def _count(result: Any) -> int | None:
+    return len(result) if isinstance(result, tuple | list) else None
+
+
+def _returned(result: Any) -> str:
+    return f"a {type(result).__name__}" if (count := _count(result)) is None else f"{count} values"
 
 
 def by_agent(what: str, values: Any, agents: Collection[Any]) -> None:
@@ -55,7 +90,9 @@ def _numeric(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    if (shape := _size(value)) is not None:
+    if (shape := _size(value)) == () and _numeric(value):
+        return str(value)
+    if shape is not None:
         return f"an array of shape {shape}" if _numeric(value) else f"an array of {value.dtype}"
     text = repr(value)
     return text if len(text) <= 60 else f"a {type(value).__name__}"

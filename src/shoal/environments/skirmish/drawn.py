@@ -19,7 +19,7 @@ from shoal.environments.skirmish.build import Start, begun
 from shoal.environments.skirmish.terrain import SIDE
 from shoal.environments.skirmish.units import UNITS
 
-NAME = re.compile(r"(protoss|terran|zerg)_([1-9]\d?)_vs_([1-9]\d?)")
+NAME = re.compile(r"(protoss|terran|zerg)_([1-9]\d?)_vs_([1-9]\d?)", re.ASCII)
 ARMIES = {
     "protoss": ("stalker", "zealot", "colossus"),
     "terran": ("marine", "marauder", "medivac"),
