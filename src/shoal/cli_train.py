@@ -64,7 +64,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     if (folder := _value_of(rest, _RESUME.spelt)) is not None:
         return _resumed(folder, typed, rest), rest
     files = {flag.name: _value_of(rest, flag.spelt) for flag in (_CONFIG, _PRESET)}
-    chosen = {"trust": _TRUST.spelt in rest} | {name: file for name, file in files.items() if file}
+    chosen: dict[str, Any] = {"trust": _TRUST.spelt in rest} | {name: file for name, file in files.items() if file}
     words, helps = _named(typed, files["config"]), not {"-h", "--help"}.isdisjoint(rest)
     if files["config"] and not chosen["trust"]:
         without = _imported(words, typed, files["config"])
@@ -98,9 +98,9 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
             from shoal.preparing import prepared
 
             text = as_toml(found)
-            prepared(*_both(typed), env, chosen.get("preset"), flags, chosen.get("config"), chosen["trust"]).at(
-                Path("runs")
-            ).check()
+            algorithm, environment = _both(typed)
+            files = chosen.get("preset"), flags, chosen.get("config"), chosen["trust"]
+            prepared(algorithm, environment, env, *files).at(Path("runs")).check()
             print(text, end="")
             return 0
 

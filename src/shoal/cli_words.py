@@ -27,9 +27,9 @@ def read(prog: str, flags: Sequence[Flag], args: Sequence[str]) -> dict[str, Any
     Raises:
         InputError: a flag is unknown or repeated, its value is missing or of the wrong type, or an argument is missing.
     """
-    known = {spelt: flag for flag in flags if not flag.positional for spelt in (flag.spelt, *flag.booleans)}
+    known = {word: flag for flag in flags if not flag.positional for word in (flag.spelt, *flag.booleans)}
     found: dict[str, Any] = {}
-    names: dict[str, str] = {}
+    spelt: dict[str, str] = {}
     left, loose = list(args), []
     while left:
         word = left.pop(0)
@@ -42,9 +42,9 @@ def read(prog: str, flags: Sequence[Flag], args: Sequence[str]) -> dict[str, Any
             flag = known.get(name.replace("_", "-"))
             if flag is None:
                 raise InputError(stranger(prog, flags, word))
-            if flag.spelt in names:
-                raise InputError(_twice(flag, names[flag.spelt], name.replace("_", "-")))
-            names[flag.spelt] = name.replace("_", "-")
+            if flag.spelt in spelt:
+                raise InputError(_twice(flag, spelt[flag.spelt], name.replace("_", "-")))
+            spelt[flag.spelt] = name.replace("_", "-")
             if name.replace("_", "-") != flag.spelt:  # --no-x
                 if equals:
                     raise InputError(f"{name} takes no value; use {flag.spelt}={text}.")

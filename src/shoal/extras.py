@@ -34,7 +34,9 @@ def install(extra: str) -> str:
     return " ".join(["pip install", *(f"'{requirement}'" for requirement in EXTRAS[extra])])
 
 
-def lacking(what: str, name: str, error: ImportError, command: str, modules: tuple[str, ...] = ()) -> str:
+def lacking(
+    what: str, name: str, error: ImportError, command: str, modules: tuple[str, ...] = (), *, needs: str = "needs"
+) -> str:
     """The sentence for a library that cannot be imported: it is not installed, or something that it imports is not.
 
     Args:
@@ -43,10 +45,11 @@ def lacking(what: str, name: str, error: ImportError, command: str, modules: tup
         error: what its import raised.
         command: the command that installs it.
         modules: its modules; by default one called ``name``.
+        needs: ``need`` after a plural.
     """
     absent = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
     if absent.partition(".")[0] in (modules or (name,)):
-        return f"{what} needs {name}: {command}."
+        return f"{what} {needs} {name}: {command}."
     if absent:
-        return f"{what} needs the module {absent!r}, which {name} imports and which is not installed."
-    return f"{what} needs {name}, which cannot be imported: {' '.join(str(error).split()).rstrip('.')}."
+        return f"{what} {needs} the module {absent!r}, which {name} imports and which is not installed."
+    return f"{what} {needs} {name}, which cannot be imported: {' '.join(str(error).split()).rstrip('.')}."

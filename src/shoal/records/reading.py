@@ -134,7 +134,7 @@ def _constant(name: str) -> NoReturn:
     raise ReadingError(f"contains {name}, which is not valid JSON")
 
 
-def hooks(largest: float = sys.float_info.max) -> dict[str, Callable[[str], Any]]:
+def hooks(largest: float = sys.float_info.max) -> dict[str, Any]:
     """Arguments of :func:`json.loads` that refuse numbers above ``largest``, which at most is that of floats.
 
     Their functions raise :class:`ReadingError`, which is a ValueError.

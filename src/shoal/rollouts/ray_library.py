@@ -29,7 +29,9 @@ def library(what: str = "Rollouts") -> Any:
     try:
         import ray
     except ImportError as error:
-        raise InputError(lacking(f"{what} on a cluster", "ray", error, install("ray"))) from None
+        raise InputError(
+            lacking(f"{what} on a cluster", "Ray", error, install("ray"), ("ray",), needs="need")
+        ) from None
     return ray
 
 
