@@ -17,7 +17,7 @@ WORKERS ?= 2
 TESTS ?=
 
 .DEFAULT_GOAL := train
-.PHONY: train results test test-slow test-floor lint format types layers clean
+.PHONY: train results test test-slow test-floor test-learning lint format types layers clean
 
 train: $(VENV)/.run
 	$(BIN)/shoal train mappo mpe/simple_spread $(if $(STEPS),--steps $(STEPS)) $(FLAGS)
@@ -31,6 +31,10 @@ test: $(VENV)/.test
 
 test-slow: $(VENV)/.slow
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow $(TESTS)
+
+# Five short runs against recorded scores; make test-learning PYTHON=python3.13 VENV=.venv-newest for another JAX.
+test-learning: $(VENV)/.test
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'slow or not slow' tests/training/test_learned.py
 
 # With the lowest versions of all dependencies that pyproject.toml allows.
 test-floor: $(VENV)-floor/.made
