@@ -7,7 +7,7 @@ import shoal
 from shoal import algorithms
 from shoal.cli_flags import Command, Flag, Values, of_environment
 from shoal.environments.names import check_name
-from shoal.errors import InputError
+from shoal.errors import InputError, shortened
 
 _FLAGS = [
     Flag("episodes", int, 5, "Number of episodes, each with its own seed."),
@@ -27,7 +27,7 @@ def check(args: Sequence[str]) -> tuple[Command, list[str]]:
     words = list(itertools.takewhile(lambda word: not word.startswith("-"), args))
     rest = list(args[len(words) :])
     if len(words) > 1:
-        raise InputError(f"shoal check takes one environment or algorithm; {words[1]!r} is an extra word.")
+        raise InputError(f"shoal check takes one environment or algorithm; {shortened(words[1])} is an extra word.")
     if not words and not {"-h", "--help"} & set(rest):
         raise InputError(
             "shoal check needs an environment or an algorithm first, for example: shoal check mpe/simple_spread."

@@ -13,7 +13,7 @@ from shoal import algorithms, cli_hooks
 from shoal.cli_flags import Command, Flag, Values, first_line, of_environment, of_fields
 from shoal.cli_running import watched
 from shoal.environments import names
-from shoal.errors import InputError
+from shoal.errors import InputError, shortened
 from shoal.records import manifest
 from shoal.records.folders import in_new_folder
 
@@ -58,7 +58,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     typed = list(itertools.takewhile(lambda word: not word.startswith("-"), args))
     rest = list(args[len(typed) :])
     if len(typed) > 2:
-        raise InputError(f"shoal train takes an algorithm and an environment; {typed[2]!r} is an extra word.")
+        raise InputError(f"shoal train takes an algorithm and an environment; {shortened(typed[2])} is an extra word.")
     for check_name, word in zip((algorithms.check_name, names.check_name), typed, strict=False):
         check_name(word)
     if (folder := _value_of(rest, _RESUME.spelt)) is not None:

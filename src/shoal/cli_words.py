@@ -116,7 +116,7 @@ def _needs_value(flag: Flag) -> str:
 def stranger(prog: str, flags: Sequence[Flag], word: str) -> str:
     """The message for a word that is neither a flag nor a value."""
     if not is_flag(word):
-        return f"{prog} has no argument for {word!r}; see {prog} --help."
+        return f"{prog} has no argument for {shortened(word)}; see {prog} --help."
     name = word.partition("=")[0]
     known = {flag.name: flag.spelt for flag in flags if not flag.prefix}
     near = [known[found]] if (found := meant(name.removeprefix("--"), known)) else []

@@ -83,7 +83,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     elif len(hint) > 300:
         some = ", ".join(difflib.get_close_matches(name, known, n=8, cutoff=0.0))
         hint = f"the most similar of {len(known)} names are {some}."
-    return InputError(f"There is no {kind} {name!r}; {hint}")
+    return InputError(f"There is no {kind} {shortened(name)}; {hint}")
 
 
 def told(error: BaseException) -> str:
