@@ -98,8 +98,10 @@ def _typed(flag: Flag, words: Sequence[str]) -> Any:
 
 
 def _named(flag: Flag) -> bool:
-    """Whether a flag takes names, of which none is meant twice, rather than numbers."""
-    return any(typing.get_args(option)[:1] in ((str,), (Path,)) for option in alternatives(flag.hint))
+    """Whether a flag takes names, of which none is meant twice, rather than numbers or an environment's own words."""
+    return not flag.spelt.startswith("--env.") and any(
+        typing.get_args(option)[:1] in ((str,), (Path,)) for option in alternatives(flag.hint)
+    )
 
 
 def _twice(flag: Flag, before: str, now: str) -> str:
