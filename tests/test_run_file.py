@@ -116,7 +116,7 @@ def parts(**fields: Any) -> Any:
 
 
 DAMAGES: list[tuple[str, Any, str]] = [
-    ("format", 9, f"has format 9, of a newer version of Shoal; this one reads up to {manifest.FORMAT}"),
+    ("format", 10, f"has format 10, of a newer version of Shoal; this one reads up to {manifest.FORMAT}"),
     ("format", "2", "has an unknown format: '2'"),
     ("format", True, "has an unknown format: True"),
     ("format", 0, "has an unknown format: 0"),
@@ -212,6 +212,11 @@ DAMAGES: list[tuple[str, Any, str]] = [
     ("config.spec.parts", parts(name="\n"), "not short printable text"),
     ("config.spec.parts", parts(source=[2**30]), "(1073741824,) in spec.parts is not the shape of an array"),
     ("config.settings.greyscale", True, "do not fit the widths of 'obs_dims'"),
+    (
+        "config.settings.blind",
+        True,
+        "blind, crop, greyscale, resize, frame_stack 2, last_action and agent_ids do not fit",
+    ),
     ("config.settings.crop", [1, 1, 1, 1], "crop, greyscale, resize, frame_stack 2"),
     ("config.settings.resize", [0, 4], "resize must be at least 1"),
     ("config.spec.score", "median", "not 'median'"),

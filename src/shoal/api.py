@@ -224,8 +224,8 @@ def crossplay(
         past: before each run, its past selves (``opponents="past"``) play too, the oldest first.
 
     Raises:
-        InputError: a folder holds no run, a run has no past selves, environments or ``action_mask`` differ, or a side
-            would be empty.
+        InputError: a folder holds no run, a run has no past selves, environments, ``blind`` or ``action_mask``
+            differ, or a side would be empty.
         CheckpointError: a run has no intact policy.
     """
     runs = several("runs", runs, (Run, str, Path))
@@ -234,13 +234,14 @@ def crossplay(
     opened = [run if isinstance(run, Run) else open_run(run, environment, trust=trust) for run in runs]
     env = opened[0].env  # first, since it refuses to import the environment of an untrusted folder
     for run in opened[1:]:
+        for name in ("blind", "action_mask"):
+            here, there = (getattr(one.settings.wrapping, name) for one in (run, opened[0]))
+            if here != there:
+                raise InputError(
+                    f"{run.folder} was trained with {name} {here} and {opened[0].folder} with {there}, so their "
+                    f"policies cannot play together."
+                )
         check_same_environment(opened[0], run)
-        masks = [one.settings.wrapping.action_mask for one in (run, opened[0])]
-        if masks[0] != masks[1]:
-            raise InputError(
-                f"{run.folder} was trained with action_mask {masks[0]} and {opened[0].folder} with {masks[1]}, so "
-                f"their policies cannot play together."
-            )
     chosen = playing.first_side(opened[0].spec, side)
     made: dict[Any, Algorithm] = {}  # equal configurations share a compiled program
     players = []

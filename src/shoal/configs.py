@@ -119,12 +119,17 @@ def games_to_json(*specs: EnvSpec) -> list[dict[str, Any]]:
 
     That is ``novel`` (read by a run's own critic), metrics (only reported), the interface (for deployed policies), the
     rivals (read in training), the scored agents, and ``parts`` where one spec does not describe them, unless
-    observations are bytes; then their widths are compared.
+    observations are bytes or ``blind`` has replaced them; then their widths are compared.
     """
     free = {"novel", "metrics", "interface", "rivals", "scored"}
-    if any(spec.parts is None for spec in specs) and not any(spec.packed for spec in specs):
+    if any(spec.parts is None for spec in specs) and not any(spec.packed or _is_blind(spec) for spec in specs):
         free |= {"parts"}
     return [{key: value for key, value in spec_to_json(spec).items() if key not in free} for spec in specs]
+
+
+def _is_blind(spec: EnvSpec) -> bool:
+    """Whether observations are the time alone (:func:`shoal.environments.observation_changes.blind`)."""
+    return any(part.shape == (0,) and part.source is not None for own in spec.parts or () for part in own)
 
 
 def _listed(fields: Mapping[str, Any]) -> dict[str, Any]:

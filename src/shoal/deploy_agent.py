@@ -26,7 +26,7 @@ class AgentPolicy:
     def act(self, observation: Any, legal: Any = None, *, info: Any = None, turn: bool = True) -> Any:
         """The agent's action.
 
-        A policy that is recurrent, stacks frames or reads its last action must be called at every timestep; in a
+        A policy that is recurrent, blind, stacks frames or reads its last action must be called at every timestep; in a
         turn-based game also for the moves of others (``env.observe(name)``, with ``turn=False``).
 
         Args:

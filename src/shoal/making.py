@@ -166,6 +166,10 @@ def _for_teams(name: str, spec: EnvSpec, config: Any, settings: Settings, scale:
 
 def _normalised(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Algorithm:
     algorithm = _for_teams(name, spec, config, settings, scale)
+    if settings.wrapping.blind and algorithm.acts_on == "state":
+        chosen = any(flag.endswith("critic_input") for flag in flags_of(config))
+        how = "set critic_input to local" if chosen else "choose an algorithm that acts on observations"
+        raise InputError(f"{name} acts on the global state, which blind does not hide: {how}.")
     if not settings.normalise_rewards:
         return algorithm
     gamma = max(value for flag, value in flags_of(config).items() if flag.endswith("gamma"))  # the largest of all sides

@@ -165,8 +165,8 @@ def _described(entries: dict[str, Any]) -> Described:
     wrapping = settings.wrapping
     if not fits(spec, wrapping):
         raise InputError(
-            f"crop, greyscale, resize, frame_stack {wrapping.frame_stack}, last_action and agent_ids do not fit the "
-            f"widths of 'obs_dims' and the shapes in 'parts'."
+            f"blind, crop, greyscale, resize, frame_stack {wrapping.frame_stack}, last_action and agent_ids do not fit "
+            f"the widths of 'obs_dims' and the shapes in 'parts'."
         )
     check_spec(unwrapped(spec, wrapping))
     if not wrapping.action_mask and not isinstance(spec.action, Discrete):

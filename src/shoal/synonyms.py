@@ -22,6 +22,7 @@ _CALLED: dict[str, tuple[str, ...]] = {
     "reward_clip": ("clip_reward", "clip_rewards"),
     "time_limit": ("max_episode_steps", "max_steps", "max_cycles", "episode_limit"),
     "frame_stack": ("framestack", "stack", "num_stack", "stacked_frames"),
+    "blind": ("open_loop", "openloop", "time_only"),
     "last_action": ("obs_last_action", "add_last_action", "last_actions", "prev_action", "use_last_action"),
     "action_mask": ("action_masking", "mask_actions", "use_action_mask", "use_available_actions", "avail_actions"),
     "keep": ("max_to_keep", "num_checkpoints"),

@@ -134,14 +134,18 @@ def expected(plain: list[Any], spec: EnvSpec, w: Wrapping) -> list[dict[str, np.
     for t, now in enumerate(plain):
         rows = []
         for i, width in enumerate(spec.obs_dims):
-            past = [plain[max(0, t - back)].obs[i, :width] for back in reversed(range(w.frame_stack))]
+            if w.blind:
+                limit = min(spec.horizon, w.time_limit or spec.horizon)
+                past = [np.array([min(1.0, np.float32(t) * np.float32(1 / limit))])]
+            else:
+                past = [plain[max(0, t - back)].obs[i, :width] for back in reversed(range(w.frame_stack))]
             if w.last_action:
                 acted = joint(spec, t - 1)[i]
                 own = (
                     acted[: spec.action_dims[i]] if isinstance(spec.action, Box) else np.eye(spec.action_dims[i])[acted]
                 )
                 past.append(own if t and plain[t - 1].alive[i] else np.zeros_like(own))
-            row = np.concatenate([*past, np.eye(3)[i]] if w.agent_ids else past)
+            row = np.concatenate([*past, np.eye(3)[i]] if w.agent_ids else past).astype(np.float32)
             rows.append(row if now.alive[i] else np.zeros_like(row))
         widest = max(map(len, rows))
         timesteps.append(
@@ -165,6 +169,9 @@ CASES = {
     "last action after equal widths": (replace(ALONE, action_dims=(4, 4, 4)), Wrapping(last_action=True)),
     "ids": (SPEC, Wrapping(agent_ids=True)),
     "scale": (SPEC, Wrapping(reward_scale=0.25)),
+    "blind": (SPEC, Wrapping(blind=True)),
+    "blind of one width": (replace(ALONE, horizon=5), Wrapping(blind=True)),
+    "blind with its actions and ids": (SPEC, Wrapping(7, frame_stack=2, blind=True, last_action=True, agent_ids=True)),
     "all": (SPEC, Wrapping(5, frame_stack=2, last_action=True, agent_ids=True, reward_scale=3.0)),
 }
 

@@ -1,4 +1,4 @@
-"""Changes of observations: stacked frames, last actions and agent ids. Does not import JAX.
+"""Changes of observations: stacked frames, the time alone, last actions and agent ids. Does not import JAX.
 
 See :mod:`shoal.environments.changes` for the form of these functions.
 """
@@ -71,6 +71,40 @@ def frame_stack(spec: EnvSpec, count: int) -> Change:
         ]
         fields = rows.described(spec, parts)
     return Change(replace(spec, **fields, novel=None if packed else novel), begin, follow)
+
+
+TIME = Part((1,), "float32", "time")
+"""What :func:`blind` shows of the environment."""
+
+
+def blind(spec: EnvSpec) -> Change:
+    """Replace every observation by the time: steps of the episode so far / ``spec.horizon``, at most 1.
+
+    This is the observation of SMACv2's open-loop policies (Ellis et al. 2023). The state, the legal actions and the
+    zeros of dead agents are unchanged. The arrays of the environment's observations stay in ``parts`` without entries,
+    with their shape as ``source``, so that deployed policies know what the environment returns. ``novel`` is the time,
+    since a state need not contain it.
+    """
+    n, packed = spec.num_agents, spec.packed
+    part = np.float32(1.0 / spec.horizon)  # XLA multiplies by it too, so that devices and hosts round alike
+
+    def show(steps: Any, step: Any) -> Any:
+        xp = step.obs.__array_namespace__()
+        time = xp.broadcast_to(xp.minimum(steps.astype("float32") * part, np.float32(1.0)), (n, 1))
+        return step._replace(obs=xp.where(step.alive[:, None], rows.as_bytes(time) if packed else time, 0))
+
+    def begin(step: Any) -> tuple[Any, Any]:
+        xp = step.obs.__array_namespace__()
+        steps = xp.zeros((), xp.int32)
+        return steps, show(steps, step)
+
+    def follow(steps: Any, step: Any, action: Any) -> tuple[Any, Any]:
+        steps = steps + 1
+        return steps, show(steps, step)
+
+    hidden = [[part._replace(shape=(0,), source=raw(part)) for part in own] for own in rows.parts_of(spec)]
+    fields = rows.described(spec, [[*own, TIME] for own in hidden])
+    return Change(replace(spec, **fields, novel=None if packed else (0,)), begin, follow)
 
 
 def raw(part: Part) -> tuple[int, ...]:

@@ -41,6 +41,10 @@ class Wrapping:
     frame_stack: Annotated[int, Bounds(least=1, most=1000)] = 1
     """Each agent observes this many of its last observations, oldest first; at the start of an episode the first
     observation is repeated. Frames of an image become its channels. The global state is not stacked."""
+    blind: bool = False
+    """Show each agent only the time: the steps of the episode so far divided by the time limit. With the agent's id
+    this is the open-loop control of SMACv2 (Ellis et al. 2023): what it scores needs no reaction. Legal actions and the
+    global state of critics are unchanged; frame_stack and the options of images have no effect."""
     last_action: bool = False
     """Append its last executed action to every agent's own observation, one-hot if actions are discrete; zeros at the
     start of an episode. With a recurrent policy this gives the history of its own actions (pymarl's
@@ -101,8 +105,14 @@ def change_of(spec: EnvSpec, wrapping: Wrapping) -> Change:
     if w.time_limit is not None:
         makers.append(functools.partial(changes.time_limit, limit=w.time_limit))
     if w.look != Look():
-        makers.append(functools.partial(image_changes.images, look=w.look))
-    if w.frame_stack > 1:
+        looked = functools.partial(image_changes.images, look=w.look)
+        if w.blind:
+            looked(spec)  # only for its errors, since nothing of an image is shown
+        else:
+            makers.append(looked)
+    if w.blind:
+        makers.append(observation_changes.blind)
+    elif w.frame_stack > 1:
         makers.append(functools.partial(observation_changes.frame_stack, count=w.frame_stack))
     if w.last_action:
         makers.append(observation_changes.last_action)
@@ -125,7 +135,8 @@ def unwrapped(spec: EnvSpec, wrapping: Wrapping) -> EnvSpec:
     if spec.parts is None:
         obs_dims = tuple(width // wrapping.frame_stack for width in _unextended(spec, wrapping))
         return replace(spec, obs_dims=obs_dims, novel=None)
-    kept = [own[: len(own) - wrapping.last_action - wrapping.agent_ids] for own in spec.parts]
+    added = wrapping.blind + wrapping.last_action + wrapping.agent_ids
+    kept = [own[: len(own) - added] for own in spec.parts]
     parts = [[part._replace(shape=observation_changes.raw(part), source=None) for part in own] for own in kept]
     return replace(spec, **rows.described(spec, parts), novel=None)
 
@@ -134,11 +145,16 @@ def fits(spec: EnvSpec, wrapping: Wrapping) -> bool:
     """Whether a spec, perhaps from an untrusted file, can be that of an environment with these wrappers."""
     stack, look = wrapping.frame_stack, wrapping.look
     if spec.parts is None:
-        return look == Look() and all(w >= 0 and w % stack == 0 for w in _unextended(spec, wrapping))
+        return (
+            not wrapping.blind
+            and look == Look()
+            and all(w >= 0 and w % stack == 0 for w in _unextended(spec, wrapping))
+        )
     if look != Look() and not spec.packed:
         return False
     for i, own in enumerate(spec.parts):
-        more = [observation_changes.action_part(spec, i)] * wrapping.last_action
+        more = [observation_changes.TIME] * wrapping.blind
+        more += [observation_changes.action_part(spec, i)] * wrapping.last_action
         more += [observation_changes.id_part(spec)] * wrapping.agent_ids
         if len(own) < len(more) or list(own[len(own) - len(more) :]) != more:
             return False
@@ -149,6 +165,8 @@ def fits(spec: EnvSpec, wrapping: Wrapping) -> bool:
 
 def _shape(spec: EnvSpec, part: Part, wrapping: Wrapping) -> tuple[int, ...] | None:
     """The shape that an array of the environment's observation has with wrappers; None if they do not fit."""
+    if wrapping.blind:
+        return (0,) if part.source is not None else None
     shape = observation_changes.raw(part)
     if wrapping.look != Look() and image_changes.is_image(part):
         try:

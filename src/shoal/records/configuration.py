@@ -48,6 +48,7 @@ ADDED: dict[int, dict[str, Any]] = {
     },
     7: {"spec.scored": None},
     8: {"spec.rivals": None, "settings.separate_sides": False},
+    9: {"settings.blind": False},
 }
 """Default values of keys that files of earlier formats lack, by the format that introduced them.
 

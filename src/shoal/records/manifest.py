@@ -17,7 +17,7 @@ from shoal.records import reading
 from shoal.records.files import dumps, from_json, write_text
 
 FILE = "run.json"
-FORMAT = 8
+FORMAT = 9
 """Format number that :func:`write` writes. Files of format 1 lack it; see :mod:`shoal.records.configuration`."""
 MOST = 16 * reading.MIB
 """Largest size in bytes of a ``run.json``."""

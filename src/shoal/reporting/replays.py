@@ -198,7 +198,7 @@ def _fixed(fixed: Mapping[str, Any], spec: EnvSpec, wrapping: Wrapping, features
     actions, observed = fixed.get("actions") or [], (fixed.get("features") if features else None) or []
     if [len(row) for row in actions] == list(spec.action_dims):
         found["actions"] = _table(actions)
-    if len(observed) == spec.num_agents and (spec.parts is None or wrapping.frame_stack == 1):
+    if len(observed) == spec.num_agents and (spec.parts is None or wrapping.frame_stack == 1 or wrapping.blind):
         rows = [_extended(list(row), i, spec, wrapping) for i, row in enumerate(observed)]
         if [len(row) for row in rows] == list(spec.obs_dims):
             found["features"] = _table(rows)
@@ -208,7 +208,9 @@ def _fixed(fixed: Mapping[str, Any], spec: EnvSpec, wrapping: Wrapping, features
 def _extended(names: list[str], agent: int, spec: EnvSpec, wrapping: Wrapping) -> list[str]:
     """The names of an agent's features with those that wrappers add."""
     stack = wrapping.frame_stack
-    if stack > 1:
+    if wrapping.blind:
+        names = ["time / time limit"]
+    elif stack > 1:
         names = [
             f"{name}, {stack - 1 - k} steps ago" if k < stack - 1 else name for k in range(stack) for name in names
         ]
