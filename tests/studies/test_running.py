@@ -11,7 +11,7 @@ from shoal.records import manifest
 from shoal.studies import execution, running
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, read, write
-from shoal.studies.state import record_path
+from shoal.studies.state import estimate, record_path, state_of
 from small_studies import GRID, cells_of, made, written
 
 FEW = GRID + "[evaluation]\nepisodes = 2\n"
@@ -141,6 +141,24 @@ def test_a_dry_run_runs_nothing(runs: Runs, file: Path, shoal: Callable) -> None
     assert lines[-1] == (
         "Estimated from records of this machine: about 1 min 15 s, and an unknown time for 2 of 7 runs."
     )
+
+
+def test_estimates_are_of_records_of_like_options_at_the_usual_speed(file: Path) -> None:
+    cell = cells_of(file)[0]
+    fast = made(cell)  # 10 s of training and 5 s for the rest, at 100 GFLOP/s
+    busy = made(cell, seconds={"training": 100.0, "other": 50.0}, hardware=fast.hardware | {"product_gflops": 10.0})
+    wide = made(cell, seconds={"training": 1000.0, "other": 0.0})
+    wide.run["config"] |= {"hidden": [512, 512], "epochs": 15, "learning_rate": 0.5}
+    other_rate = made(cell)
+    other_rate.run["config"] |= {"learning_rate": 0.5}
+    for records, seconds in (
+        ([fast, wide], 15.0),
+        ([other_rate, wide], 15.0),
+        ([fast, busy, fast], 15.0),
+        ([busy, wide, wide], 15.0),  # the machine was ten times slower than usual
+        ([wide], 1000.0),
+    ):
+        assert estimate(state_of(cell, None), records) == pytest.approx(seconds)
 
 
 def test_speeds_of_another_machine_tell_nothing(

@@ -2,18 +2,19 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shoal import notices
 from shoal.algorithms import canonical
-from shoal.configs import override
+from shoal.configs import flags_of, override
 from shoal.errors import InputError
 from shoal.merging import SIZES
 from shoal.notices import Warn
 from shoal.records import manifest
+from shoal.records.files import to_json
 from shoal.records.report import duration_text
 from shoal.studies.naming import existing
 from shoal.studies.plan import Cell
@@ -112,12 +113,15 @@ def estimate(state: State, measured: Sequence[Record]) -> float | None:
     """Estimated seconds until a run is recorded; None if there is no record to estimate it from.
 
     They are estimated from records of the same algorithm and environment, else of the same algorithm, else of the same
-    environment: the median time of a step, and the median time of compilation and evaluation.
+    environment, and of these from the ones whose options differ least: the median time of a step, and the median time
+    of compilation and evaluation. Other processes may have slowed the machine down while a record was made; its times
+    are scaled by its ``product_gflops`` to the median of all records.
     """
     if state.record is not None:
         return 0.0
     cell = state.cell
-    settings, _ = cell.resolved()
+    found = cell.merged()
+    settings, here = found.settings, _structure(flags_of(found.settings) | flags_of(found.config), found.sized)
     near = [
         [one for one in measured if _like(one, algorithm, environment)]
         for algorithm, environment in (
@@ -129,10 +133,31 @@ def estimate(state: State, measured: Sequence[Record]) -> float | None:
     chosen = next((records for records in near if records), None)
     if chosen is None:
         return None
-    per_step = statistics.median(one.seconds["training"] / (one.evaluation["step"] * one.seeds) for one in chosen)
-    other = statistics.median(one.seconds["other"] for one in chosen)
+    distances = [_distance(here, one) for one in chosen]
+    chosen = [one for one, distance in zip(chosen, distances, strict=True) if distance == min(distances)]
+    rates = [rate for one in measured if (rate := one.hardware["product_gflops"])]
+    usual = statistics.median(rates) if rates else 1.0
+    quiet = [(one.hardware["product_gflops"] or usual) / usual for one in chosen]
+    steps = [one.seconds["training"] / (one.evaluation["step"] * one.seeds) for one in chosen]
+    per_step = statistics.median(x * share for x, share in zip(steps, quiet, strict=True))
+    other = statistics.median(one.seconds["other"] * share for one, share in zip(chosen, quiet, strict=True))
     training = per_step * settings.steps * settings.seeds
     return min(training, settings.time_budget or math.inf) * (1 - state.trained) + other
+
+
+def _structure(flags: Mapping[str, Any], but: Collection[str] = ()) -> dict[str, Any]:
+    """The options that may change how long a step takes: all but real numbers, the first seed and those in ``but``."""
+    return {
+        name: value
+        for name, value in to_json(dict(flags)).items()
+        if name not in but and name != "seed" and not isinstance(value, float)
+    }
+
+
+def _distance(here: Mapping[str, Any], record: Record) -> int:
+    """How many options of a record's run differ from those in ``here``."""
+    there = _structure(record.run.get("settings", {}) | record.run.get("config", {}))
+    return sum(there[name] != value for name, value in here.items() if name in there)
 
 
 def _like(record: Record, algorithm: str | None, environment: str | None) -> bool:
