@@ -25,6 +25,8 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
 
+from selection import listed  # noqa: E402
+
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_traceback_in_locations_limit", 0)  # recording source lines took 8 % of the time
 
@@ -83,11 +85,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     used = {line for line in SLOW if line.endswith(".py") and (TESTS / line).is_file()}
     for item in items:
         name = item.path.relative_to(TESTS).as_posix() + item.nodeid[item.nodeid.find("::") :]
-        if fitting := [line for line in SLOW if name.startswith(line)]:
+        if fitting := [line for line in SLOW if listed(name, line)]:
             item.add_marker(pytest.mark.slow)
             used.update(fitting)
     if not config.option.file_or_dir and (unused := [line for line in SLOW if line not in used]):
-        raise pytest.UsageError(f"No test begins with these lines of tests/slow.txt: {', '.join(unused)}")
+        raise pytest.UsageError(f"No test has the name in these lines of tests/slow.txt: {', '.join(unused)}")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,3 +16,8 @@ def quick(cases: Iterable[Any], *few: Any) -> list[Any]:
         return pytest.param(*values, marks=() if case in few else pytest.mark.slow)
 
     return [of(case) for case in cases]
+
+
+def listed(name: str, line: str) -> bool:
+    """Whether a line of ``slow.txt`` names a test: its file, the test with all its cases, or this case."""
+    return name == line or (not line.endswith("]") and name.startswith((f"{line}::", f"{line}[")))

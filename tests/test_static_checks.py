@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from selection import listed
+
 ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 UNDEFINED = '''"""A module with a mistake."""
@@ -90,3 +92,11 @@ def test_the_wheel_tells_type_checkers_that_it_has_annotations(tmp_path: Path) -
     with zipfile.ZipFile(wheel) as packed:
         names = set(packed.namelist())
     assert {"shoal/py.typed", "shoal/__init__.py", "shoal/cli.py"} <= names
+
+
+def test_lines_of_slow_tests_mark_no_others() -> None:
+    for line in ("a/b.py", "a/b.py::test", "a/b.py::test[alone]"):
+        assert listed("a/b.py::test[alone]", line)
+    for line in ("a/b.py::test[alone", "a/b.py::te", "a/b", "a/b.py::test[al]"):
+        assert not listed("a/b.py::test[alone]", line)
+    assert not listed("a/b.py::test[alone, two steps]", "a/b.py::test[alone]")
