@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from shoal import algorithms, cli_commands, isolation
 from shoal.checking import process as checking
 from shoal.records import figure_style, manifest
 from shoal.rollouts import process as workers
+from shoal.rollouts import ray_library
 from shoal.run_file import Described
 from shoal.training.settings import Settings
 from working_directories import command, sprung, with_traps
@@ -57,10 +58,17 @@ def test_a_mujoco_run_is_opened_and_drawn(here: Path) -> None:
         codes = [main(["evaluate", {str(folder)!r}]), main(["curves", {str(folder)!r}])]
         import matplotlib
         assert {{"glfw", "mujoco"}} <= set(sys.modules) and matplotlib.rcParams["font.size"] == 10, sys.modules
+        import mujoco
+        ball = "<mujoco><worldbody><body><freejoint/><geom size='.1'/></body></worldbody></mujoco>"
+        model = mujoco.MjModel.from_xml_string(ball)
+        data = mujoco.MjData(model)
+        data.qvel[:] = 1e30
+        mujoco.mj_step(model, data)
         sys.exit(codes != [2, 0])
     """
     done = command(here, program=program)
     assert done.returncode == 0 and "is not the environment it was" in done.stderr, done.stderr
+    assert "MuJoCo warns: Nan, Inf or huge value in QVEL" in done.stderr and not (here / "MUJOCO_LOG.TXT").exists()
     assert not sprung(here)
 
 
@@ -99,6 +107,25 @@ def test_processes_do_not_search_the_working_directory(
         monkeypatch.setattr(module.tempfile, "TemporaryFile", lambda: file)
         workers.Worker(0, [range(1)]).start(0, {}) if module is workers else checking.Process()
     assert started[0][0][1] == "-P" and started[0][1][isolation.SAFE_PATH] == "1"
+
+
+def test_processes_of_ray_do_not_search_the_working_directory_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray adds the folder of the driver's script and the working directory to this list."""
+    names = SimpleNamespace(job_config=SimpleNamespace(JobConfig=SimpleNamespace))
+    monkeypatch.chdir(tmp_path)
+    here, scripts = str(tmp_path), str(tmp_path.parent)
+    for script, searched, expected in (
+        (f"{scripts}/shoal", [], [scripts]),
+        (f"{here}/own.py", [here], [scripts, here]),  # its folder comes before the libraries in the driver too
+        (f"{here}/own.py", [], [scripts]),
+    ):
+        monkeypatch.setattr(sys, "argv", [script])
+        monkeypatch.setattr(sys, "path", searched)
+        path = ray_library._job(names)._py_driver_sys_path
+        path.extend([scripts, here])
+        assert list(path) == expected
 
 
 def test_matplotlib_is_imported_in_one_place() -> None:

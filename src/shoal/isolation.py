@@ -1,8 +1,10 @@
-"""Keep Python processes and matplotlib from running files of the working directory. Imports nothing of Shoal.
+"""Keep Python processes and matplotlib from running files of the working directory, and MuJoCo from writing one there.
+Imports nothing of Shoal.
 
 A process ``python -c`` searches the working directory for modules before Python's own, unless ``PYTHONSAFEPATH`` is
 set; libraries start such processes (glfw, for example, when it is imported). matplotlib reads ``matplotlibrc`` in the
-working directory before any other settings, and its versions 3.9.0 to 3.10.8 execute what that file contains.
+working directory before any other settings, and its versions 3.9.0 to 3.10.8 execute what that file contains. MuJoCo
+appends its warnings, such as that a simulation is unstable, to ``MUJOCO_LOG.TXT`` in the working directory.
 """
 
 import os
@@ -52,16 +54,23 @@ def packaged_settings() -> Iterator[None]:
 
 
 class _Finder:
-    """Finds matplotlib, whoever imports it, and executes it with :func:`packaged_settings`."""
+    """Finds matplotlib and MuJoCo, whoever imports them.
+
+    It executes matplotlib with :func:`packaged_settings`, and lets MuJoCo print its warnings and write them to no file.
+    """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """See :class:`importlib.abc.MetaPathFinder`."""
-        spec = PathFinder.find_spec(name, path, target) if name == "matplotlib" else None
+        spec = PathFinder.find_spec(name, path, target) if name in ("matplotlib", "mujoco") else None
         if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
 
         def guarded(module: Any) -> None:
+            if name == "mujoco":
+                execute(module)
+                module.set_mju_user_warning(_print_warning)
+                return
             with packaged_settings():
                 execute(module)
 
@@ -69,21 +78,26 @@ class _Finder:
         return spec
 
 
+def _print_warning(message: str) -> None:
+    sys.stderr.write(f"MuJoCo warns: {message}\n")
+
+
 _FINDER = _Finder()
 
 
-def guard_matplotlib() -> None:
-    """Let every later import of matplotlib in this process ignore a ``matplotlibrc`` in the working directory."""
+def guard_libraries() -> None:
+    """Let every later import of matplotlib in this process ignore a ``matplotlibrc`` in the working directory, and
+    MuJoCo write no ``MUJOCO_LOG.TXT`` there."""
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
 
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """For a process that is Shoal's own: :func:`safe_children` and :func:`guard_matplotlib`, as long as it lasts."""
+    """For a process that is Shoal's own: :func:`safe_children` and :func:`guard_libraries`, as long as it lasts."""
     guarded = _FINDER in sys.meta_path
     with safe_children():
-        guard_matplotlib()
+        guard_libraries()
         try:
             yield
         finally:

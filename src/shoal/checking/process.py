@@ -152,7 +152,7 @@ def main(orders: int, answers: int, trace: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles it
     threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     faulthandler.enable(trace, all_threads=False)
-    isolation.guard_matplotlib()
+    isolation.guard_libraries()
     if _ASK is not None:
         faulthandler.register(_ASK, trace, all_threads=False)
     # The environment's output goes to stderr, apart from the report of the check.

@@ -43,7 +43,7 @@ class Actor:
     """Collects rollouts in a process of the cluster."""
 
     def __init__(self, recipe: bytes, parallelism: Parallelism, length: int, paths: list[str]):
-        isolation.guard_matplotlib()
+        isolation.guard_libraries()
         sys.path.extend(path for path in paths if path not in sys.path)
         self.recipe = recipe  # pickled, since arguments are read before sys.path is extended
         self.parallelism, self.length, self.begun = parallelism, length, False

@@ -37,7 +37,7 @@ def main(orders: int, answers: int, memory: int) -> None:
         signal.siginterrupt(number, False)
     threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     faulthandler.enable()
-    isolation.guard_matplotlib()
+    isolation.guard_libraries()
     setup = read_block(orders)
     if setup is None:
         return

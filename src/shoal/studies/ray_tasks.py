@@ -79,7 +79,7 @@ def _prepare(cell: Cell, place: Place) -> None:
     host = socket.gethostname()
     if shoal.__version__ != place.version:
         raise InputError(f"{host} has Shoal {shoal.__version__}, but the study was started with {place.version}.")
-    isolation.guard_matplotlib()
+    isolation.guard_libraries()
     sys.path[:] = [*place.paths, *(path for path in sys.path if path not in place.paths)]
     with contextlib.suppress(OSError):  # on a machine without that folder
         os.chdir(place.folder)
