@@ -14,7 +14,7 @@ import statistics
 import time
 
 import numpy as np
-from pettingzoo.sisl import pursuit_v5
+from pettingzoo.sisl.pursuit import pursuit  # pursuit_v5, whose own module warns that it is deprecated
 
 import shoal
 from shoal.deploy import Policies
@@ -25,7 +25,7 @@ ROUNDS, ENVS, EPISODES = 5, (1, 32, 256), 8
 
 def plain_loop(policies: Policies | None = None) -> tuple[float, float]:
     """Steps per second in an episode of PettingZoo's environment, and its score: the sum of all agents' returns."""
-    env, random = pursuit_v5.parallel_env(), np.random.default_rng()
+    env, random = pursuit.parallel_env(), np.random.default_rng()
     observations, _ = env.reset()
     score, steps, start = 0.0, 0, time.perf_counter()
     if policies is not None:

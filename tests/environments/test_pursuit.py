@@ -1,5 +1,8 @@
 """``grid/pursuit``: step for step what PettingZoo's ``sisl.pursuit_v5`` does, and what only Shoal's own does."""
 
+import importlib
+import sys
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -196,3 +199,16 @@ def test_pictures_show_walls_and_those_who_are_left() -> None:
     assert (
         features[12 * 3] == "wall here" and features[0] == "wall 2 down, 2 left" and len(features) == env.spec.obs_dim
     )
+
+
+def test_the_benchmark_plays_pettingzoos_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warnings are errors here, and PettingZoo's own module of the name ``pursuit_v5`` warns that it is deprecated."""
+    pytest.importorskip("pettingzoo.sisl.pursuit.pursuit")
+    monkeypatch.delitem(sys.modules, "pettingzoo.sisl.pursuit_v5", raising=False)
+    monkeypatch.delitem(vars(sys.modules["pettingzoo.sisl"]), "pursuit_v5", raising=False)
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    benchmark = importlib.import_module("pursuit")
+    game = benchmark.pursuit.parallel_env
+    monkeypatch.setattr(benchmark.pursuit, "parallel_env", lambda: game(max_cycles=4))
+    speed, score = benchmark.plain_loop()
+    assert speed > 0 and np.isfinite(score)
