@@ -80,10 +80,14 @@ def permit_training(run: Run, trust: bool, flags: dict[str, Any]) -> None:
 
 
 def keep(run: Run) -> None:
-    """Write ``run.json`` and a copy of the opponents, and record that the user's own training wrote them."""
+    """Write a copy of the opponents and ``run.json``, and record that the user's own training wrote them.
+
+    Raises:
+        InputError: the opponents' folder cannot be copied; nothing is written then.
+    """
+    _keep_opponents(run)
     _write(run)
     remember(run)
-    _keep_opponents(run)
 
 
 @contextlib.contextmanager
@@ -103,13 +107,18 @@ def keeping(run: Run, trainer: Trainer) -> Iterator[None]:
 def _keep_opponents(run: Run) -> None:
     """Copy the policies that a run plays against into its folder, so that it does not depend on theirs."""
     name, copy = run.settings.opposition.opponents, run.folder / OPPONENTS
-    if name is None or name == PAST or not (source := Path(name)).is_dir():
+    if name is None or name == PAST or not (source := Path(name)).is_dir() or (copy / manifest.FILE).exists():
         return
     links.check_inside(source)
-    for part in ("policy", OPPONENTS):
-        if (source / part).is_dir():
-            shutil.copytree(source / part, copy / part)
-    shutil.copy(source / manifest.FILE, copy / manifest.FILE)
+    try:
+        for part in ("policy", OPPONENTS):
+            if (source / part).is_dir():
+                shutil.copytree(source / part, copy / part, dirs_exist_ok=True)
+        shutil.copy(source / manifest.FILE, copy / manifest.FILE)  # last, since the copy is complete with it
+    except OSError as error:
+        shutil.rmtree(copy, ignore_errors=True)
+        why = error.args[0][0][2] if isinstance(error, shutil.Error) else error  # of a list of (source, copy, reason)
+        raise InputError(f"The opponents in {source} cannot be copied into the run's folder: {why}.") from None
     entries = entries_of(source)
     if (record := recorded(source, entries)) is not None:
         _record_folder(copy, entries, record)

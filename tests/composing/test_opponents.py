@@ -1,6 +1,7 @@
 """Frozen players: who plays where, what the learner is told, and what a run keeps of its opponents."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,17 @@ import pytest
 import shoal as library
 import toys
 import trained
+from shoal import opening
+from shoal.algorithms import ippo
 from shoal.composing import guests
 from shoal.composing.guests import Guests
 from shoal.composing.opponents import against
+from shoal.composing.opposition import Opposition
 from shoal.composing.past_selves import PRESENT, PastStatistics, against_past, put
 from shoal.errors import CheckpointError, InputError
 from shoal.loading import past_selves
+from shoal.run import Run
+from shoal.training.settings import Settings
 from shoal.types import Algorithm, Learner, Step, Trajectory
 
 SPEC = toys.busy().spec
@@ -201,6 +207,31 @@ def test_opponents_of_another_environment(early: Path, tmp_path: Path) -> None:
         library.train("ippo", "toys:busy", env={"horizon": 9}, opponents=str(early), folder=tmp_path / "run", **TINY)
     with pytest.raises(InputError, match="trained in toys/busy, so its policies cannot be opponents in mpe/simple_tag"):
         library.train("ippo", "mpe/simple_tag", opponents=str(early), folder=tmp_path / "run", **TINY)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_opponents_that_cannot_be_copied_leave_no_run(early: Path, tmp_path: Path) -> None:
+    opponents = shutil.copytree(early, tmp_path / "opponents")
+    os.mkfifo(opponents / "policy" / "pipe")
+    flags = TINY | {"opponents": str(opponents), "side": ("0",)}
+    with pytest.raises(
+        InputError, match=r"^The opponents in .* cannot be copied into the run's folder: .*named pipe\.$"
+    ):
+        library.train("ippo", "toys:busy", folder=tmp_path / "run", **flags)
+    assert not (tmp_path / "run").exists()
+
+
+def test_opponents_are_copied_once(early: Path, tmp_path: Path) -> None:
+    """An agent keeps its run after every part."""
+    opponents = shutil.copytree(early, tmp_path / "opponents")
+    settings = Settings(opposition=Opposition(opponents=str(opponents), side=("0",)))
+    run = Run(tmp_path / "run", "ippo", "toys:busy", {}, settings, ippo.Config(), toys.busy)
+    opening._keep_opponents(run)
+    shutil.rmtree(opponents / "policy")
+    opening._keep_opponents(run)
+    assert (run.folder / "opponents" / "run.json").is_file() and any((run.folder / "opponents" / "policy").iterdir())
+    with pytest.raises(InputError, match=r"contains opponents of a run, but no run\.json"):
+        library.train("ippo", "toys:busy", folder=run.folder, **TINY)
 
 
 def test_a_run_that_learned_one_side_plays_no_other(early: Path, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def check_free(folder: Path, otherwise: str = "resume it") -> None:
         links.own_file(folder, name)
     if (folder / manifest.FILE).exists():
         raise FolderTakenError(f"{folder} already contains a run; {otherwise}, or choose another folder.")
-    for name in ("checkpoints", "policy", log.FILE):
+    for name in ("checkpoints", "policy", "opponents", log.FILE):
         if (folder / name).exists():
             raise FolderTakenError(
                 f"{folder} contains {name} of a run, but no {manifest.FILE} to resume it; choose another folder."
