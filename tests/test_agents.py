@@ -1,5 +1,6 @@
 """An agent that is trained in parts is the run that is trained at once."""
 
+import json
 import os
 import shutil
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -18,6 +20,7 @@ import shoal as library
 import toys
 from shoal.agents import Agent
 from shoal.errors import InputError
+from shoal.training import ending
 from shoal.training.continuing import Continued
 
 FLAGS: dict[str, Any] = {
@@ -156,15 +159,43 @@ def test_after_an_exception_it_goes_on_from_what_is_saved(whole: library.Run, tr
 
 def test_training_beyond_a_learning_rate_of_zero_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Within the schedule it does not, also where both parts are rounded up; beyond it no parameter changes."""
-    flags = FLAGS | {"lr_final": 0.0, "steps": 50, "folder": tmp_path / "run"}
-    with library.agent("mappo", toys.busy, **flags) as agent:
-        agent.train(25).train(25)  # two updates each, and three in the schedule
+    folder = tmp_path / "run"
+    library.agent("mappo", toys.busy, folder=folder, **FLAGS | {"lr_final": 0.0, "steps": 50}).train(25)
+    with library.agent(environment=toys.busy, folder=folder, progress=False) as agent:
+        agent.train(25)  # two updates each, and three in the schedule
         assert agent.steps == 96
         before = agent.evaluate(4)
         assert "learning rate" not in capsys.readouterr().err
         agent.train(24)
         assert "The learning rate is 0 from step 72 on (lr_final is 0)" in capsys.readouterr().err
         np.testing.assert_array_equal(agent.evaluate(4).returns, before.returns)
+
+
+def test_only_steps_that_were_asked_for_count_for_that_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without training: each part ends with a whole update, and a checkpoint keeps what that adds."""
+    kept: dict[str, Any] = {}
+
+    def run(trainer: Continued) -> bool:
+        trainer.at = trainer.at._replace(update=trainer.settings.num_updates)
+        kept.update(json.loads(json.dumps(trainer.at.as_json())) | {"update": trainer.update})
+        return True
+
+    def restored(trainer: Continued) -> None:
+        trainer.at = ending.standing(kept["update"], kept)
+
+    monkeypatch.setattr(Continued, "run", run)
+    agent = library.agent("mappo", toys.busy, folder=tmp_path / "run", **FLAGS | {"lr_final": 0.0, "steps": 75})
+    agent.train(25).train(25)  # two updates each, and four in the schedule
+    assert kept["beyond"] == 46
+    monkeypatch.setattr(Continued, "restore", restored)
+    monkeypatch.setattr("shoal.parts.Checkpoints", lambda _: SimpleNamespace(latest=lambda: kept["update"]))
+    again = library.agent(environment=toys.busy, folder=tmp_path / "run", progress=False)
+    again.train(25)
+    assert kept["beyond"] == 69 and "learning rate" not in capsys.readouterr().err
+    again.train(1)
+    assert "The learning rate is 0 from step 96 on (lr_final is 0)" in capsys.readouterr().err
 
 
 def test_an_opened_agent_may_evaluate_before_it_trains(trained: Agent, tmp_path: Path) -> None:

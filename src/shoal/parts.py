@@ -33,8 +33,6 @@ class Parts:
         self.run, self._progress, self._keep = run, progress, keep
         self._trainer: Continued | None = None
         self._lock: Lock | None = None
-        self._rounding = 0.0
-        """Steps beyond those that were asked for, since parts end with a whole update."""
         if run.settings.devices != 1:
             one_device_per_core()  # before an evaluation starts JAX: a run continues only on as many devices as it had
 
@@ -59,7 +57,8 @@ class Parts:
             updates = done - int(-steps // settings.steps_per_update)
             self.run.settings = replace(settings, steps=float(updates * settings.steps_per_update))
             self.run.settings.check()
-            self._rounding += self.run.settings.steps - done * settings.steps_per_update - float(steps)
+            beyond = self.run.settings.steps - done * settings.steps_per_update - float(steps)
+            trainer.at = trainer.at._replace(beyond=trainer.at.beyond + beyond)  # checkpoints keep it
             self._warn_of_schedule(trainer)
             trainer.until(self.run.settings)
             self._keep(self.run)
@@ -76,7 +75,7 @@ class Parts:
 
     def _warn_of_schedule(self, trainer: Continued) -> None:
         settings = self.run.settings
-        asked = settings.steps - self._rounding
+        asked = settings.steps - trainer.at.beyond
         if asked <= (settings.schedule_steps or 0) or getattr(self.run.config, "lr_final", None) != 0:
             return
         end = settings.schedule_updates * settings.steps_per_update

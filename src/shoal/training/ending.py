@@ -38,21 +38,26 @@ class Standing(NamedTuple):
 
     stopped: str = ""
     """The reason that a callback gave when it stopped the run here; empty if none did."""
+    beyond: float = 0.0
+    """Environment steps per seed beyond those that an agent was asked for, since each of its parts ends with a whole
+    update."""
 
     def as_json(self) -> dict[str, Any]:
         """The entries of a checkpoint's ``meta``; the checkpoint's number is the update."""
-        return {"elapsed": self.seconds, "best": self.best} | ({"stopped": self.stopped} if self.stopped else {})
+        rare = {"stopped": self.stopped, "beyond": self.beyond}
+        return {"elapsed": self.seconds, "best": self.best} | {name: value for name, value in rare.items() if value}
 
 
 def standing(update: int, meta: Mapping[str, Any]) -> Standing:
     """The progress in a checkpoint's ``meta``, which is untrusted; damaged and missing entries are unknown."""
-    seconds, found, stopped = meta.get("elapsed"), meta.get("best"), meta.get("stopped")
+    seconds, found, stopped, beyond = map(meta.get, ("elapsed", "best", "stopped", "beyond"))
     best = found if isinstance(found, list) and found and all(map(_is_number, found)) else None
     return Standing(
         update,
         float(seconds) if _is_number(seconds) else 0.0,
         None if best is None else tuple(map(float, best)),
         stopped if is_reason(stopped) else "",
+        float(beyond) if _is_number(beyond) else 0.0,
     )
 
 
