@@ -36,11 +36,11 @@ machine."""
 TRAINED = {
     "on_policy": "mappo mpe/simple_spread --seeds 2 --recurrent 4 --chunk-length 4 --minibatches 1 --epochs 1",
     "off_policy": "qmix matrix/two_step --learning-starts 8 --buffer-size 64 --batch-size 4",
-    "host": "ippo own_parallel:Meeting --minibatches 1 --epochs 1",
+    "host": "ippo own_parallel:Meeting --minibatches 1 --epochs 1 --num-workers 0",
 }
 """Runs that are damaged and looked at; all with the same small sizes."""
 
-SIZES = "--num-envs 2 --rollout-length 8 --steps 64 --hidden 8 --num-workers 0 --checkpoint-seconds 0 --eval-episodes 2"
+SIZES = "--num-envs 2 --rollout-length 8 --steps 64 --hidden 8 --checkpoint-seconds 0 --eval-episodes 2"
 
 
 class Outcome(NamedTuple):

@@ -60,6 +60,9 @@ FOREIGN = (
 )
 """Environments by an adapter or of one's own (``examples/`` lies where the commands run)."""
 
+ON_DEVICE = ("jaxmarl/smax/3m", "lbf/Foraging-5x5-2p-1f-v3", "own_environment:meeting", "rware/rware-tiny-2ag-v2")
+"""Those of them that are compiled with the update."""
+
 NUMBERS = [
     "nan",
     "inf",
@@ -150,7 +153,7 @@ def _train(rng: random.Random) -> Case:
     flags = flags_of(*head)
     known = [flag for flag in flags if flag.name not in ("folder", "resume", "address", "workers")]
     drawn = rng.sample(known, min(len(known), rng.choice([0, 1, 1, 2, 3, 5])))
-    words, refused = _small(flags, drawn), False
+    words, refused = _small(flags, drawn, environment), False
     for flag in drawn:
         said, wrong = _say(rng, flag, nonsense=rng.random() < 0.3)
         words += said
@@ -217,12 +220,16 @@ def flags_of(algorithm: str, environment: str) -> list[Flag]:
     return [flag for flags in command.groups.values() for flag in flags]
 
 
-def _small(flags: Sequence[Flag], drawn: Sequence[Flag]) -> list[str]:
-    """Small values of the flags that are not drawn; without a recurrent net no length of its chunks."""
+def _small(flags: Sequence[Flag], drawn: Sequence[Flag], environment: str) -> list[str]:
+    """Small values of the flags that are not drawn; without a recurrent net no length of its chunks, and without worker
+    processes no number of them."""
     words = []
+    without = {"num_workers"} if environment in registry.names() or environment in ON_DEVICE else set()
     recurrent = any(flag.name.endswith("recurrent") and (flag.default is not None or flag in drawn) for flag in flags)
     for flag in flags:
-        if flag.name in SMALL and not flag.prefix and flag not in drawn and (recurrent or flag.name != "chunk_length"):
+        if flag.name in without or (flag.name == "chunk_length" and not recurrent):
+            continue
+        if flag.name in SMALL and not flag.prefix and flag not in drawn:
             small = SMALL[flag.name]
             words += [f"--no-{flag.spelt[2:]}"] if small is None else [flag.spelt, small]
     return words

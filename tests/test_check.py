@@ -220,6 +220,15 @@ def test_a_game_that_describes_itself_differently() -> None:
     assert finding.level == "error" and "that of the environment: shared_reward" in finding.sentence
 
 
+@pytest.mark.parametrize(("steps", "length"), [(20, 16), (14, 128)])  # two whole episodes; one and a part
+def test_rollouts_are_sized_by_episodes_that_all_ended(
+    steps: int, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(faulty.SPECS, "far limit", {"horizon": 10_000})
+    sizes = dict(check(faulty.make("far limit"), episodes=2, steps=steps, isolate=False).facts)["sizes"]
+    assert sizes.startswith(f"--num-envs 8 --rollout-length {length} "), sizes
+
+
 def test_too_few_steps_to_see_an_end() -> None:
     assert only(check("faulty:make", steps=4)).sentence.startswith("no episode ended within the 4 steps played")
 

@@ -92,6 +92,14 @@ def test_a_check_suggests_steps_by_speed_and_sizes_by_the_episode(monkeypatch: p
     assert preset("mappo", "mpe/simple_spread")["num_envs"] == 16
 
 
+def test_a_check_suggests_rollouts_of_the_episodes_that_it_saw_end() -> None:
+    spec = replace(faulty.SPEC, horizon=10_000)
+    (_, ended), (_, not_ended) = suggested("own:game", spec, 0.0, 30)[0], suggested("own:game", spec, 0.0, None)[0]
+    assert ended.startswith("--num-envs 8 --rollout-length 32 (all episodes ended by step 30; the default for the ")
+    assert "the default for the horizon is 128)" in ended
+    assert not_ended.startswith("--num-envs 8 --rollout-length 128 (mappo's defaults here)")
+
+
 def test_what_is_suggested_can_be_pasted(shoal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = suggested("own:game", replace(faulty.SPEC, horizon=25), 30.0)
     words = shlex.split(rows[0][1].partition(" (")[0] + " " + rows[1][1].partition(":")[0])

@@ -253,5 +253,4 @@ def crossplay(
             step = updates * run.settings.steps_per_update
             players.append(playing.Player(f"{name} after {step:,} steps", run.algorithm, algorithm, learner))
         players.append(playing.Player(name, run.algorithm, algorithm, run._learner()))
-    workers = opened[0].settings.num_workers
-    return playing.play(env, players, chosen, jax.random.key(seed), episodes, greedy, workers)
+    return playing.play(env, players, chosen, jax.random.key(seed), episodes, greedy, opened[0]._workers())

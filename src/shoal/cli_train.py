@@ -90,9 +90,11 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
         for_all = [flag.name for some in groups.values() for flag in some if flag.for_all]
         flags = {name: value for name, value in flags.items() if value is not None or name not in for_all}
         from shoal.configuring import as_toml, check_effect, configured  # imports JAX
+        from shoal.environments import registry
 
         found = configured(*_both(typed), env=env, flags=flags, **chosen)
-        check_effect(found.values.settings, found.values.config, flags)
+        build = partial(registry.make, found.environment, **found.env)
+        check_effect(found.values.settings, found.values.config, flags, found.name, build)
         callbacks = cli_hooks.chosen(own)
         if own["print_config"]:
             from shoal.preparing import prepared
@@ -169,7 +171,8 @@ def _resumed(folder: str, typed: list[str], rest: list[str]) -> Command:
         from shoal.configuring import check_effect
         from shoal.training.settings import CHANGEABLE
 
-        check_effect(override(run.settings, flags), run.config, CHANGEABLE.intersection(flags))
+        changed = CHANGEABLE.intersection(flags)
+        check_effect(override(run.settings, flags), run.config, changed, run.environment, lambda: run.env)
         more = {"callbacks": cli_hooks.chosen(own), "continue_stopped": own["continue_stopped"]}
         return watched(run.folder, partial(shoal.resume, run.folder, trust=own["trust"], **more), own, flags)
 

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from shoal.errors import InputError, shortened, unknown
 from shoal.merging import DEFAULT, Layer, Merged, merged
 from shoal.run_file import TRUST, described, entries_of, recorded, unrecorded
 from shoal.training.settings import Settings
+from shoal.types import AnyEnvironment, Environment
 from shoal.values import Anything, from_toml, mapping, takes, typed
 
 
@@ -222,19 +223,37 @@ _NEEDS = {
 }
 
 
-def check_effect(settings: Settings, config: Any, given: Collection[str]) -> None:
+_OF_WORKERS = ("num_workers", "worker_timeout")
+"""Options that have an effect in host environments only."""
+
+
+def check_effect(
+    settings: Settings, config: Any, given: Collection[str], environment: str, build: Callable[[], AnyEnvironment]
+) -> None:
     """Refuse options that a command names and that have no effect in its run.
 
-    Those that files, presets and programs give may be unused, so that they suit several runs.
+    Those that files, presets and programs give may be unused, so that they suit several runs. Whether workers step an
+    environment of the user's own is known only when training has built it, which then prints a note
+    (:func:`shoal.training.checks.workers`).
 
     Args:
         settings: the run's.
         config: its algorithm's.
         given: names of the options that the command names.
+        environment: the environment's name.
+        build: builds it; called for options of workers only.
 
     Raises:
         InputError: one has no effect.
     """
+    for name in (name for name in _OF_WORKERS if name in given):
+        if name == "worker_timeout" and settings.workers == "processes" and settings.num_workers == 0:
+            raise InputError(f"{name} is that of worker processes, and num_workers 0 starts none: leave out {name}.")
+        shipped = names.built_in(environment) or environment.startswith(tuple(names.FAMILIES))
+        if shipped and isinstance(build(), Environment):
+            raise InputError(
+                f"{name} is that of worker processes, and {environment} is compiled with the update: leave out {name}."
+            )
     values = flags_of(settings) | flags_of(config)
     for name in given:
         side = match[0] if (match := re.match("side[0-9]+_", name)) else ""

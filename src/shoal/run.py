@@ -28,6 +28,7 @@ from shoal.making import (
 from shoal.records import curves, links, report, video
 from shoal.records.configuration import identity
 from shoal.records.files import written_to
+from shoal.rollouts.recording import Workers
 from shoal.rollouts.stepping import local_workers
 from shoal.run_file import Described, check_same_spec
 from shoal.starting import source_of
@@ -218,15 +219,16 @@ class Run:
             registry.check_spec(self.env.spec)
         return layout
 
-    def _workers(self) -> int | None:
-        return local_workers(self.env, self.settings.num_workers)
+    def _workers(self) -> Workers:
+        return Workers(local_workers(self.env, self.settings.num_workers), self.settings.worker_timeout)
 
     def announce(self, trainer: Trainer) -> None:
         """Print the notes and warnings of a run that starts, and keep the algorithm's decision, if any."""
         header = f"{self.algorithm} in {self.environment}, kept in {self.folder}"
         roles = checks.roles(trainer.env.spec, self.settings, self.config, trainer.layout.num_envs)
         teams = told_of_teams(self.algorithm, trainer.env.spec, self.config, self.settings)
-        trainer.progress.tell([header, *roles, *teams, *trainer.notes], trainer.warnings)
+        workers = checks.workers(trainer.env, self.settings)
+        trainer.progress.tell([header, *roles, *teams, *workers, *trainer.notes], trainer.warnings)
         pretraining.keep(self.decision, self.folder, trainer.progress, trainer.guard)
 
     def finish(self, trainer: Trainer) -> "Run":

@@ -21,6 +21,7 @@ from shoal.environments import registry
 from shoal.environments.wrappers import Wrapping
 from shoal.errors import InputError
 from shoal.records.checkpoint import Checkpoints
+from shoal.rollouts.recording import Workers
 from shoal.run import Run
 from shoal.statistics.intervals import interval
 from shoal.training import crossplay
@@ -70,7 +71,7 @@ def test_each_run_plays_its_own_side() -> None:
     """A recurrent team of three seeds and a feed-forward one of two, whose learners and carries differ in shape."""
     env = toys.tempting()
     players = player(env, "mappo", 3, 1, recurrent=4), player(env, "ippo", 2, 2)
-    meet = crossplay.make_matches(env, (players[0].algorithm, players[1].algorithm), (1,), EPISODES, False, None)
+    meet = crossplay.make_matches(env, (players[0].algorithm, players[1].algorithm), (1,), EPISODES, False, Workers())
     found = np.asarray(meet(players[0].learner, players[1].learner, jax.random.key(3))[0])
     assert found.shape == (3, 2, EPISODES, 2)
     play = by_hand(env, players, [1])

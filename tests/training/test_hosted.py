@@ -19,8 +19,9 @@ import processes
 import shoal
 import trained
 from selection import quick
-from shoal import algorithms
+from shoal import algorithms, api
 from shoal import run as running
+from shoal.algorithms import ippo
 from shoal.configs import flags_of
 from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
@@ -29,8 +30,10 @@ from shoal.records.checkpoint import Checkpoints
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
+from shoal.training import evaluation, matches, pretraining, selection
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
+from shoal.types import Learner
 
 FLAGS: dict[str, Any] = {
     "num_envs": 4,
@@ -137,6 +140,35 @@ def test_what_cannot_be_stepped_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="num_workers 0"):
         shoal.train("ippo", env, folder=tmp_path / "run", progress=False, **flags_for("ippo", num_workers=2))
     assert not (tmp_path / "run").exists()
+
+
+def test_every_rollout_waits_for_workers_as_long_as_training_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evaluations, during training and after it, cross-play and preparation too."""
+    made: list[Parallelism] = []
+
+    def rollout(*given: Any) -> Any:
+        made.append(next(one for one in given if isinstance(one, Parallelism)))
+        raise InputError("enough")
+
+    for module in (evaluation, matches, pretraining):
+        monkeypatch.setattr(module, "HostRollout", rollout)
+    settings, env = Settings(worker_timeout=7.0, num_workers=3, eval_every=64.0), counters.hosted()
+    key = jax.random.key(0)
+    run = api.Run(tmp_path, "ippo", "counters:hosted", {}, settings, ippo.Config(), env)
+    acting, learner = run._acting(), Learner(jnp.zeros(1), (), (), (), jnp.zeros(1, jnp.int32))
+    during = selection.of(env, acting, settings, tmp_path, None, lambda: None)
+    assert during is not None
+    for play in (
+        lambda: evaluation.Evaluator(env, acting, 2, True, run._workers()).prepare(learner),
+        lambda: during.evaluator.prepare(learner),
+        lambda: matches.make_matches(env, (acting, acting), (0,), 2, True, run._workers())(learner, learner, key),
+        lambda: pretraining.collect(env, acting, 4, key, run._workers()),
+    ):
+        with pytest.raises(InputError, match="enough"):
+            play()
+    assert [(one.num_workers, one.timeout) for one in made] == [(3, 7.0)] * 4
 
 
 def test_a_preparation_by_worker_processes(tmp_path: Path) -> None:

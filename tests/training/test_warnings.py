@@ -3,6 +3,7 @@
 import io
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from shoal.algorithms import iql
 from shoal.networks.body import Body
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
+from shoal.training import checks
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
@@ -84,8 +86,25 @@ def test_a_run_too_short_to_learn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Trainer, "run", lambda self: False)
-    settings = Settings(steps=96.0, num_envs=4, rollout_length=6, devices=1, tensorboard=False)
+    settings = Settings(steps=96.0, num_envs=4, rollout_length=6, devices=1, tensorboard=False, num_workers=0)
     config = iql.Config(network=Body((4,)), buffer_size=2400, learning_starts=97)
     run = api.Run(tmp_path / "run", "iql", "toys:busy", {}, settings, config, toys.busy())
     run.finish(run.trainer(False))
     assert capsys.readouterr() == ("", "A run of 96 steps has no update, since learning_starts is 97.\n")
+    run.announce(run.trainer(True))  # with notes
+    assert "num_workers has no effect: toys/busy is compiled with the update.\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({}, ""),
+        ({"num_workers": 0}, "num_workers has no effect: toys/busy is compiled with the update."),
+        ({"num_workers": 2, "worker_timeout": 5.0}, "num_workers and worker_timeout have no effect: toys/busy is"),
+    ],
+)
+def test_options_of_workers_of_an_environment_that_has_none(flags: dict[str, Any], said: str) -> None:
+    """Commands refuse them where the environment's name tells; files, programs and own environments get a note."""
+    lines = checks.workers(toys.busy(), Settings(**flags))
+    assert len(lines) == bool(said) and "".join(lines).startswith(said)
+    assert not checks.workers(counters.hosted(), Settings(**flags))

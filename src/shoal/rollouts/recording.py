@@ -11,6 +11,18 @@ from shoal.game import HostEnvironment, HostTimestep, blank
 from shoal.types import EpisodeStats, PyTree, Step, Trajectory
 
 
+class Workers(NamedTuple):
+    """The worker processes of rollouts that a run makes besides training."""
+
+    number: int | None = None
+    """None for one per core, 0 to step in this process."""
+    timeout: float = 60.0
+    """Seconds without an answer after which a worker counts as hung."""
+
+
+WORKERS = Workers()
+
+
 class Parallelism(NamedTuple):
     """Numbers of seeds, environments and workers of a host rollout."""
 

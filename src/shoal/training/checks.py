@@ -9,9 +9,9 @@ from shoal.errors import InputError
 from shoal.training import feed, memory
 from shoal.training.crossplay import first_side, past_sides
 from shoal.training.program import Program
-from shoal.training.settings import Settings
+from shoal.training.settings import WORKER_TIMEOUT, Settings
 from shoal.training.sharding import Layout
-from shoal.types import Algorithm, Environment, EnvSpec
+from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec
 
 SHOWN = 10
 """Largest number of agents that are named in a line."""
@@ -70,6 +70,18 @@ def roles(spec: EnvSpec, settings: Settings, config: Any, num_envs: int) -> list
             lines.append(f"All agents of {spec.name} share one reward, so {kind} are partners, not opponents.{armies}")
     frozen = {flag: parts for flag, parts in flags_of(config).items() if flag.endswith("freeze") and parts}
     return lines + [f"Not trained ({flag}): {', '.join(parts)}." for flag, parts in frozen.items()]
+
+
+def workers(env: AnyEnvironment, settings: Settings) -> list[str]:
+    """A line to print when the run starts, if options of worker processes have no effect in its environment."""
+    given = {
+        "num_workers": settings.num_workers is not None,
+        "worker_timeout": settings.worker_timeout != WORKER_TIMEOUT,
+    }
+    unused = [name for name, set_here in given.items() if set_here and isinstance(env, Environment)]
+    verb = "has" if len(unused) == 1 else "have"
+    what = f"{' and '.join(unused)} {verb} no effect: {env.spec.name} is compiled with the update."
+    return [what] if unused else []
 
 
 def called(spec: EnvSpec, who: Sequence[int]) -> str:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Key
 
 from shoal.composing.sides import members
 from shoal.errors import InputError, unknown
+from shoal.rollouts.recording import WORKERS, Workers
 from shoal.statistics.ratings import elo
 from shoal.training import memory
 from shoal.training.crossplay_tables import cell, every_entry, letters, own_pairs, table
@@ -223,7 +224,7 @@ def play(
     key: Key[Array, ""],
     episodes: int,
     greedy: bool = True,
-    num_workers: int | None = None,
+    workers: Workers = WORKERS,
 ) -> CrossPlay:
     """Play ``episodes`` whole episodes for each ordered pair of players and each pair of their seeds.
 
@@ -241,7 +242,7 @@ def play(
     def entry(one: Player, two: Player) -> tuple[np.ndarray, np.ndarray]:
         kinds = id(one.algorithm), id(two.algorithm)
         if kinds not in programs:
-            programs[kinds] = make_matches(env, (one.algorithm, two.algorithm), side, episodes, greedy, num_workers)
+            programs[kinds] = make_matches(env, (one.algorithm, two.algorithm), side, episodes, greedy, workers)
         returns, metrics = programs[kinds](one.learner, two.learner, key)
         return np.asarray(returns, np.float64), np.asarray(metrics, np.float64)
 

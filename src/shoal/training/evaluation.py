@@ -16,7 +16,7 @@ from shoal.game import HostEnvironment
 from shoal.records.report import SHARES
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Parallelism
+from shoal.rollouts.recording import WORKERS, Parallelism, Workers
 from shoal.statistics.intervals import interval, interval_text
 from shoal.training import memory
 from shoal.training.stopping import ready, wait
@@ -141,7 +141,7 @@ def evaluate(
     key: Key[Array, ""],
     episodes: int,
     greedy: bool = True,
-    num_workers: int | None = None,
+    workers: Workers = WORKERS,
 ) -> Evaluation:
     """Play ``episodes`` whole episodes with every seed's policy; learner leaves are [S, ...].
 
@@ -149,7 +149,7 @@ def evaluate(
         InputError: ``episodes`` is below 1, or the episodes do not fit in memory.
         GameError: a host environment raised.
     """
-    with closing(Evaluator(env, algorithm, episodes, greedy, num_workers)) as evaluator:
+    with closing(Evaluator(env, algorithm, episodes, greedy, workers)) as evaluator:
         return evaluator(learner, key)
 
 
@@ -162,7 +162,7 @@ class Evaluator:
         algorithm: Algorithm,
         episodes: int,
         greedy: bool = True,
-        num_workers: int | None = None,
+        workers: Workers = WORKERS,
     ):
         """Prepare; nothing is compiled or started yet.
 
@@ -171,7 +171,7 @@ class Evaluator:
         """
         check_episodes(episodes)
         self.env, self.algorithm, self.episodes, self.greedy = env, algorithm, episodes, greedy
-        self.num_workers = num_workers
+        self.workers = workers
         self._rollout: HostRollout | None = None
         self._compiled: Callable[..., Any] | None = None
 
@@ -199,7 +199,7 @@ class Evaluator:
         seeds, act, carry = len(jax.tree.leaves(learner)[0]), self.algorithm.act, self.algorithm.initial_carry
         if isinstance(self.env, HostEnvironment):
             if self._rollout is None:
-                parallelism = Parallelism(seeds, min(self.episodes, ENVS), self.num_workers)
+                parallelism = Parallelism(seeds, min(self.episodes, ENVS), *self.workers)
                 self._rollout = HostRollout(self.env, carry, parallelism, 1)
         elif self._compiled is None:
             memory.check_episodes(self.env.spec, seeds, self.episodes, self.env.spec.horizon, "episodes")

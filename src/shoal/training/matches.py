@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from shoal.game import HostEnvironment
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Parallelism
+from shoal.rollouts.recording import Parallelism, Workers
 from shoal.training.evaluation import ENVS, first_episodes
 from shoal.training.stopping import call
 from shoal.types import Algorithm, AnyEnvironment, Environment, Learner, PyTree, Step
@@ -31,7 +31,7 @@ def make_matches(
     side: tuple[int, ...],
     episodes: int,
     greedy: bool,
-    num_workers: int | None,
+    workers: Workers,
 ) -> Matches:
     """A function that plays ``episodes`` whole episodes per pair; ``side`` holds the agents of the first algorithm."""
     mine = np.isin(np.arange(env.spec.num_agents), side)
@@ -42,7 +42,7 @@ def make_matches(
 
     if isinstance(env, Environment):
         return _on_device(env, act, carry(episodes), mine, episodes, greedy)
-    return _on_host(env, act, carry, mine, episodes, greedy, num_workers)
+    return _on_host(env, act, carry, mine, episodes, greedy, workers)
 
 
 def _both(teams: tuple[Algorithm, Algorithm], mine: np.ndarray) -> fused.Act:
@@ -89,7 +89,7 @@ def _on_host(
     mine: np.ndarray,
     episodes: int,
     greedy: bool,
-    num_workers: int | None,
+    workers: Workers,
 ) -> Matches:
     def every_pair(ours: Learner, theirs: Learner, key: Array) -> tuple[np.ndarray, np.ndarray]:
         rows, columns = (len(jax.tree.leaves(learner)[0]) for learner in (ours, theirs))
@@ -97,7 +97,7 @@ def _on_host(
             jax.tree.map(lambda x: jnp.repeat(x, columns, axis=0), ours),
             jax.tree.map(lambda x: jnp.concatenate([x] * rows), theirs),
         )
-        parallelism = Parallelism(rows * columns, min(episodes, ENVS), num_workers)
+        parallelism = Parallelism(rows * columns, min(episodes, ENVS), *workers)
         with closing(HostRollout(env, carry, parallelism, 1)) as rollout:
             returns, _, metrics = rollout.play(act, pairs, jax.random.split(key, rows * columns), episodes, greedy)
         both = np.stack([returns[..., mine].mean(-1), returns[..., ~mine].mean(-1)], -1)

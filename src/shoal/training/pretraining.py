@@ -15,7 +15,7 @@ from shoal.game import HostEnvironment
 from shoal.records.files import dumps, write_text
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Parallelism
+from shoal.rollouts.recording import WORKERS, Parallelism, Workers
 from shoal.training.progress import Progress
 from shoal.training.stopping import call, wait
 from shoal.types import Algorithm, AnyEnvironment, Learner, Scale, Trajectory
@@ -27,7 +27,7 @@ STAGE = 0x5E95
 
 
 def decide(
-    module: ModuleType, env: AnyEnvironment, config: Any, scale: Scale, seed: int, num_workers: int | None = None
+    module: ModuleType, env: AnyEnvironment, config: Any, scale: Scale, seed: int, workers: Workers = WORKERS
 ) -> Decision | None:
     """Run an algorithm's preparation on experience of initial policies; None if it has none.
 
@@ -43,7 +43,7 @@ def decide(
     if preparation is None:
         return None
     key_collect, key_decide = jax.random.split(jax.random.fold_in(jax.random.key(seed), STAGE))
-    trajectory = collect(env, preparation.algorithm, -(-preparation.steps // ENVS), key_collect, num_workers)
+    trajectory = collect(env, preparation.algorithm, -(-preparation.steps // ENVS), key_collect, workers)
     return wait(lambda: preparation.decide(trajectory, key_decide))
 
 
@@ -56,12 +56,12 @@ def keep(decision: Decision | None, folder: Path, progress: Progress, guard: Cal
 
 
 def collect(
-    env: AnyEnvironment, algorithm: Algorithm, length: int, key: Array, num_workers: int | None = None
+    env: AnyEnvironment, algorithm: Algorithm, length: int, key: Array, workers: Workers = WORKERS
 ) -> Trajectory:
     """A trajectory of ``length`` steps of newly initialised policies in :data:`ENVS` environments."""
     if isinstance(env, HostEnvironment):
         learner, key_reset, key_play = _stages(algorithm, key)
-        with closing(HostRollout(env, algorithm.initial_carry, Parallelism(1, ENVS, num_workers), length)) as hosted:
+        with closing(HostRollout(env, algorithm.initial_carry, Parallelism(1, ENVS, *workers), length)) as hosted:
             hosted.init(key_reset[None])
             many = jax.tree.map(lambda x: x[None], learner)
             return jax.tree.map(lambda x: jnp.asarray(x[0]), hosted.collect(algorithm.act, many, key_play[None])[0])

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.records.checkpoint import Checkpoints
+from shoal.rollouts.recording import Workers
 from shoal.training.ending import Standing
 from shoal.training.evaluation import Evaluator
 from shoal.training.metric_sums import or_none
@@ -144,7 +145,8 @@ def of(
     """The evaluations during training by ``settings``, or None. Other arguments are those of :class:`Selection`."""
     if settings.eval_every is None:
         return None
-    evaluator = Evaluator(env, algorithm, settings.episodes_between(env), True, settings.num_workers)
+    workers = Workers(settings.num_workers, settings.worker_timeout)
+    evaluator = Evaluator(env, algorithm, settings.episodes_between(env), True, workers)
     return Selection(evaluator, settings, folder, run, guard)
 
 

@@ -24,6 +24,9 @@ STEPS_SHARE, HOST_STEPS_SHARE = 0.05, 0.02
 """By default their steps are at most these shares of the steps of training, on the device and on the host, where fewer
 parallel environments make a step slower (docs/evaluation.md)."""
 
+WORKER_TIMEOUT = 60.0
+"""Default of ``worker_timeout`` in seconds."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -51,7 +54,7 @@ class Settings:
     """Where host environments are stepped: in processes of this machine, or by actors of a Ray cluster."""
     num_workers: Annotated[int, Bounds(least=0, most=1024)] | None = None
     """Number of workers; None for one per core. 0 steps in the training process: slower, but easier to debug."""
-    worker_timeout: Positive = 60.0
+    worker_timeout: Positive = WORKER_TIMEOUT
     """Seconds without an answer after which a worker is restarted."""
     address: str | None = None
     """Address of the Ray cluster; None starts a local one."""
