@@ -1,7 +1,8 @@
 """Scripted teams: what they choose in positions where the choice is clear, and what they win."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +12,11 @@ import pytest
 from shoal import algorithms
 from shoal.composing.sides import narrowed
 from shoal.environments.skirmish import observe, scripts
-from shoal.environments.skirmish.battle import EAST, STOP, WEST
+from shoal.environments.skirmish.army import State
+from shoal.environments.skirmish.battle import EAST, MOVES, NO_OP, STOP, WEST, Battle
 from shoal.environments.skirmish.build import _last, begun
-from shoal.environments.skirmish.maps import MAPS
+from shoal.environments.skirmish.drawn import battle_named
+from shoal.environments.skirmish.maps import MAPS, Group, Map
 from shoal.environments.skirmish.tasks import battle_on, make
 from shoal.errors import InputError
 from shoal.training.evaluation import evaluate
@@ -95,7 +98,7 @@ MIRROR: dict[str, Any] = {
 """Units of two equal armies, and what differs from the start of an episode."""
 
 
-@pytest.mark.parametrize("script", ["attack-nearest", "focus-fire", "kite", "hold"])
+@pytest.mark.parametrize("script", ["heuristic", "attack-nearest", "focus-fire", "kite", "hold"])
 @pytest.mark.parametrize("task", MIRROR)
 def test_either_side_is_played_alike(task: str, script: str) -> None:
     """With the sides exchanged on the mirror image of the map, a script chooses the same actions."""
@@ -140,18 +143,138 @@ def test_medivacs_heal_the_nearest_hurt_unit():
 
 def test_the_dead_do_nothing():
     health = np.array([0.0, 45, 45, 45, 45, 45])
-    for script in ("random", "stop", "attack-nearest", "focus-fire", "kite", "hold"):
+    for script in ("random", "stop", "heuristic", "attack-nearest", "focus-fire", "kite", "hold"):
         assert chosen("3m", script, NEAR, health=health)[0] == 0
 
 
 def test_scripts_are_evaluated_as_policies_are():
     env = make("3m")
-    won = {}
-    for script in ("random", "focus-fire"):
+    won, killed = {}, {}
+    for script in ("random", "heuristic", "focus-fire"):
         algorithm = scripts.make(env.spec, scripts.Config(script=script), Scale(1, 1, 1))  # type: ignore[arg-type]
         learner = jax.tree.map(lambda x: x[None], algorithm.init(jax.random.key(0)))
-        won[script] = evaluate(env, algorithm, learner, jax.random.key(0), 64).metrics["won"].mean()
+        metrics = evaluate(env, algorithm, learner, jax.random.key(0), 64).metrics
+        won[script], killed[script] = metrics["won"].mean(), metrics["dead_enemies"].mean()
     assert won["random"] < 0.05 and won["focus-fire"] > 0.9
+    assert killed["heuristic"] > 1.0 > killed["random"]
+
+
+class Seen(NamedTuple):
+    """One unit as SMAC's heuristic sees it."""
+
+    name: str
+    x: float
+    y: float
+    health: float
+    whole: float
+
+
+def orders(own: Sequence[Seen], others: Sequence[Seen], remembered: list[int | None]) -> list[int]:
+    """The actions of SMAC's heuristic, agent by agent, from its description; updates ``remembered``.
+
+    Distances that differ by rounding only are equal, and the first of the nearest units is chosen.
+    """
+    actions = []
+    for agent, unit in enumerate(own):
+        if unit.health == 0.0:
+            actions.append(NO_OP)
+            continue
+        kept = remembered[agent]
+        if unit.name == "medivac":
+            targets = {k: v for k, v in enumerate(own) if v.name != "medivac" and 0.0 < v.health < v.whole}
+        else:
+            skipped = "medivac" if unit.name == "marauder" else ""
+            targets = {k: v for k, v in enumerate(others) if v.health > 0.0 and v.name != skipped}
+        if kept not in targets:
+            kept, least = None, 32.0 * 2.0**0.5
+            for index, target in targets.items():
+                apart = ((target.x - unit.x) ** 2 + (target.y - unit.y) ** 2) ** 0.5
+                if apart < least - 5e-6:
+                    kept, least = index, apart
+        remembered[agent] = kept
+        actions.append(STOP if kept is None else MOVES + kept)
+    return actions
+
+
+def armies(battle: Battle, s: State, e: int) -> tuple[list[Seen], list[Seen]]:
+    """Both sides of environment e of a state [E, U]."""
+    kinds = [battle.types[k] for k in np.asarray(s.kind[e])]
+    x, y, health = (np.asarray(v[e], np.float64).tolist() for v in (s.x, s.y, s.health))
+    units = [Seen(kind.name, x[i], y[i], health[i], kind.hit_points) for i, kind in enumerate(kinds)]
+    return units[: battle.num_allies], units[battle.num_allies :]
+
+
+def step_of(battle: Battle, s: State) -> Step:
+    """What a script reads of states [E, U]: the global state."""
+    state = jnp.moveaxis(observe.state(battle, battle.stats(s.kind.T), _last(s)), -1, 0)
+    legal = jnp.zeros((len(state), s.action.shape[1], max(map(battle.num_actions, battle.agent_sides))), bool)
+    return Step(state, state, legal, legal[..., 0], state, state, state, state)
+
+
+@pytest.mark.parametrize("task", ["MMM2", "3s5z", "terran_5_vs_5"])
+def test_the_heuristic_is_smacs(task: str) -> None:
+    """Beside the rule in plain Python, on random positions, hit points and last actions, for either side."""
+    rng, count = np.random.default_rng(0), 24
+    battle = battle_on(MAPS[task]) if task in MAPS else battle_named(task)
+    assert battle is not None
+    battle = replace(battle, commanded=True)
+    units = battle.num_units
+    kinds = rng.integers(len(battle.types), size=(count, units))
+    if battle.units is not None:
+        kinds[:] = [battle.types.index(unit) for unit in battle.units]
+    x, y = (jnp.asarray(rng.uniform(6.0, 26.0, (count, units))) for _ in "xy")
+    s = begun(battle, x, y, jnp.asarray(kinds), jnp.zeros((count, 2)))
+    widths = [[battle.num_actions(side)] * battle.counts(side)[0] for side in (0, 1)]
+    s = s._replace(
+        health=s.health * rng.choice([0.0, 0.4, 1.0], (count, units)),
+        action=jnp.asarray(rng.integers(-1, widths[0] + widths[1], (count, units)), jnp.int32),
+    )
+    play = jax.jit(lambda s, key: scripts.chosen(battle, "heuristic", step_of(battle, s), key, (0, 1)))
+    found = np.asarray(play(s, jax.random.key(0)))
+    for e in range(count):
+        allies, enemies = armies(battle, s, e)
+        remembered = [k - MOVES if k >= MOVES else None for k in np.asarray(s.action[e]).tolist()]
+        cut = battle.num_allies
+        expected = [*orders(allies, enemies, remembered[:cut]), *orders(enemies, allies, remembered[cut:])]
+        assert found[e].tolist() == expected, e
+
+
+def test_the_heuristic_remembers_its_targets_and_orders_attacks_at_any_distance() -> None:
+    """In battles of both sides it chooses at every step what the rule chooses that remembers its targets itself. At the
+    start all enemies are out of range of the legal attacks, and the units walk to them."""
+    army = (("marine", 2), ("marauder", 1), ("medivac", 1))
+    groups = [tuple(Group(name, n, (x, 16.0)) for name, n in army) for x in (9.0, 23.0)]
+    env, count, steps = make(Map("four", *groups, limit=100), both=True), 4, 48
+    battle, batched = replace(battle_on(Map("four", *groups, limit=100)), commanded=True), env.batched
+    assert batched is not None
+
+    @jax.jit
+    def run(key: jax.Array) -> Any:
+        def body(now: Any, key: jax.Array) -> Any:
+            state, step = now
+            action = scripts.chosen(battle, "heuristic", step, key, (0, 1))
+            return batched.step(key, state, action), (state, step.legal, action)
+
+        return jax.lax.scan(body, batched.reset(key, count), jax.random.split(key, steps))[1]
+
+    states, legal, actions = jax.tree.map(np.asarray, run(jax.random.key(0)))
+    fighters = np.array([0, 1, 2, 4, 5, 6])
+    assert (actions[0][:, fighters] >= MOVES).all() and (actions[0][:, [3, 7]] == STOP).all()
+    assert not legal[0][..., MOVES:][:, fighters].any(), "no attack is legal yet"
+    assert (states.x[4][:, :3] > states.x[0][:, :3] + 2.0).all(), "they walk to their targets all the same"
+    assert (states.health[-1] == 0.0).any(1).all() and (actions[..., [3, 7]] >= MOVES).any(), "they fight, and heal"
+    for e in range(count):
+        remembered: list[list[int | None]] = [[None] * 4, [None] * 4]
+        for t in range(steps):
+            allies, enemies = armies(battle, jax.tree.map(lambda v, t=t: v[t], states), e)
+            expected = [*orders(allies, enemies, remembered[0]), *orders(enemies, allies, remembered[1])]
+            assert actions[t, e].tolist() == expected, (e, t)
+
+
+def test_the_heuristic_takes_the_first_of_equally_near_enemies() -> None:
+    places = [(10.3, 16.0), (10.3, 17.0), (10.3, 18.0), (20.1, 17.1), (20.1, 16.9), (20.1, 15.1)]
+    assert list(chosen("3m", "heuristic", places)) == [7, 6, 6]
+    assert list(chosen("3m", "heuristic", [*places[:3], (20.1, 18.9), (20.1, 17.1), (20.1, 16.9)]))[1] == 7
 
 
 def test_other_environments_are_refused():

@@ -6,13 +6,19 @@ They read only the global state and the legal actions, like a centralised policy
 
 - ``random``: a uniformly random legal action.
 - ``stop``: nothing.
-- ``attack-nearest``: attack the nearest enemy until it is dead, or walk towards the nearest. Healers heal the nearest
-  hurt unit, or follow. This is about SMAC's own heuristic.
+- ``heuristic``: SMAC's own (``heuristic_ai`` of its ``starcraft2.py``). Attack the nearest enemy that the weapon can
+  hit, at any distance, until it is dead. Healers heal the nearest hurt unit that is not a healer until it is unhurt or
+  dead, and otherwise stay where they are.
+- ``attack-nearest``: attack the nearest enemy in range until it is dead, or walk towards the nearest. Healers heal the
+  nearest hurt unit, or follow.
 - ``focus-fire``: the same, but of the enemies in range the one with the least health and shield, chosen at every step.
 - ``kite``: as ``focus-fire`` while the weapon is ready; otherwise away from enemies that are near.
 - ``hold``: attack what the weapon reaches, the weakest first, without walking; in corridor, first walk to the neck.
 
 Where both armies are agents they play either side, or both: ``mappo+scripted`` learns against a script.
+
+All scripts but ``heuristic`` choose legal actions. SMAC's heuristic also orders attacks beyond the 6 cells within which
+they are legal (unless ``heuristic_rest`` is set there): the unit walks to its target.
 """
 
 from collections.abc import Sequence
@@ -26,7 +32,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.environments.skirmish import observe
 from shoal.environments.skirmish.army import Stats
-from shoal.environments.skirmish.battle import MOVES, STOP, Battle, half
+from shoal.environments.skirmish.battle import MOVES, NO_OP, STOP, Battle, half
 from shoal.environments.skirmish.engine import MOVE
 from shoal.environments.skirmish.observe import CENTRE
 from shoal.environments.skirmish.tasks import battle_of
@@ -34,11 +40,14 @@ from shoal.environments.skirmish.terrain import SIDE
 from shoal.errors import InputError
 from shoal.types import Algorithm, EnvSpec, Experience, Learner, Metrics, Scale, Step, Trajectory
 
-Script = Literal["random", "stop", "attack-nearest", "focus-fire", "kite", "hold"]
+Script = Literal["random", "stop", "heuristic", "attack-nearest", "focus-fire", "kite", "hold"]
 FAR = 1e4
 """Beyond all distances and hit points, and small enough for single precision to tell scores apart."""
 TIE = 0.05
 """Hit points by which each enemy counts as stronger than the one before: all agree on one of equally weak ones."""
+EQUAL = 1e-5
+"""Cells by which each unit counts as further away than the one before, so that the first of equally near ones is
+chosen: more than distances differ by rounding."""
 KITED = 3.0
 """Distance, from edge to edge, below which ``kite`` walks away from enemies."""
 NEAR = 1.5
@@ -52,7 +61,7 @@ class Config:
     """Which script plays."""
 
     script: Script = "attack-nearest"
-    """random, stop, attack-nearest, focus-fire, kite or hold."""
+    """random, stop, heuristic (SMAC's own), attack-nearest, focus-fire, kite or hold."""
 
 
 class Field(NamedTuple):
@@ -107,6 +116,8 @@ def chosen(
         return _best(step, noise)
     if script == "stop":
         return _best(step, noise * 1e-3 + (jnp.arange(step.legal.shape[-1]) == STOP))
+    if script == "heuristic":
+        return jnp.concatenate([_ordered(battle, step.state, side) for side in sides], axis=1)
     scores = [_scores(battle, script, step, side) for side in sides]
     width = step.legal.shape[-1]
     scores = [jnp.pad(x, ((0, 0), (0, 0), (0, width - x.shape[-1])), constant_values=-FAR) for x in scores]
@@ -143,6 +154,35 @@ def _scores(battle: Battle, script: Script, step: Step, side: int) -> Float[Arra
     attack = jnp.where(attack > -FAR, attack + FAR / 2.0, -FAR)
     waiting = jnp.broadcast_to(jnp.array([-FAR, -0.9 * FAR]), (*own.x.shape, 2))
     return jnp.concatenate([waiting, moves, attack], axis=-1)
+
+
+def _ordered(battle: Battle, state: Float[Array, "E S"], side: int) -> Int[Array, "E P"]:
+    """The actions of one side's agents by SMAC's heuristic, which need not be legal.
+
+    ``get_agent_action_heuristic`` of oxwhirl/smac remembers each agent's target; here it is the last action's. SMAC's
+    marauders skip medivacs; here every unit skips those that its weapon cannot hit, and healers those that they cannot
+    heal, which is the same with the units of SMAC's maps. Without a target SMAC gives no order.
+    """
+    own, other = fields(battle, state, side)
+    able = (own.stats.hits_air[..., None] > 0.0) | (other.stats.flies[:, None] == 0.0)
+    target = _kept_or_nearest(own, other, _attacked(battle, state, side), (other.health > 0.0)[:, None] & able)
+    if battle.has_healers(side):
+        heals = own.stats.heals > 0.0
+        treatable = (own.hurt & (own.stats.biological > 0.0))[:, None]  # which healers are not
+        patient = _kept_or_nearest(own, own, _healed(battle, state, side), treatable)
+        target = jnp.where(heals, patient, target)
+    action = jnp.where(target >= 0, MOVES + target, STOP)
+    return jnp.where(own.health > 0.0, action, NO_OP).astype(jnp.int32)
+
+
+def _kept_or_nearest(
+    own: Field, units: Field, last: Bool[Array, "E A B"], allowed: Bool[Array, "E _ B"]
+) -> Int[Array, "E A"]:
+    """The last target while it is allowed, or else the nearest unit that is; -1 if none is."""
+    apart = jnp.hypot(units.x[:, None] - own.x[..., None], units.y[:, None] - own.y[..., None])
+    cost = jnp.where(last, -1.0, apart + EQUAL * jnp.arange(apart.shape[-1]))
+    cost = jnp.where(allowed, cost, FAR)
+    return jnp.where(cost.min(-1) < FAR, cost.argmin(-1), -1)
 
 
 def _best(step: Step, scores: Float[Array, "E N A"]) -> Int[Array, "E N"]:
@@ -182,11 +222,20 @@ def fields(battle: Battle, state: Float[Array, "E S"], viewer: int = 0) -> tuple
 
 def _attacked(battle: Battle, state: Float[Array, "E S"], side: int) -> Bool[Array, "E A B"]:
     """The opponent that each agent of a side attacked last, from the last actions in the state."""
+    return _aimed(battle, state, side)[..., : battle.counts(side)[1]]
+
+
+def _healed(battle: Battle, state: Float[Array, "E S"], side: int) -> Bool[Array, "E A A"]:
+    """The same for the unit of its own side that each healer healed last."""
+    return _aimed(battle, state, side)[..., : battle.counts(side)[0]]
+
+
+def _aimed(battle: Battle, state: Float[Array, "E S"], side: int) -> Bool[Array, "E A K"]:
+    """The last actions of a side's agents, without the first six."""
     widths = [battle.counts(k)[0] * battle.num_actions(k) for k in battle.agent_sides]
     at = observe.state_width(battle) - sum(widths[side:])
-    own, others = battle.counts(side)
-    acted = state[:, at : at + widths[side]].reshape(-1, own, battle.num_actions(side))
-    return acted[..., MOVES : MOVES + others] > 0.0
+    acted = state[:, at : at + widths[side]].reshape(-1, battle.counts(side)[0], battle.num_actions(side))
+    return acted[..., MOVES:] > 0.0
 
 
 def _at(index: Int[Array, "E A"], values: Float[Array, "E B"]) -> Float[Array, "E A"]:
