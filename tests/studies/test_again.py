@@ -36,7 +36,7 @@ def again(path: Path, seed: int = 100, **options: Any) -> Any:
 
 
 def test_other_seeds_are_recorded_apart_and_compared(tmp_path: Path, trained: list[Cell]) -> None:
-    path = written(tmp_path, TEXT)
+    path = written(tmp_path, TEXT.replace('title = "T"', 'title = "<script>T</script>"'))
     shoal.study(path, out=tmp_path / "runs", progress=False)
     before = {file: file.read_bytes() for file in (tmp_path / "records").rglob("*.json")}
     del trained[:]
@@ -52,6 +52,8 @@ def test_other_seeds_are_recorded_apart_and_compared(tmp_path: Path, trained: li
     rows = [[x.strip() for x in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| m")]
     assert len(rows) == 2 and all(row[-1] == "agree" and row[-2].startswith("0.0 [") for row in rows)
     assert "| qmix      | matrix/climbing | 0.75 [0.05, 1.80] | 5.75 [5.05, 6.80] | 5.0 [" in text
+    assert text.startswith("# &lt;script>T&lt;/script>, measured again\n") and "<script" not in text
+    assert "In the folder of demo.toml, `shoal study demo.toml --again --seed 100` trains every run" in text
     assert text.count("| differ") == 2 and "2 of 4 runs with several seeds agree" in text
     assert "**Primary metric:** mean of the score [95% interval over 5 seeds]." in text
     assert "| differ" in str(report) and "demo-seed100: 4 of 4 runs recorded" in str(report)
@@ -59,6 +61,12 @@ def test_other_seeds_are_recorded_apart_and_compared(tmp_path: Path, trained: li
     del trained[:]
     assert again(path).records.keys() == report.records.keys() and trained == [], "it continues as a study does"
     assert len(again(path, 200, only={"algorithm": "mappo"}).records) == 2
+    part = again(path, 200, only={"algorithm": "qmix"})
+    text = (tmp_path / "again" / "demo-seed200.md").read_text(encoding="utf-8")
+    assert len(part.records) == 2 and "missing" not in text, (
+        "the page has all runs, whichever the last command selected"
+    )
+    assert str(part).count("| agree") == text.count("| agree") == 2
 
 
 def test_what_cannot_be_compared_says_so(tmp_path: Path, trained: list[Cell]) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from shoal.errors import InputError
 from shoal.records.files import write_text
-from shoal.records.report import estimate_text, markdown_table, number_text
+from shoal.records.report import estimate_text, markdown_table, markdown_text, number_text
 from shoal.statistics.intervals import scaled
 from shoal.studies.combinations import axes_of
 from shoal.studies.entries import label
@@ -18,7 +18,7 @@ from shoal.studies.plan import Cell
 from shoal.studies.presented import Primary
 from shoal.studies.record import Record
 from shoal.studies.stale import MARK, sentences, stale
-from shoal.studies.study_file import StudyFile
+from shoal.studies.study_file import StudyFile, command_in_folder
 from shoal.studies.summaries import STATISTICS, interval_of, primary_of, primary_text, unit_of
 
 FOLDER = "again"
@@ -121,13 +121,14 @@ def _verdict(before: Record | None, now: Record | None, primary: Primary) -> tup
 def page(again: Again, records: Mapping[str, Record]) -> str:
     """The page in Markdown; the arguments are those of :func:`rows_of`."""
     study, rows = again.study, rows_of(again, records)
+    where, word = command_in_folder(study)
     seeds = sorted({record.seeds for record in (*again.before.values(), *records.values())})
     brackets = " or ".join(interval_of(n, 1) for n in seeds)
     decided = [row["verdict"] for row in rows if row["verdict"] in ("agree", "differ")]
     parts = [
         f"# {study.title}, measured again",
         f"**Primary metric:** {primary_text(primary_of(study))}" + (f" [{brackets}]." if brackets else "."),
-        f"`shoal study {study.name} --again --seed {again.seed}` trains every run with the seeds from "
+        f"{where}`shoal study {word} --again --seed {again.seed}` trains every run with the seeds from "
         f"{number_text(again.seed)} on and evaluates it in other episodes.",
         *(f"**{sentence} Its values before are marked {MARK}.**" for sentence in _stale(again)),
         markdown_table(rows),
@@ -135,7 +136,7 @@ def page(again: Again, records: Mapping[str, Record]) -> str:
         f"contains 0. Of exact 95% intervals one in twenty does not although nothing has changed; with 2 to 4 seeds "
         f"an interval is a range, which covers less. A run of one seed cannot show how much seeds differ.",
     ]
-    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    return markdown_text("\n\n".join(part.strip("\n") for part in parts) + "\n")
 
 
 def _stale(again: Again) -> list[str]:

@@ -61,6 +61,8 @@ class StudyReport:
 
     again: Again | None = None
     """The records of other seeds that these are compared with, if the study is measured again."""
+    compared: dict[str, Record] = field(default_factory=dict)
+    """The records of all runs that have been measured again, by the names of the cells."""
     page: Path | None = None
     """The page of this comparison."""
 
@@ -79,7 +81,8 @@ class StudyReport:
             if state.record is None and seconds is not None:
                 lines[-1] += f"  {time_text([seconds])}"
         left = [seconds for state, seconds in zip(self.states, self.seconds, strict=True) if state.record is None]
-        count = f"{len(self.states)} runs, {len(self.states) - len(left)} recorded, {len(left)} to run"
+        total = len(self.states)
+        count = f"{total} run{'s' * (total != 1)}, {total - len(left)} recorded, {len(left)} to run"
         return "\n".join([f"{self.study.name}: {count}", *lines, *([_time(left)] if left else []), *self.changes])
 
     def __str__(self) -> str:
@@ -87,7 +90,7 @@ class StudyReport:
         lines = [f"{self.study.name}: {len(self.records)} of {len(self.states)} runs recorded"]
         lines += [f"failed: {cell.title}: {reason}" for cell, reason in self.failed]
         if self.again is not None:
-            lines += ["", markdown_table(rows_of(self.again, self.records))]
+            lines += ["", markdown_table(rows_of(self.again, self.compared))]
         return "\n".join(lines)
 
 
@@ -142,15 +145,16 @@ def study(
         runs(described)
     where = records_folder(described, records)
     tuned = winner(described, where)
-    cells = plan(described, Path(out), tuned)
-    chosen = selected(described, [cell.values for cell in cells], _tuples(only or {}))
-    cells = [cells[i] for i in chosen]
+    every = plan(described, Path(out), tuned)
+    chosen = selected(described, [cell.values for cell in every], _tuples(only or {}))
+    cells = [every[i] for i in chosen]
     held, roots, measured_again = recorded(where, cells), [where.parent], None
     if again is not None:
-        first, others, before = described, with_seed(described, cells, again), held | former(where, cells, held)
-        each = plan(others, Path(out), tuned)
-        measured_again = Again(first, again, cells, before, [each[i] for i in chosen])
-        described, cells = others, list(measured_again.new)
+        first, others = described, with_seed(described, cells, again)
+        before = recorded(where, every, _silent)  # of all runs: the page also has those that are not selected
+        before |= former(where, every, before)
+        measured_again = Again(first, again, every, before, plan(others, Path(out), tuned))
+        described, cells = others, [measured_again.new[i] for i in chosen]
         where = records_folder(others, records_root(first, records))
         held = recorded(where, cells)
         roots.append(where.parent)
@@ -180,8 +184,13 @@ def study(
     elif not dry_run:
         _run(report, where, measured, progress)
     if measured_again is not None and not dry_run:
-        report.page = write_again(measured_again, report.records, where.parent)
+        report.compared = recorded(where, measured_again.new, _silent) | report.records
+        report.page = write_again(measured_again, report.compared, where.parent)
     return report
+
+
+def _silent(sentence: str) -> None:
+    """No warning."""
 
 
 def _to_run_again(change: Changed, cells: list[Cell], records: Path) -> str:
