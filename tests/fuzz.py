@@ -187,8 +187,8 @@ class Worker:
         line = self.process.stdout.readline()
         return json.loads(line) if line else {}
 
-    def do(self, words: list[str], folder: Path, nowhere: bool = False) -> Outcome:
-        """Do a command in ``folder``, or in a folder inside it that is deleted."""
+    def do(self, words: list[str], folder: Path, nowhere: bool = False, limit: float = LONG) -> Outcome:
+        """Do a command in ``folder``, or in a folder inside it that is deleted; it is interrupted after ``limit`` s."""
         if self.process is None or self.process.poll() is not None or self.done >= 40:
             self.close()
             self._start()
@@ -197,7 +197,7 @@ class Worker:
         print(
             json.dumps({"words": words, "folder": str(folder), "nowhere": nowhere}), file=self.process.stdin, flush=True
         )
-        answer, interrupted = self._answer(LONG), False
+        answer, interrupted = self._answer(limit), False
         if answer is None:
             interrupted = True
             self.process.send_signal(signal.SIGINT)
@@ -237,7 +237,8 @@ class Fuzzer:
         for name, words in TRAINED.items():
             self._clean()
             run = self.work / "run"
-            outcome = self.worker.do(["train", *words.split(), *SIZES.split(), "--folder", str(run)], self.work)
+            command = ["train", *words.split(), *SIZES.split(), "--folder", str(run)]
+            outcome = self.worker.do(command, self.work, limit=5 * LONG)  # nothing is compiled yet
             assert outcome.code == 0, outcome.err
             self.runs.append(run.rename(folder / name))
 

@@ -217,7 +217,7 @@ def test_opponents_that_cannot_be_copied_leave_no_run(early: Path, tmp_path: Pat
     with pytest.raises(
         InputError, match=r"^The opponents in .* cannot be copied into the run's folder: .*named pipe\.$"
     ):
-        library.train("ippo", "toys:busy", folder=tmp_path / "run", **flags)
+        library.train("ippo", "toys:busy", steps=64, folder=tmp_path / "run", **flags)
     assert not (tmp_path / "run").exists()
 
 
@@ -227,11 +227,13 @@ def test_opponents_are_copied_once(early: Path, tmp_path: Path) -> None:
     settings = Settings(opposition=Opposition(opponents=str(opponents), side=("0",)))
     run = Run(tmp_path / "run", "ippo", "toys:busy", {}, settings, ippo.Config(), toys.busy)
     opening._keep_opponents(run)
-    shutil.rmtree(opponents / "policy")
+    (opponents / "policy" / "later").touch()
     opening._keep_opponents(run)
-    assert (run.folder / "opponents" / "run.json").is_file() and any((run.folder / "opponents" / "policy").iterdir())
+    copied = run.folder / "opponents"
+    assert (copied / "run.json").is_file() and any((copied / "policy").iterdir())
+    assert not (copied / "policy" / "later").exists()
     with pytest.raises(InputError, match=r"contains opponents of a run, but no run\.json"):
-        library.train("ippo", "toys:busy", folder=run.folder, **TINY)
+        library.train("ippo", "toys:busy", steps=64, folder=run.folder, **TINY)
 
 
 def test_a_run_that_learned_one_side_plays_no_other(early: Path, tmp_path: Path) -> None:

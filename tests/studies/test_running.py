@@ -148,9 +148,9 @@ def test_estimates_are_of_records_of_like_options_at_the_usual_speed(file: Path)
     fast = made(cell)  # 10 s of training and 5 s for the rest, at 100 GFLOP/s
     busy = made(cell, seconds={"training": 100.0, "other": 50.0}, hardware=fast.hardware | {"product_gflops": 10.0})
     wide = made(cell, seconds={"training": 1000.0, "other": 0.0})
-    wide.run["config"] |= {"hidden": [512, 512], "epochs": 15, "learning_rate": 0.5}
+    wide.run["config"] |= {"hidden": [512, 512]}
     other_rate = made(cell)
-    other_rate.run["config"] |= {"learning_rate": 0.5}
+    other_rate.run["config"] |= {"learning_rate": 0.5, "gamma": 0.5, "clip": 0.5}
     for records, seconds in (
         ([fast, wide], 15.0),
         ([other_rate, wide], 15.0),
