@@ -181,3 +181,22 @@ def test_a_renamed_field_and_a_position_that_is_gone_are_the_same_leaves(tmp_pat
     assert state["policy"]["epsilon"] == 0.5
     with pytest.raises(CheckpointError, match="does not match this run"):
         checkpoints.restore({"critic": {"bias": np.zeros(2)}, "policy": {"epsilon": np.float32(0)}})
+
+
+class Battle(NamedTuple):
+    x: Any
+    speed: Any = ()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_changed_state_of_the_environment_is_named_as_such(nested: bool, tmp_path: Path):
+    checkpoints, place = Checkpoints(tmp_path), "environment has changed since the checkpoint of step 7"
+    one, two = Battle(np.zeros(2)), Battle(np.zeros(2), np.zeros(3))
+    for old, new in ((one, two), (two, one)):
+        old, new = ({"rollout": {"env": (env,) if nested else env}} for env in (old, new))
+        checkpoints.save(7, old, {})
+        with pytest.raises(CheckpointError, match=place) as error:
+            checkpoints.restore(new)
+        assert "speed" in str(error.value) and "Train again" in str(error.value)
+    with pytest.raises(CheckpointError, match=place):
+        checkpoints.restore({"rollout": {"env": np.zeros(2)}})

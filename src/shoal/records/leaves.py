@@ -92,9 +92,16 @@ def compare(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
             what = f"it lacks {here.name!r} ({here})"
         else:
             what = f"{here.name!r} is {there} in the checkpoint and {here} in this run"
+        if any(leaf is not None and f"{leaf.name}/".startswith(ENVIRONMENT) for leaf in (there, here)):
+            raise CheckpointError(
+                f"The state of the environment has changed since the checkpoint of step {step} was made: {what}. Train "
+                "again, or continue the run with the version of the environment that it was made with."
+            )
         raise CheckpointError(f"The checkpoint of step {step} does not match this run: {what}.")
 
 
+ENVIRONMENT = "rollout/env/"
+"""Where the state of environments lies in that of a run."""
 RENAMED = {"floor": "epsilon"}
 """Fields by the name that they had in earlier checkpoints."""
 
