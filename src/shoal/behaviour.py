@@ -47,11 +47,12 @@ ENVIRONMENTS: dict[str, int] = {
     "mpe/": 1,
     "pettingzoo:": 1,
     "rware/": 1,
-    "skirmish/": 1,
+    "skirmish/": 2,
     "smac/": 1,
 }
-"""By the beginning of the environment's name, its family. Version 1 of skirmish ends with the truncation of
-coordinates in tests of moves, and enemies that look for targets at every tick."""
+"""By the beginning of the environment's name, its family. Version 2 of skirmish changed its crowds, enemies
+that look for targets at every tick and half a cell beyond their range, a medivac's acceleration and a baneling's
+damage."""
 
 OPTIONS: dict[str, int] = {
     "normalise_inputs": 2,

@@ -25,7 +25,7 @@ STEPS = 40
 CHANGES: dict[str, dict[str, float]] = {
     "marine": {"speed": 3.15, "cooldown": 0.61},
     "marauder": {"speed": 3.15, "cooldown": 1.07},
-    "medivac": {"speed": 3.5},
+    "medivac": {"speed": 3.5, "acceleration": 0.0},
     "stalker": {"speed": 4.13, "cooldown": 1.34},
     "zealot": {"speed": 3.15, "cooldown": 0.86},
     "colossus": {"speed": 3.15, "cooldown": 1.07},

@@ -36,6 +36,7 @@ def state_of(battle: Battle, allies: Names, enemies: Names, **changes: Any) -> S
         "shield": np.array([unit.shield for unit in units]),
         "energy": np.array([50.0 if unit.heals else 0.0 for unit in units]),
         "cooldown": np.zeros(count),
+        "pace": np.zeros(count),
         "calm": np.full(count, 1e4),
         "target": np.full(count, -1),
         "shot": np.full(count, -1),

@@ -57,7 +57,7 @@ def test_a_killed_baneling_explodes_once_and_one_that_stops_does_not() -> None:
     )
     idle = Scene({"enemy baneling": (12.0, 10.0), "marine": (12.8, 10.0)})
     first, second = play([shot, idle])
-    assert first.of("marine", "health")[:9].tolist() == [45] + [10] * 8, "16 and 19 more for a light one"
+    assert first.of("marine", "health")[:9].tolist() == [45] + [10] * 8, "20 and 15 more for a light one"
     assert (first.of("zealot", "shield") == 50).all(), "2.3 away"
     assert (second.of("marine", "health") == 45).all() and (second.of("enemy baneling", "health") == 30).all()
 

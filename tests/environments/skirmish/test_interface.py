@@ -121,6 +121,7 @@ def stacked(battle: Battle, many: list[Table], kinds: np.ndarray | None = None) 
         kinds = np.tile(np.array(units)[:, None], (1, len(many)))
     return State(
         **{name: jnp.asarray(value) for name, value in arrays.items()},
+        pace=jnp.zeros(none.shape),
         calm=jnp.zeros(none.shape),
         target=jnp.asarray(none),
         shot=jnp.asarray(none),

@@ -1,24 +1,41 @@
-"""How often the enemies of ``skirmish/…`` look for targets."""
+"""When, how far and among whom the enemies of ``skirmish/…`` look for targets."""
 
-from typing import Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from shoal.environments.skirmish.battle import NO_OP, STOP
-from shoal.environments.skirmish.maps import Group, Map
-from shoal.environments.skirmish.tasks import make
+from shoal.environments.skirmish import drawn
+from shoal.environments.skirmish.battle import NO_OP, STOP, Battle
+from shoal.environments.skirmish.build import begun
+from shoal.environments.skirmish.maps import MAPS, Group, Map
+from shoal.environments.skirmish.targets import acquired
+from shoal.environments.skirmish.tasks import battle_on, make
+from shoal.environments.skirmish.units import Unit
+from shoal.errors import InputError
 
 MARINES = Map("four", (Group("marine", 2, (14.0, 16.0)),), (Group("marine", 2, (18.0, 16.0)),), 60)
+SEARCHES = ("step", "tick")
+COUNT = 400
+
+
+@pytest.fixture(scope="module")
+def battles() -> dict[str, Any]:
+    """(the batched form, its compiled step) for each option."""
+    made = {name: make(MARINES, delay_noise=False, target_search=name).batched for name in SEARCHES}  # type: ignore[arg-type]
+    return {name: (batched, jax.jit(batched.step)) for name, batched in made.items() if batched is not None}
 
 
 @pytest.mark.parametrize(("search", "health"), [("step", 45.0), ("tick", 39.0)])
-def test_an_enemy_whose_target_dies_takes_the_next_one(search: Literal["step", "tick"], health: float) -> None:
+def test_an_enemy_whose_target_dies_takes_the_next_one(
+    search: Literal["step", "tick"], health: float, battles: dict[str, Any]
+) -> None:
     """The first enemy kills the nearer ally in the first tick. The second, whose weapon is ready in the fourth, has no
     target until the next step, or shoots the other ally."""
-    batched = make(MARINES, delay_noise=False, target_search=search).batched
-    assert batched is not None
+    batched, step = battles[search]
     state, _ = batched.reset(jax.random.key(0), 1)
     state = state._replace(
         x=jnp.array([[14.5, 14.0, 18.0, 18.0]]),
@@ -26,6 +43,112 @@ def test_an_enemy_whose_target_dies_takes_the_next_one(search: Literal["step", "
         health=state.health.at[0, 0].set(1.0),
         cooldown=state.cooldown.at[0, 3].set(3.0),
     )
-    after, outcome = batched.step(jax.random.key(1), state, jnp.full((1, 2), STOP))
+    after, outcome = step(jax.random.key(1), state, jnp.full((1, 2), STOP))
     assert after.health[0].tolist() == [0.0, health, 45.0, 45.0]
     assert outcome.legal[0, 0, NO_OP]
+
+
+def test_an_enemy_that_walks_stops_where_its_weapon_reaches(battles: dict[str, Any]) -> None:
+    """It sees an ally half a cell before, if it looks at every tick. If it looks once in a step, it may have come up to
+    a step's way of 1.125 closer."""
+    reach, closest = 5.0 + 2 * 0.375, {}
+    for search in SEARCHES:
+        batched, step = battles[search]
+        state, _ = batched.reset(jax.random.key(0), 64)
+        x = jnp.array([8.0, 1.0, 0.0, 31.0]) + jnp.array([0.0, 0.0, 1.0, 0.0]) * jnp.linspace(15, 16.2, 64)[:, None]
+        dead = jnp.array([False, True, False, True])
+        state = state._replace(x=x, y=jnp.full((64, 4), 16.0), health=jnp.where(dead, 0.0, state.health))
+        state = state._replace(health=state.health.at[:, 0].set(45.0), goal=jnp.full((64, 2), 16.0).at[:, 0].set(9.0))
+        for _ in range(5):
+            state, _ = step(jax.random.key(1), state, jnp.full((64, 2), STOP).at[:, 1].set(NO_OP))
+        assert (state.target[:, 2] == 0).all() and (state.health[:, 0] < 45).all()
+        closest[search] = np.asarray(state.x[:, 2] - state.x[:, 0])
+    assert (closest["tick"] > reach - 2e-3).all() and (closest["tick"] <= reach).all()
+    assert closest["step"].min() < reach - 0.4 and closest["step"].min() > reach + 0.5 - 1.125 - 1e-3
+
+
+def targets(
+    types: tuple[Unit, ...], side: int, now: dict[str, np.ndarray], split: int, scan: float, hunts: bool
+) -> Any:
+    """The targets of one side in one environment, by plain loops in double precision."""
+    units = [types[kind] for kind in now["kind"]]
+    own, others = range(split), range(split, len(units))
+    own, others = (own, others) if side == 0 else (others, own)
+    found = []
+    for i in own:
+        unit, best, chosen = units[i], np.inf, -1
+        candidates = own if unit.heals else others
+        for k, j in enumerate(candidates):
+            other, square = units[j], (now["x"][i] - now["x"][j]) ** 2 + (now["y"][i] - now["y"][j]) ** 2
+            cost = square
+            if now["health"][j] <= 0:
+                continue
+            if unit.heals:
+                if not other.biological or now["health"][j] >= other.hit_points:
+                    continue
+            else:
+                edges = unit.radius + other.radius
+                most = max(unit.reach + 0.5, 5.0)
+                most = max(most, scan) if now["calm"][i] < 32 else most
+                if now["target"][i] == k and square <= (unit.reach + edges) ** 2:
+                    cost = -1.0
+                elif (other.flies and not unit.hits_air) or (not hunts and square > (most + edges) ** 2):
+                    continue
+            if cost < best:
+                best, chosen = cost, k
+        found.append(chosen if now["health"][i] > 0 else -1)
+    return found
+
+
+CASES: dict[str, tuple[Battle, int, float]] = {
+    "MMM, enemies": (battle_on(MAPS["MMM"]), 1, 9.0),
+    "MMM, allies": (battle_on(MAPS["MMM"]), 0, 9.0),
+    "marines": (battle_on(MAPS["5m_vs_6m"]), 1, 9.0),
+    "2c_vs_64zg": (battle_on(MAPS["2c_vs_64zg"]), 1, 9.0),
+    "colossus and others": (battle_on(MAPS["1c3s5z"]), 1, 5.0),
+    "drawn": (drawn.battle_named("terran_5_vs_6"), 1, 9.0),  # type: ignore[dict-item]
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_targets_are_those_of_plain_loops(case: str) -> None:
+    """Coordinates are multiples of 1/16, so that squares are exact; some units are equally near."""
+    battle, side, scan = CASES[case]
+    battle = replace(battle, provoked_scan=scan)
+    rng, units = np.random.default_rng(0), battle.num_units
+    spread = rng.choice([3.0, 8.0, 14.0], (COUNT, 1))
+    x, y = (np.round(16 * (16 + rng.uniform(-1, 1, (COUNT, units)) * spread)) / 16 for _ in "xy")
+    kind = rng.integers(len(battle.types), size=(COUNT, units))
+    if battle.units is not None:
+        kind[:] = [battle.types.index(unit) for unit in battle.units]
+    state = begun(battle, jnp.asarray(x), jnp.asarray(y), jnp.asarray(kind), jnp.zeros((COUNT, 2)))
+    hurt = rng.choice([0.0, 0.5, 1.0], (COUNT, units), p=[0.3, 0.3, 0.4])
+    most = max(battle.counts(side))
+    fields = {
+        "health": np.asarray(state.health) * hurt,
+        "calm": rng.choice([0.0, 31.0, 32.0, 1e4], (COUNT, units)),
+        "target": rng.integers(-1, most, (COUNT, units)).astype(np.int32),
+    }
+    heals = np.array([unit.heals for unit in battle.types])[kind]
+    of_enemies = np.arange(units) < battle.num_allies
+    limit = np.where(of_enemies ^ heals, battle.num_enemies, battle.num_allies)
+    fields["target"] = np.minimum(fields["target"], limit - 1).astype(np.int32)
+    state = state._replace(
+        **{name: jnp.asarray(value, state.x.dtype if name != "target" else None) for name, value in fields.items()}
+    )
+    flat = jax.tree.map(lambda v: jnp.moveaxis(v, 0, -1), state)
+    found = np.asarray(jax.jit(lambda s: acquired(battle, battle.stats(s.kind), side, s))(flat)).T
+    everything = fields | {"x": x, "y": y, "kind": kind}
+    expected = [
+        targets(battle.types, side, {k: v[e] for k, v in everything.items()}, battle.num_allies, scan, battle.hunts)
+        for e in range(COUNT)
+    ]
+    np.testing.assert_array_equal(found, expected)
+    had = fields["target"][:, battle.sides[side]]
+    assert ((found == had) & (found >= 0)).any() and (found == -1).any() and (found != had).any()
+
+
+def test_search_options_are_checked() -> None:
+    with pytest.raises(InputError, match="provoked_scan must be a number from 0 to 32"):
+        make("3m", provoked_scan=-1.0)
+    assert battle_on(MAPS["3m"]).every_tick and Battle((), None, 1, 1, "band", 9).every_tick

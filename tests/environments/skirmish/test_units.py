@@ -46,15 +46,42 @@ def test_a_marine_needs_eight_shots_for_a_marine(duels: dict[tuple[str, str], Pl
     assert health[:15].tolist() == [45, 39, 33, 33, 27, 27, 21, 15, 15, 9, 9, 3, 3, 0, 0]
 
 
+def flown(seconds: np.ndarray) -> np.ndarray:
+    """The way of a medivac that began to fly so long ago: it accelerates evenly to its speed, and then keeps it."""
+    speed, acceleration = FACTS["medivac"].speed, 2.3125
+    growing = np.minimum(seconds, speed / acceleration)
+    return acceleration * growing**2 / 2 + speed * (seconds - growing)
+
+
 def test_free_movement() -> None:
+    """Turns do not change the speed."""
     scenes = [
         Scene({name: (16.25, 15.5)}, {name: ["north", "east", "south", "south", "west", "stop"]}) for name in NAMES
     ]
     for name, played in zip(NAMES, play(scenes), strict=True):
-        pace = FACTS[name].speed * STEP
-        steps = pace * np.array([(0, 0), (0, 1), (1, 0), (0, -1), (0, -1), (-1, 0), (0, 0), (0, 0)])
-        np.testing.assert_allclose(played.path(name)[:8], np.array([16.25, 15.5]) + np.cumsum(steps, 0), atol=1e-4)
-    assert FACTS["marine"].speed * STEP == 1.125
+        times = STEP * np.arange(6)
+        pace = np.diff(flown(times) if name == "medivac" else FACTS[name].speed * times)
+        ways = np.array([(0, 1), (1, 0), (0, -1), (0, -1), (-1, 0)]) * pace[:, None]
+        steps = np.concatenate([np.zeros((1, 2)), ways, np.zeros((2, 2))])
+        np.testing.assert_allclose(played.path(name)[:8], np.array([16.25, 15.5]) + np.cumsum(steps, 0), atol=2e-4)
+    assert FACTS["marine"].speed * STEP == 1.125 and flown(np.array(0.5)) == 2.3125 / 8
+
+
+def test_a_medivac_that_has_stopped_accelerates_again() -> None:
+    """It has arrived where it can heal, stops at once, and starts at speed 0 in another direction."""
+    orders = ["heal marine"] * 8 + ["east", "east", "stop", "east", "north"]
+    flies = Scene({"medivac": (10.0, 10.0), "marine": (16.0, 10.0)}, {"medivac": orders}, {("marine", "health"): 1.0})
+    played = play([flies])[0]
+    path, pace, health = played.path("medivac"), played.of("medivac", "pace"), played.of("marine", "health")
+    near = 16.0 - 4.0 - 0.375 - 0.75
+    np.testing.assert_allclose(path[:3, 0], 10 + np.minimum(flown(STEP * np.arange(3)), near - 10), atol=2e-3)
+    np.testing.assert_allclose(path[3:9, 0], near, atol=2e-3)
+    assert (health[:2] == 1).all() and health[4] > 4, "it heals from where it has arrived"
+    assert pace[1] == pytest.approx(2.3125 / 2 / 16, abs=1e-5) and not pace[3:9].any() and not pace[11]
+    ways = flown(STEP * np.arange(3))
+    np.testing.assert_allclose(path[9:13, 0] - near, ways[[1, 2, 2, 2]] + [0, 0, 0, ways[1]], atol=2e-3)
+    np.testing.assert_allclose(path[13] - path[12], [0.0, ways[2] - ways[1]], atol=2e-4)
+    assert not np.delete(played.state.pace, 2, axis=1).any(), "all others reach their speed at once"
 
 
 def test_an_attack_on_a_distant_target_walks_to_it_and_stop_does_nothing() -> None:

@@ -45,7 +45,7 @@ FACTS = {
     "zealot": Facts(100, 50, 1, "light biological", 2.25, 0.5, 8, 2, {}, 0.1, 1.2),
     "colossus": Facts(200, 150, 1, "armoured", 2.25, 1.0, 10, 2, {"light": 5}, 7, 1.5),
     "zergling": Facts(35, 0, 0, "light biological", 2.953, 0.375, 5, 1, {}, 0.1, 0.696, False, ZERG),
-    "baneling": Facts(30, 0, 0, "biological", 2.5, 0.375, 16, 1, {"light": 19}, 0.25, 0, False, ZERG),
+    "baneling": Facts(30, 0, 0, "biological", 2.5, 0.375, 20, 1, {"light": 15}, 0.25, 0, False, ZERG),
     "hydralisk": Facts(80, 0, 0, "light biological", 2.25, 0.625, 12, 1, {}, 5, 0.825, True, ZERG),
     "spine_crawler": Facts(300, 0, 2, "armoured biological", 0, 1.125, 25, 1, {"armoured": 5}, 7, 1.85),
 }

@@ -30,6 +30,8 @@ class State(NamedTuple):
     cooldown: Float[Array, "E U"]
     """Ticks until the weapon is ready. Of a healer: 1 while it heals. Of a unit that explodes: -1 from its death to its
     explosion."""
+    pace: Float[Array, "E U"]
+    """Present speed, in cells per tick, of units that accelerate; 0 for all others."""
     calm: Float[Array, "E U"]
     """Ticks since the last damage; of the dead, since their end."""
     target: Int[Array, "E U"]
@@ -58,6 +60,8 @@ class Stats(NamedTuple):
     biological: Number
     speed: Number
     """Cells per tick."""
+    acceleration: Number
+    """Cells per tick, in a tick; 0: the unit reaches its speed at once."""
     radius: Number
     body: Number
     damage: Number
@@ -97,6 +101,7 @@ def stats_of(units: Sequence[Unit]) -> Stats:
         armoured=column([u.armoured for u in units]),
         biological=column([u.biological for u in units]),
         speed=column([u.speed / second for u in units]),
+        acceleration=column([u.acceleration / second**2 for u in units]),
         radius=column([u.radius for u in units]),
         body=column([u.body for u in units]),
         damage=column([u.damage for u in units]),

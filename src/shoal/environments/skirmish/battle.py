@@ -34,8 +34,12 @@ class Battle:
     """The enemies are agents as well."""
     mirrored: tuple[bool, bool] = (False, False)
     """Whether the x and the y axis of the map are mirrored where enemies that are agents observe and move."""
-    every_tick: bool = False
+    every_tick: bool = True
     """Units that attack-move look for targets at every tick instead of once in each step."""
+    provoked_scan: float = 9.0
+    """Least distance, from edge to edge, within which a unit that was hurt a short time ago looks for targets."""
+    in_turn: bool = False
+    """The units of a tick attack one after the other, in an order drawn anew, instead of all at once."""
     delay_noise: bool = True
     smac_reward: bool = False
     """The absolute value of the damage is paid."""

@@ -162,6 +162,7 @@ def begun(battle: Battle, x: Array, y: Array, kind: Array, goal: Array) -> State
         shield=of_each(stats.shield),
         energy=of_each(stats.heals * ENERGY),
         cooldown=zeros,
+        pace=zeros,
         calm=jnp.full((count, units), LONG_AGO),
         target=jnp.full((count, units), -1, jnp.int32),
         shot=jnp.full((count, units), -1, jnp.int32),

@@ -4,7 +4,6 @@ from collections.abc import Container, Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.environments.skirmish import fighting, motion
@@ -12,7 +11,7 @@ from shoal.environments.skirmish.army import State, Stats
 from shoal.environments.skirmish.battle import EAST, NORTH, SOUTH, WEST, Battle, half
 from shoal.environments.skirmish.fighting import Aim, Targets
 from shoal.environments.skirmish.motion import Course
-from shoal.environments.skirmish.targets import FAR, acquired, commanded, distances, first_least
+from shoal.environments.skirmish.targets import FAR, acquired, commanded, distances, first_least, marks
 
 TICKS = 8
 """Ticks in a step: SMAC's ``step_mul``."""
@@ -27,35 +26,44 @@ LEAST_DELAY, DELAYS = -1, 4
 def advance(battle: Battle, key: PRNGKeyArray, s: State, actions: Sequence[Int[Array, "_ E"]]) -> State:
     """One step from state leaves [U, E]; ``actions`` are those of the sides that agents play."""
     stats = battle.stats(s.kind)
+    tick_keys = None
+    if battle.in_turn:
+        key, key_order = jax.random.split(key)
+        tick_keys = jax.random.split(key_order, TICKS)
     delay = jnp.zeros_like(s.x)
     if battle.delay_noise:  # no weapon fires twice within a step
         delay = jnp.floor(jax.random.uniform(key, s.x.shape) * DELAYS) + LEAST_DELAY
     orders = dict(zip(battle.agent_sides, actions, strict=True))
-    chosen = [
-        commanded(battle, stats, side, s, orders[side]) if side in orders else acquired(battle, stats, side, s)
-        for side in (0, 1)
-    ]
-    at_first = fighting.located(battle, stats, jnp.concatenate(chosen))
+    searching = [side for side in (0, 1) if side not in orders]
+    every_tick = battle.every_tick and bool(searching)
+
+    def chosen(side: int) -> Int[Array, "P E"]:
+        if side in orders:
+            return commanded(battle, stats, side, s, orders[side])
+        return s.target[battle.sides[side]] if every_tick else acquired(battle, stats, side, s)
+
+    at_first = fighting.located(battle, stats, jnp.concatenate([chosen(side) for side in (0, 1)]))
     ways = {side: _way(battle, side, s, action) for side, action in orders.items()}
     s = s._replace(target=at_first.target, shot=jnp.full_like(s.shot, -1))
 
-    def tick(s: State, _: None) -> tuple[State, None]:
+    def tick(s: State, tick_key: PRNGKeyArray | None) -> tuple[State, None]:
         targets = at_first
-        if battle.every_tick:
-            targets = _again(battle, stats, s, orders)
+        if every_tick:
+            targets = _again(battle, stats, s, searching)
             s = s._replace(target=targets.target)
         aimed = fighting.aim(s, targets)
         away = [ways[side] if side in ways else _march(battle, stats, side, s) for side in (0, 1)]
-        s = _attacks(battle, stats, s, aimed, delay)
+        s = _attacks(battle, stats, s, targets, aimed, delay, tick_key)
         course = _course(aimed, Course(*(jnp.concatenate(parts) for parts in zip(*away, strict=True))))
+        s, course = _accelerated(battle, stats, s, course)
         return motion.moved(battle, stats, s, course), None
 
-    return jax.lax.scan(tick, s, None, TICKS)[0]
+    return jax.lax.scan(tick, s, tick_keys, TICKS)[0]
 
 
-def _again(battle: Battle, stats: Stats, s: State, ordered: Container[int]) -> Targets:
+def _again(battle: Battle, stats: Stats, s: State, searching: Container[int]) -> Targets:
     """The targets at a tick, if units that attack-move look for them at every tick; agents keep theirs."""
-    chosen = [s.target[battle.sides[k]] if k in ordered else acquired(battle, stats, k, s) for k in (0, 1)]
+    chosen = [acquired(battle, stats, k, s) if k in searching else s.target[battle.sides[k]] for k in (0, 1)]
     return fighting.located(battle, stats, jnp.concatenate(chosen))
 
 
@@ -78,15 +86,17 @@ def _march(battle: Battle, stats: Stats, side: int, s: State) -> Course:
         return Course(x, y, jnp.zeros_like(x), winding)
     goal_x, goal_y = (jnp.broadcast_to(v[None], x.shape) for v in s.goal)
     if battle.has_healers(side):
-        own = half(stats, mine)
+        own, rows = half(stats, mine), battle.rows(side, "heals")
         lives = (s.health[mine] > 0.0) & (own.biological > 0.0)
-        nearest = first_least(jnp.where(lives[None], distances(x, y, x, y), FAR))
-        chosen = nearest[:, None] == np.arange(x.shape[0], dtype=np.int32)[:, None]
-        friend_x, friend_y = (jnp.where(chosen, v[None], 0.0).sum(1) for v in (x, y))
-        follows = (own.heals > 0.0) & (nearest >= 0)
-        goal_x, goal_y = jnp.where(follows, friend_x, goal_x), jnp.where(follows, friend_y, goal_y)
-        spare = jnp.where(follows, FOLLOW, 0.0)
-        return Course(goal_x, goal_y, jnp.sqrt((goal_x - x) ** 2 + (goal_y - y) ** 2) - spare, winding)
+        nearest = first_least(jnp.where(lives[None], distances(x[rows], y[rows], x, y), FAR))
+        chosen = marks(nearest, x.shape[0])
+        follows = (half(own, rows).heals > 0.0) & (nearest >= 0)
+        goal_x, goal_y = (
+            goal.at[rows].set(jnp.where(follows, jnp.where(chosen, v[None], 0.0).sum(1), goal[rows]))
+            for goal, v in ((goal_x, x), (goal_y, y))
+        )
+        length = jnp.sqrt((goal_x - x) ** 2 + (goal_y - y) ** 2)
+        return Course(goal_x, goal_y, length.at[rows].add(jnp.where(follows, -FOLLOW, 0.0)), winding)
     return Course(goal_x, goal_y, jnp.sqrt((goal_x - x) ** 2 + (goal_y - y) ** 2), winding)
 
 
@@ -101,16 +111,45 @@ def _course(aimed: Aim, away: Course) -> Course:
     )
 
 
-def _attacks(battle: Battle, stats: Stats, s: State, aimed: Aim, delay: Float[Array, "U E"]) -> State:
-    """Attacks of both sides at once, then healing, regeneration and deaths."""
-    volleys = [fighting.volley(battle, stats, side, s, s.target, aimed) for side in (0, 1)]
-    fires, bursts = (jnp.concatenate(parts) for parts in zip(*((v.fires, v.bursts) for v in volleys), strict=True))
+def _accelerated(battle: Battle, stats: Stats, s: State, course: Course) -> tuple[State, Course]:
+    """The present speed of units that accelerate, and their courses with the distance of this tick.
+
+    Speed grows evenly within a tick. A unit that has arrived, or holds, has stopped at once; one that needs to cover
+    less than it could has slowed down to that. Turns do not change the speed.
+    """
+    if not any(unit.acceleration for unit in battle.types):
+        return s, course
+    accelerates = stats.acceleration > 0.0
+    wanted = jnp.where(s.health > 0.0, jnp.maximum(course.length, 0.0), 0.0)
+    faster = jnp.minimum(s.pace + stats.acceleration, stats.speed)
+    length = jnp.minimum((s.pace + faster) / 2.0, wanted)
+    pace = jnp.where(accelerates, jnp.minimum(faster, wanted), 0.0)
+    return s._replace(pace=pace), course._replace(length=jnp.where(accelerates, length, course.length))
+
+
+def _attacks(
+    battle: Battle,
+    stats: Stats,
+    s: State,
+    targets: Targets,
+    aimed: Aim,
+    delay: Float[Array, "U E"],
+    key: PRNGKeyArray | None,
+) -> State:
+    """Attacks of both sides, at once or in an order drawn from a key, then healing, regeneration and deaths."""
     before = s.health > 0.0
-    damage, hits = (jnp.concatenate([getattr(v, name) for v in volleys[::-1]]) for name in ("damage", "hits"))
+    cooldown = s.cooldown
+    if key is None:
+        volleys = [fighting.volley(battle, stats, side, s, s.target, aimed) for side in (0, 1)]
+        fires, bursts = (jnp.concatenate(parts) for parts in zip(*((v.fires, v.bursts) for v in volleys), strict=True))
+        damage, hits = (jnp.concatenate([getattr(v, name) for v in volleys[::-1]]) for name in ("damage", "hits"))
+        s = fighting.wounded(stats, s, damage, hits)
+    else:
+        order = fighting.turns(key, s.x.shape)
+        s, fires, bursts = fighting.in_turn(battle, stats, s, targets, aimed, order)
     # A cooldown that ends within a tick is carried over, so that the mean time between shots is exact.
-    cooldown = jnp.maximum(jnp.where(fires, s.cooldown + stats.cooldown + delay, s.cooldown) - 1.0, 0.0)
-    cooldown = jnp.where(stats.heals > 0.0, s.cooldown, cooldown)
-    s = fighting.wounded(stats, s._replace(cooldown=cooldown), damage, hits)
+    cooldown = jnp.maximum(jnp.where(fires, cooldown + stats.cooldown + delay, cooldown) - 1.0, 0.0)
+    s = s._replace(cooldown=jnp.where(stats.heals > 0.0, s.cooldown, cooldown))
     for side in (0, 1):
         if battle.has_healers(side):
             s = fighting.healed(battle, stats, side, s, s.target, aimed)

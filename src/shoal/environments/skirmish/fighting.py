@@ -1,10 +1,11 @@
-"""Weapons, healing, regeneration and deaths within one tick. All attacks of a tick are simultaneous."""
+"""Weapons, healing, regeneration and deaths within one tick, whose attacks come all at once or one after the other."""
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.environments.skirmish.army import State, Stats
 from shoal.environments.skirmish.battle import Battle, half
@@ -51,6 +52,8 @@ def located(battle: Battle, stats: Stats, target: Int[Array, "U E"]) -> Targets:
     of_enemies = allies ^ (stats.heals > 0.0)  # healers' targets are of their own side
     unit = jnp.where(target >= 0, target + jnp.where(of_enemies, battle.num_allies, 0), 0)
     place = unit * count + np.arange(count, dtype=np.int32)
+    if isinstance(stats.radius, np.ndarray) and (stats.radius == stats.radius[0]).all():  # nothing to look up
+        return Targets(target, place, jnp.broadcast_to(stats.reach + stats.radius + stats.radius[0], target.shape))
     radius = jnp.broadcast_to(stats.radius, target.shape)
     return Targets(target, place, stats.reach + stats.radius + _taken(radius, place))
 
@@ -89,7 +92,8 @@ def volley(battle: Battle, stats: Stats, side: int, s: State, target: Int[Array,
     damage, hits = _sums(fires[:, None] & marks(target, battle.counts(side)[1]), own, strength, own.shoots)
     if (rows := battle.rows(side, "beams")).size:
         some = half(own, rows)
-        struck = _struck(some, other, s, mine, theirs, rows, Aim(*(v[rows] for v in aimed)))
+        at = s.x[mine][rows], s.y[mine][rows]
+        struck = _struck(some, other, at, (s.x[theirs], s.y[theirs]), Aim(*(v[rows] for v in aimed)))
         more = _sums(fires[rows][:, None] & struck, some, strength[rows], some.beams)
         damage, hits = damage + more[0], hits + more[1]
     bursts = jnp.zeros_like(fires)
@@ -97,8 +101,7 @@ def volley(battle: Battle, stats: Stats, side: int, s: State, target: Int[Array,
         killed = (s.cooldown[mine] < 0.0) & (s.health[mine] <= 0.0)
         bursts = (fires | killed) & (own.explodes > 0.0)
         some = half(own, rows)
-        apart = distances(s.x[mine][rows], s.y[mine][rows], s.x[theirs], s.y[theirs])
-        caught = (apart <= some.blast[:, None]) & (other.flies[None] == 0.0)
+        caught = _caught(some, other, (s.x[mine][rows], s.y[mine][rows]), (s.x[theirs], s.y[theirs]))
         more = _sums(bursts[rows][:, None] & caught, some, strength[rows], some.explodes)
         damage, hits = damage + more[0], hits + more[1]
     return Volley(fires, bursts, damage, hits)
@@ -117,14 +120,19 @@ def _sums(struck: Array, own: Stats, strength: Array | np.ndarray, kind: Array |
     return jnp.where(struck, strength * count, 0.0).sum(0), jnp.where(struck, count, 0.0).sum(0)
 
 
+def _caught(own: Stats, other: Stats, at: tuple[Array, Array], others: tuple[Array, Array]) -> Bool[Array, "K Q E"]:
+    """The units on the ground whose centres lie within the radius of each explosion. Places are (x, y)."""
+    return (distances(*at, *others) <= own.blast[:, None]) & (other.flies[None] == 0.0)
+
+
 def _struck(
-    own: Stats, other: Stats, s: State, mine: slice, theirs: slice, rows: np.ndarray, aimed: Aim
+    own: Stats, other: Stats, at: tuple[Array, Array], others: tuple[Array, Array], aimed: Aim
 ) -> Bool[Array, "K Q E"]:
     """The units on the ground that touch each beam: a rectangle across the line of fire, centred on the target."""
-    ahead_x, ahead_y = aimed.x - s.x[mine][rows], aimed.y - s.y[mine][rows]
+    ahead_x, ahead_y = aimed.x - at[0], aimed.y - at[1]
     length = jnp.maximum(jnp.sqrt(ahead_x**2 + ahead_y**2), 1e-6)
     ahead_x, ahead_y = (ahead_x / length)[:, None], (ahead_y / length)[:, None]
-    off_x, off_y = s.x[theirs][None] - aimed.x[:, None], s.y[theirs][None] - aimed.y[:, None]
+    off_x, off_y = others[0][None] - aimed.x[:, None], others[1][None] - aimed.y[:, None]
     along, across = off_x * ahead_x + off_y * ahead_y, off_x * ahead_y - off_y * ahead_x
     beyond_x = jnp.maximum(jnp.abs(along) - own.beam_width[:, None] / 2.0, 0.0)
     beyond_y = jnp.maximum(jnp.abs(across) - own.beam_length[:, None] / 2.0, 0.0)
@@ -132,24 +140,105 @@ def _struck(
     return inside & (other.flies[None] == 0.0)
 
 
+def turns(key: PRNGKeyArray, shape: tuple[int, ...]) -> Int[Array, "U E"]:
+    """The order in which the units of a tick attack in turn: a random permutation for each environment."""
+    return jnp.argsort(jax.random.uniform(key, shape), axis=0).astype(jnp.int32)
+
+
+class _Turns(NamedTuple):
+    """What the attacks of a tick have done so far; all [U, E]."""
+
+    health: Array
+    shield: Array
+    fires: Array
+    bursts: Array
+    hurt: Array
+
+
+def in_turn(
+    battle: Battle, stats: Stats, s: State, targets: Targets, aimed: Aim, order: Int[Array, "U E"]
+) -> tuple[State, Bool[Array, "U E"], Bool[Array, "U E"]]:
+    """The attacks of all units one after the other: (the state, who fires, who explodes).
+
+    A unit that was killed earlier in the tick does not fire; one whose target was killed keeps its weapon ready.
+    """
+    units, count = s.x.shape
+    index = np.arange(units, dtype=np.int32)[:, None]
+    enemies = index >= battle.num_allies
+    has = (targets.target >= 0) & (aimed.gap <= 0.0) & (stats.heals == 0.0) & (s.cooldown < 1.0)
+    pending = (s.cooldown < 0.0) & (s.health <= 0.0)  # explode when killed, in the tick before
+    target = targets.place // count
+    widened = [jnp.broadcast_to(jnp.asarray(v, jnp.float32), s.x.shape) for v in stats]
+
+    def turn(k: Array, now: _Turns) -> _Turns:
+        unit = jax.lax.dynamic_slice_in_dim(order, k, 1)  # [1, E]
+        acts = index == unit
+
+        def of_unit(values: Array) -> Array:
+            return jnp.take_along_axis(values, unit, axis=0)
+
+        own = Stats(*map(of_unit, widened))
+        victim = of_unit(target)
+        lives = jnp.take_along_axis(now.health, victim, axis=0) > 0.0
+        fires = of_unit(has) & (of_unit(now.health) > 0.0) & lives
+        opposed = ((unit >= battle.num_allies) ^ enemies) & (now.health > 0.0)
+        at, others = (of_unit(s.x), of_unit(s.y)), (s.x, s.y)
+        strength = _strength(own, stats)
+        damage, hits = _sums((fires & (index == victim))[None], own, strength, own.shoots)
+        bursts = jnp.zeros_like(fires)
+        if any(unit.attack == "beam" for unit in battle.types):
+            struck = _struck(own, stats, at, others, Aim(*map(of_unit, aimed)))
+            more = _sums(fires & opposed & struck, own, strength, own.beams)
+            damage, hits = damage + more[0], hits + more[1]
+        if any(unit.attack == "explosion" for unit in battle.types):
+            bursts = (fires | of_unit(pending)) & (own.explodes > 0.0)
+            more = _sums(bursts & opposed & _caught(own, stats, at, others), own, strength, own.explodes)
+            damage, hits = damage + more[0], hits + more[1]
+        health, shield = _remains(stats, now.health, now.shield, damage, hits)
+        return _Turns(
+            jnp.where(bursts & acts, 0.0, health),
+            shield,
+            now.fires | (fires & acts),
+            now.bursts | (bursts & acts),
+            now.hurt | ((damage > 0.0) & (now.health > 0.0)),
+        )
+
+    none = jnp.zeros_like(s.x, bool)
+    now = jax.lax.fori_loop(0, units, turn, _Turns(s.health, s.shield, none, none, none))
+    calm = jnp.where(now.hurt, 0.0, s.calm + 1.0)
+    return s._replace(health=now.health, shield=now.shield, calm=calm), now.fires, now.bursts
+
+
 def wounded(stats: Stats, s: State, damage: Float[Array, "U E"], hits: Float[Array, "U E"]) -> State:
-    """Apply damage: shields first, the rest minus armour for every hit that passes them, at least 0.5 of each.
+    """Apply the damage of simultaneous attacks."""
+    hurt = (damage > 0.0) & (s.health > 0.0)
+    health, shield = _remains(stats, s.health, s.shield, damage, hits)
+    return s._replace(shield=shield, health=health, calm=jnp.where(hurt, 0.0, s.calm + 1.0))
+
+
+def _remains(
+    stats: Stats,
+    health: Float[Array, "U E"],
+    shield: Float[Array, "U E"],
+    damage: Float[Array, "U E"],
+    hits: Float[Array, "U E"],
+) -> tuple[Float[Array, "U E"], Float[Array, "U E"]]:
+    """What damage leaves of (hit points, shields): it takes shields first, and then hit points, minus armour for every
+    hit that passes the shields, at least 0.5 of each.
 
     Of several simultaneous attacks the number of hits that pass is that of hits of their mean strength; for attacks of
     equal strength, and for units without shields, that is exact.
     """
-    hurt = (damage > 0.0) & (s.health > 0.0)
-    shield = jnp.maximum(s.shield - damage, 0.0)
-    through = jnp.maximum(damage - s.shield, 0.0)
-    passing = jnp.where(s.shield > 0.0, jnp.ceil(through * hits / jnp.maximum(damage, 1e-6) - 1e-4), hits)
+    left = jnp.maximum(shield - damage, 0.0)
+    through = jnp.maximum(damage - shield, 0.0)
+    passing = jnp.where(shield > 0.0, jnp.ceil(through * hits / jnp.maximum(damage, 1e-6) - 1e-4), hits)
     mean = damage / jnp.maximum(hits, 1.0)
     first = through - (passing - 1.0) * mean  # what the first of them has left
     lost = sum(jnp.maximum(v - stats.armour, LEAST_DAMAGE) * n for v, n in ((first, 1.0), (mean, passing - 1.0)))
     lost = jnp.where(through > 0.0, lost, 0.0)
-    health = jnp.maximum(s.health - lost, 0.0)
+    health = jnp.maximum(health - lost, 0.0)
     # Float32 sums of fractions may leave a trace where the exact remainder is 0.
-    health = jnp.where(health < 1e-3, 0.0, health)
-    return s._replace(shield=shield, health=health, calm=jnp.where(hurt, 0.0, s.calm + 1.0))
+    return jnp.where(health < 1e-3, 0.0, health), left
 
 
 def healed(battle: Battle, stats: Stats, side: int, s: State, target: Int[Array, "U E"], aimed: Aim) -> State:

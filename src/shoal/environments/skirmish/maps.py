@@ -14,7 +14,8 @@ from shoal.errors import InputError, unknown
 
 Point = tuple[float, float]
 GAP = 0.05
-"""Between the units of a group at the start, in cells."""
+"""Between the units of a group at the start, in cells. How the game spreads units around a point is not known."""
+LARGEST_GAP = 2.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Map:
     """What the enemies attack-move to; with two points, to a point drawn uniformly between them. None: they hold."""
     hunts: bool = False
     """The enemies attack the nearest ally wherever it is, instead of walking to ``goal``."""
+    gap: float = GAP
+    """Distance, from edge to edge, between neighbours of a group at the start, in cells."""
 
     @property
     def ally_units(self) -> tuple[Unit, ...]:
@@ -161,6 +164,7 @@ def check_map(chosen: Map) -> None:
     if chosen.terrain not in TERRAINS:
         raise unknown("terrain", str(chosen.terrain), TERRAINS)
     check_count("limit", chosen.limit, most=10_000)
+    check_number("gap", chosen.gap, 0.0, LARGEST_GAP)
     for side in ("allies", "enemies"):
         groups = getattr(chosen, side)
         if not groups:
@@ -208,26 +212,26 @@ def starts(chosen: Map, side: str, mirrored: tuple[bool, bool] | None = None) ->
     for point in dict.fromkeys(group.at for group in groups):
         here = [i for i, group in enumerate(groups) if group.at == point]
         units = [UNITS[groups[i].unit] for i in here]
-        spots = _spots(chosen.terrain, point, units, sum(groups[i].count for i in here), lattice)
+        wide = max(unit.body for unit in units) * 2.0 + chosen.gap
+        spots = _spots(chosen.terrain, point, units, sum(groups[i].count for i in here), lattice * wide)
         for i in here:
             own, spots = spots[: groups[i].count], spots[groups[i].count :]
             placed[i] = own[np.lexsort((order[1] * own[:, 1], order[0] * own[:, 0]))]
     return np.concatenate([placed[i] for i in range(len(groups))])
 
 
-def _spots(terrain: str, point: Point, units: list[Unit], count: int, signs: np.ndarray) -> np.ndarray:
-    """The ``count`` lattice points nearest to a point on which such units can stand."""
-    wide = max(unit.body for unit in units) * 2.0 + GAP
+def _spots(terrain: str, point: Point, units: list[Unit], count: int, width: np.ndarray) -> np.ndarray:
+    """The ``count`` points nearest to a point, on a lattice of a width along x and y, on which such units can stand."""
     side = int(np.ceil(np.sqrt(count)))
     shift = 0.0 if side % 2 else 0.5
-    line = (np.arange(-SIDE, SIDE + 1) + shift) * wide
+    line = np.arange(-SIDE, SIDE + 1) + shift
     across, along = np.meshgrid(line, line, indexing="ij")
     offsets = np.stack([across.ravel(), along.ravel()], 1)
     # A square grows around the point; within one ring, the nearest first.
     ring = np.abs(offsets).max(1).round(6)
     distance = np.hypot(*offsets.T).round(6)
     offsets = offsets[np.lexsort((offsets[:, 0], offsets[:, 1], distance, ring))]
-    spots = np.array(point) + offsets * signs
+    spots = np.array(point) + offsets * width
     ground = climbable(terrain) if all(unit.climbs for unit in units) else walkable(terrain)
     inside = ((spots >= 0.0) & (spots < SIDE)).all(1)
     column, row = np.where(inside, spots.T, 0.0).astype(int)

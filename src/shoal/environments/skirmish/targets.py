@@ -8,13 +8,14 @@ from shoal.environments.skirmish.army import State, Stats
 from shoal.environments.skirmish.battle import MOVES, Battle, half
 from shoal.environments.skirmish.units import TICKS_PER_SECOND
 
-SCAN = 5.0
-"""Least distance, from edge to edge, within which an attack-moving unit looks for targets."""
-PROVOKED_SCAN = 9.0
-"""The same for a unit that was hurt a short time ago: it answers attacks from further away."""
+SCAN, BEYOND = 5.0, 0.5
+"""An attack-moving unit looks for targets within this distance, from edge to edge, and this far beyond its range."""
 PROVOKED = 2.0 * TICKS_PER_SECOND
 """Ticks after damage for which a unit is provoked."""
 FAR = 1e6
+"""Beyond the square of all distances on a map."""
+AWAY = 1e4
+"""A coordinate at which nobody is."""
 
 
 def distances(x: Array, y: Array, to_x: Array, to_y: Array) -> Float[Array, "P Q E"]:
@@ -55,28 +56,47 @@ def commanded(battle: Battle, stats: Stats, side: int, s: State, action: Int[Arr
 def acquired(battle: Battle, stats: Stats, side: int, s: State) -> Int[Array, "P E"]:
     """The targets of units under the order to attack-move.
 
-    How often the game's units look for targets is not known. At every tick they have an advantage over agents, who act
-    once in a step; docs/skirmish.md compares both.
+    A unit keeps its target as long as its weapon reaches it. Otherwise it takes the opponent whose centre is nearest
+    (the first of equally near ones) of those within its scan range, edge to edge: its weapon's range and 0.5, but at
+    least 5; at least :attr:`Battle.provoked_scan` for two seconds after damage; any distance in a map whose enemies
+    hunt. A healer takes the nearest hurt biological unit of its own side.
 
-    A unit keeps its target as long as its weapon reaches it. Otherwise it takes the nearest opponent within its scan
-    range, edge to edge: its weapon's range, but at least 5; 9 for two seconds after damage; any distance in a map whose
-    enemies hunt. A healer takes the nearest hurt biological unit of its own side.
+    This is done at every tick, so it compares squared distances, and one opponent of all units at a time.
     """
     mine, theirs = battle.sides[side], battle.sides[1 - side]
     own, other = half(stats, mine), half(stats, theirs)
-    alive, lives = s.health[mine] > 0.0, s.health[theirs] > 0.0
-    apart = distances(s.x[mine], s.y[mine], s.x[theirs], s.y[theirs])
-    edge = apart - own.radius[:, None] - other.radius[None]
-    scan = jnp.maximum(own.reach, SCAN)
-    scan = jnp.where(s.calm[mine] < PROVOKED, jnp.maximum(scan, PROVOKED_SCAN), scan)
-    near = True if battle.hunts else edge <= scan[:, None]
-    allowed = lives[None] & near & _can_hit(own, other)
-    kept = marks(s.target[mine], lives.shape[0]) & lives[None] & (edge <= own.reach[:, None])
-    cost = jnp.where(kept, -FAR, jnp.where(allowed, apart, FAR))
-    chosen = first_least(cost)
+    x, y, target = s.x[mine], s.y[mine], s.target[mine]
+    to_x = jnp.where(s.health[theirs] > 0.0, s.x[theirs], AWAY)  # the dead are near nobody
+    to_y = s.y[theirs]
+    reach, scan = own.reach + own.radius, _scan(battle, own, s.calm[mine]) + own.radius
+    alike = isinstance(other.radius, np.ndarray) and bool((other.radius == other.radius[0]).all())
+    least, chosen = jnp.full_like(x, FAR), jnp.full_like(target, -1)
+    for q in range(battle.counts(side)[1]):
+        radius, flies = (v[min(q, v.shape[0] - 1)] for v in (other.radius, other.flies))
+        square = (x - to_x[q]) ** 2 + (y - to_y[q]) ** 2
+        kept = (target == q) & (square <= (reach + radius) ** 2)
+        if not alike:
+            square = jnp.where(square <= (scan + radius) ** 2, square, FAR)
+        if any(unit.flies for unit in battle.of_side(1 - side)):
+            square = jnp.where((own.hits_air > 0.0) | (flies == 0.0), square, FAR)
+        cost = jnp.where(kept, -1.0, square)
+        nearer = cost < least
+        least, chosen = jnp.where(nearer, cost, least), jnp.where(nearer, q, chosen)
+    if alike:  # the nearest is also the first to come within the scan range
+        chosen = jnp.where(least <= (scan + other.radius[0]) ** 2, chosen, -1)
     if battle.has_healers(side):
-        chosen = jnp.where(own.heals > 0.0, _patients(own, s, mine), chosen)
-    return jnp.where(alive, chosen, -1)
+        chosen = _healing(battle, side, s, own, chosen)
+    return jnp.where(s.health[mine] > 0.0, chosen, -1)
+
+
+def _scan(battle: Battle, own: Stats, calm: Float[Array, "P E"]) -> Array | float:
+    """How far units look for targets, from edge to edge: [P, E], [P, 1] or one number for all."""
+    if battle.hunts:
+        return FAR
+    most = jnp.maximum(own.reach + BEYOND, SCAN)
+    if battle.provoked_scan <= SCAN:
+        return most
+    return jnp.where(calm < PROVOKED, jnp.maximum(most, battle.provoked_scan), most)
 
 
 def _can_hit(own: Stats, other: Stats) -> Bool[Array, "P Q E"] | np.ndarray:
@@ -85,8 +105,11 @@ def _can_hit(own: Stats, other: Stats) -> Bool[Array, "P Q E"] | np.ndarray:
     return air & (own.heals[:, None] == 0.0)
 
 
-def _patients(own: Stats, s: State, mine: slice) -> Int[Array, "P E"]:
-    """For each unit, the nearest other living biological unit of its side that is hurt; -1 if none is."""
-    hurt = (s.health[mine] > 0.0) & (s.health[mine] < own.hit_points) & (own.biological > 0.0)
-    apart = distances(s.x[mine], s.y[mine], s.x[mine], s.y[mine])
-    return first_least(jnp.where(hurt[None], apart, FAR))
+def _healing(battle: Battle, side: int, s: State, own: Stats, chosen: Int[Array, "P E"]) -> Int[Array, "P E"]:
+    """The targets ``chosen`` with those of healers: for each the nearest other living biological unit of its side that
+    is hurt; -1 if none is."""
+    mine, rows = battle.sides[side], battle.rows(side, "heals")
+    x, y, health = s.x[mine], s.y[mine], s.health[mine]
+    hurt = (health > 0.0) & (health < own.hit_points) & (own.biological > 0.0)
+    patient = first_least(jnp.where(hurt[None], distances(x[rows], y[rows], x, y), FAR))
+    return chosen.at[rows].set(jnp.where(half(own, rows).heals > 0.0, patient, chosen[rows]))

@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from shoal.environments.options import check_choice, check_flag, check_steps
+from shoal.environments.options import check_choice, check_flag, check_number, check_steps
 from shoal.environments.skirmish import drawing, drawn, units_scene
 from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.battle import Battle
 from shoal.environments.skirmish.build import Start, begun, environment, names
-from shoal.environments.skirmish.maps import MAPS, Map, check_map, mirrored_axes, starts
+from shoal.environments.skirmish.maps import LARGEST_GAP, MAPS, Map, check_map, mirrored_axes, starts
+from shoal.environments.skirmish.terrain import SIDE
 from shoal.errors import InputError, unknown
 from shoal.types import Environment, EnvSpec
 
@@ -28,7 +29,10 @@ def make(
     last_actions: bool = False,
     timestep: bool = False,
     delay_noise: bool = True,
-    target_search: Literal["step", "tick"] = "step",
+    target_search: Literal["tick", "step"] = "tick",
+    provoked_scan: float = 9.0,
+    damage: Literal["simultaneous", "sequential"] = "simultaneous",
+    start_gap: float | None = None,
     both: bool = False,
 ) -> Environment:
     """A battle of the team's units against enemies under SMAC's orders (Samvelyan et al. 2019).
@@ -56,8 +60,15 @@ def make(
         last_actions: observations of allies include their last actions (SMAC's ``obs_last_action``).
         timestep: observations and state include the step divided by the limit (SMAC's ``obs_timestep_number``).
         delay_noise: each shot is followed by a random delay of -1 to 2 ticks, the game's only noise.
-        target_search: the enemies look for targets once in each step, or at each of its eight ticks, which makes them
-            stronger.
+        target_search: the enemies look for targets at every tick of the game, or once in each step of eight ticks, so
+            that they walk up to a step's way too far before they fire, and are weaker.
+        provoked_scan: distance in cells, from edge to edge, up to which an enemy looks for targets for two seconds
+            after it was hurt; without effect if it is at most 5.
+        damage: the attacks of a tick are dealt simultaneously, so that two units can kill each other; or sequentially:
+            unit after unit in an order drawn anew for each tick, and a unit that was killed before does not attack.
+            Sequential damage is slower.
+        start_gap: distance in cells, from edge to edge, between neighbours of a group at the start of an episode; None:
+            0.05, or what the map states. Drawn armies have none.
         both: the enemies are agents too, with their own rewards and the same observations: if mirroring the map
             exchanges the armies' starts, theirs and their moves are mirrored, so that one policy can play both sides.
 
@@ -67,18 +78,24 @@ def make(
     if reward == "difference" and not both:
         raise InputError("reward 'difference' needs both armies as agents: set both, or use reward positive or smac.")
     battle = drawn.battle_named(task) if isinstance(task, str) else None
+    if battle is not None and start_gap is not None:
+        raise InputError("start_gap is for the maps of SMAC: drawn armies have starts of their own, so leave it out.")
     chosen = None
     if battle is None:
         if isinstance(task, str) and task not in MAPS:
             raise unknown("map", task, MAPS)
         chosen = MAPS[task] if isinstance(task, str) else task
+        if start_gap is not None:
+            chosen = replace(chosen, gap=check_number("start_gap", start_gap, 0.0, LARGEST_GAP))
         check_map(chosen)
         battle = battle_on(chosen)
     battle = replace(
         battle,
         limit=battle.limit if horizon is None else check_steps("horizon", horizon),
         commanded=check_flag("both", both),
-        every_tick=check_choice("target_search", target_search, ("step", "tick")) == "tick",
+        every_tick=check_choice("target_search", target_search, ("tick", "step")) == "tick",
+        provoked_scan=check_number("provoked_scan", provoked_scan, 0.0, float(SIDE)),
+        in_turn=check_choice("damage", damage, ("simultaneous", "sequential")) == "sequential",
         delay_noise=check_flag("delay_noise", delay_noise),
         smac_reward=check_choice("reward", reward, ("positive", "smac", "difference")) == "smac",
         zero_sum=reward == "difference",

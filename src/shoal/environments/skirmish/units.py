@@ -35,7 +35,10 @@ class Unit:
     armoured: bool = False
     biological: bool = False
     speed: float = 0.0
-    """Cells per second; units reach it at once (the medivac's acceleration of 2.3 is not modelled)."""
+    """Cells per second."""
+    acceleration: float = 0.0
+    """Cells per second, in a second; 0: the unit reaches its speed at once (the game has 1000 for all but the medivac).
+    Units stop and turn at once: the game's default deceleration is not known."""
     radius: float = 0.375
     """Ranges are measured from edge to edge."""
     separation: float | None = None
@@ -120,6 +123,7 @@ UNITS: dict[str, Unit] = {
             armour=1.0,
             armoured=True,
             speed=2.75,
+            acceleration=2.3125,
             radius=0.75,
             sight=11.0,
             reach=4.0,
@@ -207,8 +211,9 @@ UNITS: dict[str, Unit] = {
             biological=True,
             speed=2.5,
             sight=8.0,
-            damage=16.0,
-            light_bonus=19.0,
+            # Until version 4.12 of June 2020 (18 and 17); 16 and 19 since 5.0.2. SMAC's results are of 4.6.2 and 4.10.
+            damage=20.0,
+            light_bonus=15.0,
             reach=0.25,
             attack="explosion",
             blast=2.2,
