@@ -257,6 +257,27 @@ def test_gymnasiums_registry_can_lead_elsewhere(here: Path, monkeypatch: pytest.
     assert "'evil.deep'" in str(permission.beyond("gymnasium:Trap", {}))
 
 
+@pytest.mark.parametrize("lacking", ["", "reset", "step", "close"])
+def test_only_a_class_with_all_three_methods_is_called(lacking: str) -> None:
+    kind: Any = type("Kind", (), {word: len for word in ("reset", "step", "close") if word != lacking})
+
+    def make() -> Any: ...
+
+    make.__annotations__["return"] = kind
+    assert permission._makes_environments(kind) is permission._makes_environments(make) is (not lacking)
+
+
+def test_a_bare_word_is_refused_if_a_module_of_ones_own_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words of installed modules may be choices; the environment could import any other."""
+    (tmp_path / "bare_module.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for word, refused in (("bare_module", True), ("rgb_array", False), ("numpy", False), ("json", False)):
+        said = permission.beyond("gymnasium:CartPole-v1", {"render_mode": word})
+        assert said == (f"hand it {word!r}" if refused else None), word
+
+
 # The record of the user's own training.
 
 
