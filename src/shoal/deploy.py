@@ -20,10 +20,10 @@ Observations = Mapping[str, Any] | Sequence[Any] | np.ndarray | jax.Array
 class Policies:
     """A team's trained policies. ``act`` advances recurrent state; ``reset`` starts a new episode.
 
-    Observations are passed as the environment returns them; frame stacking, last actions and agent ids are applied
-    here. The last action is the one that ``act`` returned, so the environment must be stepped with it. Policies trained
-    without masks (``action_mask=False``) are not shown ``legal``: ``act`` returns an agent's first legal action where
-    its policy chose an illegal one.
+    Observations are passed as the environment returns them; frame stacking, blindness, last actions and agent ids are
+    applied here. The last action is the one that ``act`` returned, so the environment must be stepped with it. Policies
+    trained without masks (``action_mask=False``) are not shown ``legal``: ``act`` returns an agent's first legal action
+    where its policy chose an illegal one.
 
     Decentralised policies (``Algorithm.acts_on`` is ``own``) read each agent's own observation only, and
     :meth:`agent` returns the policy of a single agent.
@@ -81,7 +81,7 @@ class Policies:
         self._learner = self._learner._replace(policy=policy)
 
     def reset(self) -> None:
-        """Start a new episode: reset recurrent state, stacked frames and last actions."""
+        """Start a new episode: reset recurrent state, stacked frames, last actions and the time of blind agents."""
         self._carry = self._algorithm.initial_carry(1)
         self._executed: np.ndarray | None = None
 
