@@ -30,10 +30,15 @@ def marks(target: Int[Array, "P E"], count: int) -> Bool[Array, "P Q E"]:
 
 def first_least(cost: Float[Array, "P Q E"]) -> Int[Array, "P E"]:
     """The first index q of the least cost; -1 if none is below ``FAR``."""
+    return _first_least(cost)[1]
+
+
+def _first_least(cost: Float[Array, "P Q E"]) -> tuple[Float[Array, "P E"], Int[Array, "P E"]]:
+    """The least cost beside :func:`first_least`. In a few large steps: a loop over opponents is slower on a CPU."""
     least = cost.min(1)
     index = np.arange(cost.shape[1], dtype=np.int32)[:, None]
     found = jnp.where(cost <= least[:, None], index, cost.shape[1]).min(1)
-    return jnp.where(least < FAR, found, -1).astype(jnp.int32)
+    return least, jnp.where(least < FAR, found, -1).astype(jnp.int32)
 
 
 def commanded(battle: Battle, stats: Stats, side: int, s: State, action: Int[Array, "N E"]) -> Int[Array, "P E"]:
@@ -61,7 +66,7 @@ def acquired(battle: Battle, stats: Stats, side: int, s: State) -> Int[Array, "P
     least 5; at least :attr:`Battle.provoked_scan` for two seconds after damage; any distance in a map whose enemies
     hunt. A healer takes the nearest hurt biological unit of its own side.
 
-    This is done at every tick, so it compares squared distances, and one opponent of all units at a time.
+    This is done at every tick, so it compares squared distances.
     """
     mine, theirs = battle.sides[side], battle.sides[1 - side]
     own, other = half(stats, mine), half(stats, theirs)
@@ -70,18 +75,14 @@ def acquired(battle: Battle, stats: Stats, side: int, s: State) -> Int[Array, "P
     to_y = s.y[theirs]
     reach, scan = own.reach + own.radius, _scan(battle, own, s.calm[mine]) + own.radius
     alike = isinstance(other.radius, np.ndarray) and bool((other.radius == other.radius[0]).all())
-    least, chosen = jnp.full_like(x, FAR), jnp.full_like(target, -1)
-    for q in range(battle.counts(side)[1]):
-        radius, flies = (v[min(q, v.shape[0] - 1)] for v in (other.radius, other.flies))
-        square = (x - to_x[q]) ** 2 + (y - to_y[q]) ** 2
-        kept = (target == q) & (square <= (reach + radius) ** 2)
-        if not alike:
-            square = jnp.where(square <= (scan + radius) ** 2, square, FAR)
-        if any(unit.flies for unit in battle.of_side(1 - side)):
-            square = jnp.where((own.hits_air > 0.0) | (flies == 0.0), square, FAR)
-        cost = jnp.where(kept, -1.0, square)
-        nearer = cost < least
-        least, chosen = jnp.where(nearer, cost, least), jnp.where(nearer, q, chosen)
+    square = (x[:, None] - to_x[None]) ** 2 + (y[:, None] - to_y[None]) ** 2
+    radius = other.radius[None]
+    kept = marks(target, battle.counts(side)[1]) & (square <= (reach[:, None] + radius) ** 2)
+    if not alike:
+        square = jnp.where(square <= (scan[:, None] + radius) ** 2, square, FAR)
+    if any(unit.flies for unit in battle.of_side(1 - side)):
+        square = jnp.where((own.hits_air[:, None] > 0.0) | (other.flies[None] == 0.0), square, FAR)
+    least, chosen = _first_least(jnp.where(kept, -1.0, square))
     if alike:  # the nearest is also the first to come within the scan range
         chosen = jnp.where(least <= (scan + other.radius[0]) ** 2, chosen, -1)
     if battle.has_healers(side):
