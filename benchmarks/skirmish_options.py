@@ -37,19 +37,24 @@ class Row:
     """The type of units that the row is about; maps without it lack the row."""
     changes: dict[str, float] = field(default_factory=dict)
     """Fields of that type."""
+    armed: tuple[str, ...] = ()
+    """The same for several types: maps without any of them lack the row."""
 
 
 ROWS = (
     Row("default"),
     Row("target_search = step", {"target_search": "step"}),
+    Row(
+        "weapons = multiplayer",
+        {"weapons": "multiplayer"},
+        armed=("marine", "marauder", "stalker", "colossus", "hydralisk", "spine_crawler"),
+    ),
     Row("damage = sequential", {"damage": "sequential"}),
     Row("delay_noise = False", {"delay_noise": False}),
     Row("provoked_scan = 0", {"provoked_scan": 0.0}),
     Row("provoked_scan = 15", {"provoked_scan": 15.0}),
     Row("start_gap = 0", {"start_gap": 0.0}),
     Row("start_gap = 0.5", {"start_gap": 0.5}),
-    Row("scan: range, at least 5", constants={"targets.BEYOND": 0.0}),
-    Row("scan: range + 2, at least 7", constants={"targets.BEYOND": 2.0, "targets.SCAN": 7.0}),
     Row("provoked for 0.5 s", constants={"targets.PROVOKED": 8.0}),
     Row("idle healers stay 1 behind", constants={"engine.FOLLOW": 1.0}, unit="medivac"),
     Row("idle healers stay 4 behind", constants={"engine.FOLLOW": 4.0}, unit="medivac"),
@@ -158,7 +163,7 @@ def main() -> None:
     for task in given.tasks:
         units = {unit.name for unit in (*maps.MAPS[task].ally_units, *maps.MAPS[task].enemy_units)}
         for row in ROWS:
-            if row.unit and row.unit not in units:
+            if (row.unit and row.unit not in units) or (row.armed and units.isdisjoint(row.armed)):
                 continue
             with changed(row):
                 run = program(task, row, given.envs)

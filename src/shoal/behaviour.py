@@ -51,8 +51,8 @@ ENVIRONMENTS: dict[str, int] = {
     "smac/": 1,
 }
 """By the beginning of the environment's name, its family. Version 2 of skirmish changed its crowds, enemies
-that look for targets at every tick and half a cell beyond their range, a medivac's acceleration and a baneling's
-damage."""
+that look for targets at every tick, the weapons (those of the maps' own game data), collision radii and the spine
+crawler's regeneration, a medivac's acceleration and a baneling's damage."""
 
 OPTIONS: dict[str, int] = {
     "normalise_inputs": 2,

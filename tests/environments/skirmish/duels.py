@@ -22,13 +22,13 @@ from shoal.environments.skirmish.units import TICKS_PER_SECOND, UNITS, Unit
 
 FILE = Path(__file__).with_name("duels.json")
 STEPS = 40
-CHANGES: dict[str, dict[str, float]] = {
+CHANGES: dict[str, dict[str, Any]] = {
     "marine": {"speed": 3.15, "cooldown": 0.61},
-    "marauder": {"speed": 3.15, "cooldown": 1.07},
+    "marauder": {"speed": 3.15, "cooldown": 1.07, "separation": None},
     "medivac": {"speed": 3.5, "acceleration": 0.0},
-    "stalker": {"speed": 4.13, "cooldown": 1.34},
+    "stalker": {"speed": 4.13, "cooldown": 1.34, "damage": 13.0, "armoured_bonus": 5.0},
     "zealot": {"speed": 3.15, "cooldown": 0.86},
-    "colossus": {"speed": 3.15, "cooldown": 1.07},
+    "colossus": {"speed": 3.15, "cooldown": 1.07, "damage": 10.0, "light_bonus": 5.0, "reach": 7.0},
     "zergling": {"speed": 4.13, "cooldown": 0.497, "regeneration": 0.38},
     "baneling": {"speed": 3.15, "cooldown": 1.0, "damage": 80.0, "light_bonus": 0.0, "regeneration": 0.38},
     "spine_crawler": {"cooldown": 1.32, "radius": 0.5, "regeneration": 0.38},

@@ -17,8 +17,8 @@ from shoal.environments.skirmish.tasks import make
 SIDE = 32
 WINDING = ("octagon", "arena_a", "arena_b", "corridor", "diagonal", "ravine")
 """Terrains that are not bands."""
-COLLISIONS = {"zealot": 0.375, "colossus": 0.75, "stalker": 0.625, "marauder": 0.5625, "medivac": 0.75}
-COLLISIONS |= {"hydralisk": 0.625, "spine_crawler": 1.125}
+COLLISIONS = {"zealot": 0.375, "colossus": 0.75, "stalker": 0.625, "marauder": 0.5, "medivac": 0.75}
+COLLISIONS |= {"hydralisk": 0.5, "spine_crawler": 0.875}
 """Radii of bodies; 0.375 of the others."""
 
 

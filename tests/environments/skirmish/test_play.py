@@ -116,7 +116,7 @@ def test_enemies_attack_the_nearest_ally_and_keep_it_within_reach(played: Play) 
     distance = np.where(before.health[..., None, :5] > 0, np.hypot(off_x, off_y), np.inf)
     radius = np.array([0.625] * 2 + [0.5] * 3)
     edge, reach = distance - radius[:, None] - radius, np.array([6.0] * 2 + [0.1] * 3)[:, None]
-    scan = np.where(before.calm[..., 5:, None] < 32, 9.0, np.maximum(reach + 0.5, 5.0))
+    scan = np.where(before.calm[..., 5:, None] < 32, 9.0, np.maximum(reach, 5.0))
     had = np.arange(5) == before.target[..., 5:, None]
     cost = np.where(had & (edge <= reach), -1.0, np.where(edge <= scan, distance, np.inf))
     expected = np.where((before.health[..., 5:] > 0) & (cost.min(-1) < np.inf), cost.argmin(-1), -1)

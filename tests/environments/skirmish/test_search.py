@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.environments.skirmish import drawn
-from shoal.environments.skirmish.battle import NO_OP, STOP, Battle
+from shoal.environments.skirmish.battle import NO_OP, STOP, Battle, multiplayer
 from shoal.environments.skirmish.build import begun
 from shoal.environments.skirmish.maps import MAPS, Group, Map
 from shoal.environments.skirmish.targets import acquired
@@ -26,6 +26,7 @@ COUNT = 400
 def battles() -> dict[str, Any]:
     """(the batched form, its compiled step) for each option."""
     made = {name: make(MARINES, delay_noise=False, target_search=name).batched for name in SEARCHES}  # type: ignore[arg-type]
+    made["beyond"] = make(MARINES, delay_noise=False, weapons="multiplayer").batched
     return {name: (batched, jax.jit(batched.step)) for name, batched in made.items() if batched is not None}
 
 
@@ -49,10 +50,11 @@ def test_an_enemy_whose_target_dies_takes_the_next_one(
 
 
 def test_an_enemy_that_walks_stops_where_its_weapon_reaches(battles: dict[str, Any]) -> None:
-    """It sees an ally half a cell before, if it looks at every tick. If it looks once in a step, it may have come up to
-    a step's way of 1.125 closer."""
+    """It looks for targets as far as its weapon reaches, so that it may have come up to a tick's way of 0.14 closer, or
+    a step's of 1.125 if it looks once in a step. With weapons of multiplayer games it looks half a cell beyond, and
+    stops where its weapon just reaches."""
     reach, closest = 5.0 + 2 * 0.375, {}
-    for search in SEARCHES:
+    for search in battles:
         batched, step = battles[search]
         state, _ = batched.reset(jax.random.key(0), 64)
         x = jnp.array([8.0, 1.0, 0.0, 31.0]) + jnp.array([0.0, 0.0, 1.0, 0.0]) * jnp.linspace(15, 16.2, 64)[:, None]
@@ -63,12 +65,14 @@ def test_an_enemy_that_walks_stops_where_its_weapon_reaches(battles: dict[str, A
             state, _ = step(jax.random.key(1), state, jnp.full((64, 2), STOP).at[:, 1].set(NO_OP))
         assert (state.target[:, 2] == 0).all() and (state.health[:, 0] < 45).all()
         closest[search] = np.asarray(state.x[:, 2] - state.x[:, 0])
-    assert (closest["tick"] > reach - 2e-3).all() and (closest["tick"] <= reach).all()
-    assert closest["step"].min() < reach - 0.4 and closest["step"].min() > reach + 0.5 - 1.125 - 1e-3
+    assert all((far <= reach).all() for far in closest.values())
+    assert closest["beyond"].min() > reach - 2e-3
+    assert reach - 0.12 > closest["tick"].min() > reach - 2.25 / 16 - 1e-3
+    assert reach - 0.8 > closest["step"].min() > reach - 1.125 - 1e-3
 
 
 def targets(
-    types: tuple[Unit, ...], side: int, now: dict[str, np.ndarray], split: int, scan: float, hunts: bool
+    types: tuple[Unit, ...], side: int, now: dict[str, np.ndarray], split: int, scan: float, hunts: bool, beyond: float
 ) -> Any:
     """The targets of one side in one environment, by plain loops in double precision."""
     units = [types[kind] for kind in now["kind"]]
@@ -88,7 +92,7 @@ def targets(
                     continue
             else:
                 edges = unit.radius + other.radius
-                most = max(unit.reach + 0.5, 5.0)
+                most = max(unit.reach + beyond, 5.0)
                 most = max(most, scan) if now["calm"][i] < 32 else most
                 if now["target"][i] == k and square <= (unit.reach + edges) ** 2:
                     cost = -1.0
@@ -107,6 +111,8 @@ CASES: dict[str, tuple[Battle, int, float]] = {
     "2c_vs_64zg": (battle_on(MAPS["2c_vs_64zg"]), 1, 9.0),
     "colossus and others": (battle_on(MAPS["1c3s5z"]), 1, 5.0),
     "drawn": (drawn.battle_named("terran_5_vs_6"), 1, 9.0),  # type: ignore[dict-item]
+    "multiplayer, drawn": (multiplayer(drawn.battle_named("protoss_5_vs_6")), 1, 0.0),  # type: ignore[arg-type]
+    "multiplayer": (multiplayer(battle_on(MAPS["6h_vs_8z"])), 0, 6.0),
 }
 
 
@@ -114,6 +120,7 @@ CASES: dict[str, tuple[Battle, int, float]] = {
 def test_targets_are_those_of_plain_loops(case: str) -> None:
     """Coordinates are multiples of 1/16, so that squares are exact; some units are equally near."""
     battle, side, scan = CASES[case]
+    far = 0.5 if case.startswith("multiplayer") else 0.0
     battle = replace(battle, provoked_scan=scan)
     rng, units = np.random.default_rng(0), battle.num_units
     spread = rng.choice([3.0, 8.0, 14.0], (COUNT, 1))
@@ -140,7 +147,9 @@ def test_targets_are_those_of_plain_loops(case: str) -> None:
     found = np.asarray(jax.jit(lambda s: acquired(battle, battle.stats(s.kind), side, s))(flat)).T
     everything = fields | {"x": x, "y": y, "kind": kind}
     expected = [
-        targets(battle.types, side, {k: v[e] for k, v in everything.items()}, battle.num_allies, scan, battle.hunts)
+        targets(
+            battle.types, side, {k: v[e] for k, v in everything.items()}, battle.num_allies, scan, battle.hunts, far
+        )
         for e in range(COUNT)
     ]
     np.testing.assert_array_equal(found, expected)

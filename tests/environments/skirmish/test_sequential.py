@@ -28,8 +28,9 @@ FULL = np.array([45.0, 45, 30, 200, 45, 35, 35, 35])
 
 @pytest.fixture(scope="module")
 def programs() -> dict[str, Any]:
-    """(the batched form, its compiled step) for each option."""
-    made = {name: make(MINES, both=True, delay_noise=False, damage=name).batched for name in get_args(Damage)}
+    """(the batched form, its compiled step) for each option; with weapons of which a beam kills no zergling."""
+    options: dict[str, Any] = {"both": True, "delay_noise": False, "weapons": "multiplayer"}
+    made = {name: make(MINES, damage=name, **options).batched for name in get_args(Damage)}
     return {name: (batched, jax.jit(batched.step)) for name, batched in made.items() if batched is not None}
 
 

@@ -1,8 +1,14 @@
 """Units of ``skirmish/…`` against closed forms of the game's numbers: movement, weapons, damage, regeneration."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from zoo import FACTS, NAMES, STEPS, TICKS, Played, Scene, beside, play, shots, strength, struck
+
+from shoal.environments.skirmish.battle import MOVES, STOP, multiplayer
+from shoal.environments.skirmish.maps import Group, Map
+from shoal.environments.skirmish.tasks import battle_on, make
 
 PAIRS = [(a, b) for a in NAMES for b in NAMES if FACTS[a].damage]
 STEP = 0.5
@@ -44,6 +50,53 @@ def test_a_marine_needs_eight_shots_for_a_marine(duels: dict[tuple[str, str], Pl
     # The shots fall on ticks 0, 13, 27, 41, 55, 68, 82 and 96: the last is in the 13th step.
     health = duels["marine", "marine"].of("enemy marine", "health")
     assert health[:15].tolist() == [45, 39, 33, 33, 27, 27, 21, 15, 15, 9, 9, 3, 3, 0, 0]
+
+
+def test_weapons_of_multiplayer_games() -> None:
+    """Only the weapons differ, and all that agents observe stays the same."""
+    table = {
+        "marine": {"scan": (5, 5.5)},
+        "marauder": {"scan": (6, 6.5)},
+        "stalker": {"damage": (10, 13), "armoured_bonus": (4, 5), "cooldown": (23.04, 29.92), "scan": (6, 6.5)},
+        "colossus": {
+            "damage": (20, 10),
+            "light_bonus": (0, 5),
+            "reach": (6, 7),
+            "cooldown": (35.2, 24),
+            "scan": (6, 7.5),
+        },
+        "hydralisk": {"cooldown": (13.28, 13.2), "scan": (5, 5.5)},
+        "spine_crawler": {"cooldown": (25.6, 29.6)},
+    }
+    groups = tuple(Group(name, 1, (16.0, 16.0)) for name in NAMES)
+    battle = battle_on(Map("zoo", groups, groups, 60, "open", None))
+    kind = np.arange(len(NAMES), dtype=np.int32)[:, None]
+    both = [each.stats(jnp.asarray(kind))._asdict() for each in (battle, multiplayer(battle))]
+    for name in both[0]:
+        found = [np.broadcast_to(stats[name], (2 * len(NAMES), 1))[:, 0] for stats in both]
+        for i, unit in enumerate(2 * NAMES):
+            had, has = table.get(unit, {}).get(name, (found[0][i],) * 2)
+            assert (found[0][i], found[1][i]) == pytest.approx((had, has)), (unit, name)
+    for task in ("1c3s5z", "zerg_5_vs_5"):
+        assert make(task, weapons="multiplayer").spec == make(task).spec
+
+
+@pytest.mark.parametrize(("race", "kinds"), [(None, ()), ("protoss", (0, 0))])
+def test_the_option_weapons_reaches_battles_on_maps_and_of_drawn_armies(
+    race: str | None, kinds: tuple[int, ...]
+) -> None:
+    """A stalker's first shot at a stalker, and when it is ready again."""
+    facing = (Group("stalker", 1, (13.0, 16.0)),), (Group("stalker", 1, (16.0, 16.0)),)
+    task = "protoss_1_vs_1" if race else Map("two", *facing, 60, "open")
+    batched = make(task, weapons="multiplayer", delay_noise=False, both=True).batched
+    assert batched is not None
+    state, _ = batched.reset(jax.random.key(0), 1)
+    if race:
+        x = jnp.array([[13.0, 16.0]])
+        unhurt = jnp.full((1, 2), 80.0)
+        state = state._replace(x=x, y=x * 0 + 16, kind=jnp.array([kinds]), health=unhurt, shield=unhurt)
+    after, _ = jax.jit(batched.step)(jax.random.key(0), state, jnp.array([[MOVES, STOP]]))
+    assert after.shield[0].tolist() == [80, 80 - 18] and after.cooldown[0, 0] == pytest.approx(1.87 * 16 - 8, abs=1e-4)
 
 
 def flown(seconds: np.ndarray) -> np.ndarray:
@@ -126,7 +179,7 @@ def test_regeneration_of_shields_and_of_zerg() -> None:
         {"marine": ["attack stalker", "stop"]},
         {("enemy stalker", "shield"): 60.0, ("enemy stalker", "health"): 50.0},
     )
-    zerg = ("zergling", "baneling", "hydralisk")
+    zerg = ("zergling", "baneling", "hydralisk", "spine_crawler")
     hurt = Scene(
         {name: (4.0 * i + 2, 4.0) for i, name in enumerate(NAMES)}, {}, {(name, "health"): 28.0 for name in NAMES}
     )

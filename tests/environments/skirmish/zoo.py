@@ -38,16 +38,16 @@ class Facts(NamedTuple):
 MOVE_ORDERS = ("north", "south", "east", "west")
 ZERG = 0.2734
 FACTS = {
-    "marine": Facts(45, 0, 0, "light biological", 2.25, 0.375, 6, 1, {}, 5, 0.861, True),
+    "marine": Facts(45, 0, 0, "light biological", 2.25, 0.375, 6, 1, {}, 5, 0.8608, True),
     "marauder": Facts(125, 0, 1, "armoured biological", 2.25, 0.5625, 10, 1, {"armoured": 10}, 6, 1.5),
     "medivac": Facts(150, 0, 1, "armoured flying", 2.75, 0.75, 0, 0, {}, 4, 0),
-    "stalker": Facts(80, 80, 1, "armoured", 2.953, 0.625, 13, 1, {"armoured": 5}, 6, 1.87, True),
+    "stalker": Facts(80, 80, 1, "armoured", 2.9531, 0.625, 10, 1, {"armoured": 4}, 6, 1.44, True),
     "zealot": Facts(100, 50, 1, "light biological", 2.25, 0.5, 8, 2, {}, 0.1, 1.2),
-    "colossus": Facts(200, 150, 1, "armoured", 2.25, 1.0, 10, 2, {"light": 5}, 7, 1.5),
-    "zergling": Facts(35, 0, 0, "light biological", 2.953, 0.375, 5, 1, {}, 0.1, 0.696, False, ZERG),
+    "colossus": Facts(200, 150, 1, "armoured", 2.25, 1.0, 20, 2, {}, 6, 2.2),
+    "zergling": Facts(35, 0, 0, "light biological", 2.9531, 0.375, 5, 1, {}, 0.1, 0.696, False, ZERG),
     "baneling": Facts(30, 0, 0, "biological", 2.5, 0.375, 20, 1, {"light": 15}, 0.25, 0, False, ZERG),
-    "hydralisk": Facts(80, 0, 0, "light biological", 2.25, 0.625, 12, 1, {}, 5, 0.825, True, ZERG),
-    "spine_crawler": Facts(300, 0, 2, "armoured biological", 0, 1.125, 25, 1, {"armoured": 5}, 7, 1.85),
+    "hydralisk": Facts(80, 0, 0, "light biological", 2.25, 0.625, 12, 1, {}, 5, 0.83, True, ZERG),
+    "spine_crawler": Facts(300, 0, 2, "armoured biological", 0, 0.875, 25, 1, {"armoured": 5}, 7, 1.6, False, ZERG),
 }
 """SMAC's map archives and the game's data."""
 NAMES = tuple(FACTS)

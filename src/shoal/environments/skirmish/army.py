@@ -69,6 +69,9 @@ class Stats(NamedTuple):
     light_bonus: Number
     armoured_bonus: Number
     reach: Number
+    legal_reach: Number
+    scan: Number
+    """At least ``reach``."""
     cooldown: Number
     shown_cooldown: Number
     hits_air: Number
@@ -109,6 +112,8 @@ def stats_of(units: Sequence[Unit]) -> Stats:
         light_bonus=column([u.light_bonus for u in units]),
         armoured_bonus=column([u.armoured_bonus for u in units]),
         reach=column([u.reach for u in units]),
+        legal_reach=column([u.reach if u.legal_reach is None else u.legal_reach for u in units]),
+        scan=column([max(u.scan, u.reach) for u in units]),
         cooldown=column([u.cooldown * second for u in units]),
         shown_cooldown=column([u.shown_cooldown for u in units]),
         hits_air=column([u.hits_air for u in units]),

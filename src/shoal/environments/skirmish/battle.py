@@ -1,13 +1,13 @@
 """The static description of a battle that its parts share."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Array, Int
 
 from shoal.environments.skirmish.army import Stats, stats_by_kind, stats_of
-from shoal.environments.skirmish.units import Unit
+from shoal.environments.skirmish.units import MULTIPLAYER, Unit
 
 MOVES = 6
 """Actions before the first attack: no-op, stop, north, south, east, west."""
@@ -111,6 +111,15 @@ class Battle:
         if self.units is None:
             return np.arange(own if getattr(stats_of(self.types), having).any() else 0)
         return np.flatnonzero(getattr(_fixed(self.units), having)[self.sides[side], 0])
+
+
+def multiplayer(battle: Battle) -> Battle:
+    """The same battle with the weapons of multiplayer games."""
+
+    def armed(units: tuple[Unit, ...]) -> tuple[Unit, ...]:
+        return tuple(replace(unit, **MULTIPLAYER.get(unit.name, {})) for unit in units)
+
+    return replace(battle, types=armed(battle.types), units=None if battle.units is None else armed(battle.units))
 
 
 @functools.cache

@@ -147,7 +147,7 @@ def _steps(battle: Battle, x: Array, y: Array) -> Bool[Array, "P 4 E"]:
 
 
 def _range(battle: Battle, own: Stats) -> Array | np.ndarray:
-    return jnp.maximum(own.reach, LEAST_RANGE) if battle.own_ranges else np.full((1, 1), RANGE, np.float32)
+    return jnp.maximum(own.legal_reach, LEAST_RANGE) if battle.own_ranges else np.full((1, 1), RANGE, np.float32)
 
 
 def _sight(battle: Battle, own: Stats) -> Array | np.ndarray:

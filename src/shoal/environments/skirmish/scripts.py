@@ -19,6 +19,9 @@ Where both armies are agents they play either side, or both: ``mappo+scripted`` 
 
 All scripts but ``heuristic`` choose legal actions. SMAC's heuristic also orders attacks beyond the 6 cells within which
 they are legal (unless ``heuristic_rest`` is set there): the unit walks to its target.
+
+They count with the ranges of the default weapons. With ``weapons = multiplayer`` this changes only ``kite``, in which a
+colossus does not walk away from units with a range of 6, though its own is then 7.
 """
 
 from collections.abc import Sequence

@@ -6,10 +6,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from shoal.environments.skirmish.army import State, Stats
 from shoal.environments.skirmish.battle import MOVES, Battle, half
-from shoal.environments.skirmish.units import TICKS_PER_SECOND
+from shoal.environments.skirmish.units import SCAN, TICKS_PER_SECOND
 
-SCAN, BEYOND = 5.0, 0.5
-"""An attack-moving unit looks for targets within this distance, from edge to edge, and this far beyond its range."""
 PROVOKED = 2.0 * TICKS_PER_SECOND
 """Ticks after damage for which a unit is provoked."""
 FAR = 1e6
@@ -62,9 +60,9 @@ def acquired(battle: Battle, stats: Stats, side: int, s: State) -> Int[Array, "P
     """The targets of units under the order to attack-move.
 
     A unit keeps its target as long as its weapon reaches it. Otherwise it takes the opponent whose centre is nearest
-    (the first of equally near ones) of those within its scan range, edge to edge: its weapon's range and 0.5, but at
-    least 5; at least :attr:`Battle.provoked_scan` for two seconds after damage; any distance in a map whose enemies
-    hunt. A healer takes the nearest hurt biological unit of its own side.
+    (the first of equally near ones) of those within its scan range, edge to edge: :attr:`Unit.scan` of its type, with
+    the default weapons the range, but at least 5; at least :attr:`Battle.provoked_scan` for two seconds after damage;
+    any distance in a map whose enemies hunt. A healer takes the nearest hurt biological unit of its own side.
 
     This is done at every tick, so it compares squared distances.
     """
@@ -90,14 +88,13 @@ def acquired(battle: Battle, stats: Stats, side: int, s: State) -> Int[Array, "P
     return jnp.where(s.health[mine] > 0.0, chosen, -1)
 
 
-def _scan(battle: Battle, own: Stats, calm: Float[Array, "P E"]) -> Array | float:
+def _scan(battle: Battle, own: Stats, calm: Float[Array, "P E"]) -> Array | np.ndarray | float:
     """How far units look for targets, from edge to edge: [P, E], [P, 1] or one number for all."""
     if battle.hunts:
         return FAR
-    most = jnp.maximum(own.reach + BEYOND, SCAN)
     if battle.provoked_scan <= SCAN:
-        return most
-    return jnp.where(calm < PROVOKED, jnp.maximum(most, battle.provoked_scan), most)
+        return own.scan
+    return jnp.where(calm < PROVOKED, jnp.maximum(own.scan, battle.provoked_scan), own.scan)
 
 
 def _can_hit(own: Stats, other: Stats) -> Bool[Array, "P Q E"] | np.ndarray:

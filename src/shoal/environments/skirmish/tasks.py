@@ -12,7 +12,7 @@ from jaxtyping import PRNGKeyArray
 from shoal.environments.options import check_choice, check_flag, check_number, check_steps
 from shoal.environments.skirmish import drawing, drawn, units_scene
 from shoal.environments.skirmish.army import State
-from shoal.environments.skirmish.battle import Battle
+from shoal.environments.skirmish.battle import Battle, multiplayer
 from shoal.environments.skirmish.build import Start, begun, environment, names
 from shoal.environments.skirmish.maps import LARGEST_GAP, MAPS, Map, check_map, mirrored_axes, starts
 from shoal.environments.skirmish.terrain import SIDE
@@ -28,6 +28,7 @@ def make(
     horizon: int | None = None,
     last_actions: bool = False,
     timestep: bool = False,
+    weapons: Literal["liberty", "multiplayer"] = "liberty",
     delay_noise: bool = True,
     target_search: Literal["tick", "step"] = "tick",
     provoked_scan: float = 9.0,
@@ -59,6 +60,11 @@ def make(
         horizon: steps after which an episode ends; None: SMAC's limit of the map.
         last_actions: observations of allies include their last actions (SMAC's ``obs_last_action``).
         timestep: observations and state include the step divided by the limit (SMAC's ``obs_timestep_number``).
+        weapons: ``liberty``: of the base game, which the maps of SMAC load; or ``multiplayer``: of Legacy of the Void's
+            multiplayer games. Stalkers then deal 13 (+5 to armoured units) every 1.87 s instead of 10 (+4) every
+            1.44 s, and colossi twice 10 (+5 to light units) every 1.5 s at a range of 7 instead of twice 20 every
+            2.2 s at 6; spine crawlers attack every 1.85 s instead of 1.6 s, and enemies that are marines, marauders,
+            stalkers, colossi or hydralisks look for targets half a cell beyond their range.
         delay_noise: each shot is followed by a random delay of -1 to 2 ticks, the game's only noise.
         target_search: the enemies look for targets at every tick of the game, or once in each step of eight ticks, so
             that they walk up to a step's way too far before they fire, and are weaker.
@@ -89,6 +95,8 @@ def make(
             chosen = replace(chosen, gap=check_number("start_gap", start_gap, 0.0, LARGEST_GAP))
         check_map(chosen)
         battle = battle_on(chosen)
+    if check_choice("weapons", weapons, ("liberty", "multiplayer")) == "multiplayer":
+        battle = multiplayer(battle)
     battle = replace(
         battle,
         limit=battle.limit if horizon is None else check_steps("horizon", horizon),
@@ -148,7 +156,8 @@ def _start(battle: Battle, chosen: Map) -> Start:
     # Enemies that are agents stand in the order in which they see each other, as the allies do.
     enemies = starts(chosen, "enemies", battle.mirrored if battle.commanded and any(battle.mirrored) else None)
     places = np.concatenate([starts(chosen, "allies"), enemies])
-    kinds = np.array([battle.types.index(unit) for unit in chosen.ally_units + chosen.enemy_units])
+    assert battle.units is not None
+    kinds = np.array([battle.types.index(unit) for unit in battle.units])
     ends = np.zeros(2) if chosen.goal is None else np.array(chosen.goal)
 
     def start(key: PRNGKeyArray, count: int) -> State:

@@ -1,8 +1,13 @@
 """The types of units, in the units of StarCraft II's *normal* game second: 16 ticks, two steps of SMAC.
 
-Hit points, shields, speeds, radii and regeneration are those of the unit catalogue in SMAC's map archives
-(oxwhirl/smac, ``smac/env/starcraft2/maps/SMAC_Maps``); weapons those of the game's data (BurnySc2/sc2-techtree).
-docs/skirmish.md lists what is the same as in StarCraft II, what is approximated and what is unknown.
+All numbers are of the base game as SMAC's maps load it. Hit points, shields, speeds, radii, sight and regeneration are
+those of the unit catalogue in SMAC's map archives (oxwhirl/smac, ``smac/env/starcraft2/maps/SMAC_Maps``) and, where it
+names none, such as the enemy's spine crawler and the collision radii of hydralisk and marauder, those of the game. The
+archives have no weapons of their own and name ``Liberty.SC2Mod`` as their only dependency, so weapons are those of
+``core.sc2mod`` and ``liberty.sc2mod``: ``WeaponData.xml`` and ``EffectData.xml`` in SC2Mapster/SC2GameData, branch
+``sc2/4.10.0.75689-linux``, the same in 4.6.2.69232. Weapons of the multiplayer mods, which lists of units such as
+BurnySc2/sc2-techtree have, are in ``MULTIPLAYER``. docs/skirmish.md lists what is the same as in StarCraft II, what is
+approximated and what is unknown.
 """
 
 from dataclasses import dataclass
@@ -18,6 +23,8 @@ HEALING, HIT_POINTS_PER_ENERGY, LEAST_ENERGY = 9.0, 3.0, 5.0
 """Hit points healed per second, hit points for one energy, and the energy that is needed to begin."""
 LEAST_DAMAGE = 0.5
 """Of one hit, after armour."""
+SCAN = 5.0
+"""``MinScanRange`` of weapons without another: the least distance within which attack-moving units look for targets."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,10 @@ class Unit:
     armoured_bonus: float = 0.0
     reach: float = 0.0
     """Range of the weapon, or of healing, from edge to edge."""
+    legal_reach: float | None = None
+    """Distance between centres within which SMACv2's rules let it attack, if it is not ``reach``."""
+    scan: float = SCAN
+    """Distance, from edge to edge, within which it looks for targets if it attack-moves; ``reach`` if that is more."""
     cooldown: float = 0.0
     """Seconds between attacks."""
     shown_cooldown: float = 1.0
@@ -94,7 +105,7 @@ UNITS: dict[str, Unit] = {
             speed=2.25,
             damage=6.0,
             reach=5.0,
-            cooldown=0.861,
+            cooldown=0.8608,
             shown_cooldown=15.0,
             hits_air=True,
         ),
@@ -108,6 +119,7 @@ UNITS: dict[str, Unit] = {
             biological=True,
             speed=2.25,
             radius=0.5625,
+            separation=0.5,
             sight=10.0,
             damage=10.0,
             armoured_bonus=10.0,
@@ -138,13 +150,13 @@ UNITS: dict[str, Unit] = {
             shield=80.0,
             armour=1.0,
             armoured=True,
-            speed=2.953,
+            speed=2.9531,
             radius=0.625,
             sight=10.0,
-            damage=13.0,
-            armoured_bonus=5.0,
+            damage=10.0,
+            armoured_bonus=4.0,
             reach=6.0,
-            cooldown=1.87,
+            cooldown=1.44,
             shown_cooldown=35.0,
             hits_air=True,
         ),
@@ -178,11 +190,11 @@ UNITS: dict[str, Unit] = {
             radius=1.0,
             separation=0.75,
             sight=10.0,
-            damage=10.0,
+            damage=20.0,
             hits=2,
-            light_bonus=5.0,
-            reach=7.0,
-            cooldown=1.5,
+            reach=6.0,
+            legal_reach=7.0,
+            cooldown=2.2,
             shown_cooldown=24.0,
             attack="beam",
             beam=(2.8, 0.3),
@@ -195,7 +207,7 @@ UNITS: dict[str, Unit] = {
             35.0,
             light=True,
             biological=True,
-            speed=2.953,
+            speed=2.9531,
             sight=8.0,
             damage=5.0,
             reach=0.1,
@@ -228,9 +240,10 @@ UNITS: dict[str, Unit] = {
             biological=True,
             speed=2.25,
             radius=0.625,
+            separation=0.5,
             damage=12.0,
             reach=5.0,
-            cooldown=0.825,
+            cooldown=0.83,
             shown_cooldown=10.0,
             hits_air=True,
             regeneration=ZERG,
@@ -243,13 +256,24 @@ UNITS: dict[str, Unit] = {
             armour=2.0,
             armoured=True,
             biological=True,
-            radius=1.125,
+            radius=0.875,
             sight=11.0,
             damage=25.0,
             armoured_bonus=5.0,
             reach=7.0,
-            cooldown=1.85,
+            cooldown=1.6,
+            regeneration=ZERG,
         ),
     )
 }
 """By name."""
+MULTIPLAYER: dict[str, dict[str, float]] = {
+    "marine": {"scan": 5.5},
+    "marauder": {"scan": 6.5},
+    "stalker": {"damage": 13.0, "armoured_bonus": 5.0, "cooldown": 1.87, "scan": 6.5},
+    "colossus": {"damage": 10.0, "light_bonus": 5.0, "reach": 7.0, "cooldown": 1.5, "scan": 7.5},
+    "hydralisk": {"cooldown": 0.825, "scan": 5.5},
+    "spine_crawler": {"cooldown": 1.85},
+}
+"""By name of the type, what the data of Legacy of the Void's multiplayer games (``voidmulti.sc2mod`` and the mods that
+it depends on, of the same version of the game) change of these weapons."""
