@@ -37,6 +37,7 @@ def state_of(battle: Battle, allies: Names, enemies: Names, **changes: Any) -> S
         "energy": np.array([50.0 if unit.heals else 0.0 for unit in units]),
         "cooldown": np.zeros(count),
         "pace": np.zeros(count),
+        "turn": np.zeros(count),
         "calm": np.full(count, 1e4),
         "target": np.full(count, -1),
         "shot": np.full(count, -1),

@@ -122,6 +122,7 @@ def stacked(battle: Battle, many: list[Table], kinds: np.ndarray | None = None) 
     return State(
         **{name: jnp.asarray(value) for name, value in arrays.items()},
         pace=jnp.zeros(none.shape),
+        turn=jnp.zeros(none.shape),
         calm=jnp.zeros(none.shape),
         target=jnp.asarray(none),
         shot=jnp.asarray(none),

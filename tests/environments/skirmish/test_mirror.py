@@ -26,7 +26,8 @@ def exchanged(state: State, axes: str) -> State:
     """The same battle with the sides exchanged, on the mirror image of the map."""
     units = state.x.shape[1] // 2
     swapped = jax.tree.map(lambda v: v if v.ndim < 2 or v is state.goal else jnp.roll(v, units, 1), state)
-    return swapped._replace(**{axis: 32.0 - getattr(swapped, axis) for axis in axes})
+    turn = -swapped.turn if len(axes) == 1 else swapped.turn  # left and right change places
+    return swapped._replace(turn=turn, **{axis: 32.0 - getattr(swapped, axis) for axis in axes})
 
 
 def played(task: str | Map, axes: str) -> tuple[Any, Any]:
@@ -52,7 +53,7 @@ def played(task: str | Map, axes: str) -> tuple[Any, Any]:
         state, first = batched.reset(key, ENVS)
         key_x, key_y, key_hurt, key = jax.random.split(key, 4)
         x, y = (16.0 + jax.random.uniform(k, state.x.shape, minval=-3.5, maxval=3.5) for k in (key_x, key_y))
-        health = state.health * jax.random.uniform(key_hurt, state.x.shape, minval=0.02, maxval=0.4)
+        left = jax.random.uniform(key_hurt, state.x.shape, minval=0.02, maxval=0.4)
 
         def body(now: Any, key: jax.Array) -> Any:
             state, legal = now
@@ -61,7 +62,7 @@ def played(task: str | Map, axes: str) -> tuple[Any, Any]:
             two, also = batched.step(key, exchanged(state, axes), jnp.roll(action, n // 2, 1))
             return (one, seen.legal), (noted(one, seen), noted(exchanged(two, axes), also))
 
-        start = state._replace(x=x, y=y, health=health), first.legal
+        start = state._replace(x=x, y=y, health=left * state.health, shield=left * state.shield), first.legal
         return jax.lax.scan(body, start, jax.random.split(key, STEPS))[1]
 
     return jax.tree.map(np.asarray, run(jax.random.key(0)))

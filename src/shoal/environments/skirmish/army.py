@@ -37,6 +37,9 @@ class State(NamedTuple):
     target: Int[Array, "E U"]
     """Index within the opposing army (of healers: within their own army) of the unit that is attacked or approached; -1
     for none."""
+    turn: Float[Array, "E U"]
+    """Tangent of half the angle by which the unit turns from its straight way, to the left if it is positive, to pass
+    others; beyond those of angles that are walked, it had no way on that side."""
     shot: Int[Array, "E U"]
     """The same for the attack that was made during the last step; -1 for none."""
     action: Int[Array, "E N"]

@@ -165,6 +165,7 @@ def begun(battle: Battle, x: Array, y: Array, kind: Array, goal: Array) -> State
         pace=zeros,
         calm=jnp.full((count, units), LONG_AGO),
         target=jnp.full((count, units), -1, jnp.int32),
+        turn=zeros,
         shot=jnp.full((count, units), -1, jnp.int32),
         action=jnp.full((count, agents), -1, jnp.int32),
         goal=goal.astype(jnp.float32),
