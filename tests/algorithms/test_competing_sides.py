@@ -170,7 +170,7 @@ def test_when_all_agents_are_one_team(monkeypatch: pytest.MonkeyPatch, trajector
         "vdn trains competing sides separately, each as a team (side 1: a, b; side 2: c, d)."
     ]
     old = migrated({"settings": {}, "spec": {}}, 7)
-    assert old == {"settings": {"separate_sides": False}, "spec": {"rivals": None}}
+    assert old["settings"]["separate_sides"] is False and old["spec"] == {"rivals": None}
 
 
 def test_options_of_agents_and_roles_are_those_of_each_side() -> None:

@@ -19,9 +19,9 @@ MOVE = 2.0
 """Distance of a move's goal: SMAC's ``move_amount``."""
 FOLLOW = 2.0
 """Distance at which an idle healer of the enemy stays behind the nearest unit that it can heal."""
-CROWD = 1.3
-"""Radius of a disc full of n equal units over r (√n - 1), with the radius r of a unit, which is 1.05 in the densest
-packing."""
+CROWD = 1.6
+"""Radius of a disc that n units fill over r (√n - 1), with the radius r of a unit: 1.05 in the densest packing, and more
+for units that have come to rest where they were stopped."""
 LEAST_DELAY, DELAYS = -1, 4
 """A shot is followed by a random delay of -1, 0, 1 or 2 ticks beside its cooldown."""
 
@@ -83,7 +83,7 @@ def _way(battle: Battle, side: int, s: State, action: Int[Array, "P E"]) -> Cour
 def _march(battle: Battle, stats: Stats, side: int, s: State) -> Course:
     """The way of units that attack-move and have no target: to their goal; healers follow those they can heal.
 
-    Units have arrived inside the disc around the goal that all of their side fill when they stand close together.
+    A unit has arrived inside the disc around the goal that those of its side which are nearer to it fill.
     """
     mine = battle.sides[side]
     x, y = s.x[mine], s.y[mine]
@@ -91,8 +91,9 @@ def _march(battle: Battle, stats: Stats, side: int, s: State) -> Course:
     if not battle.marches:
         return Course(x, y, jnp.zeros_like(x), winding)
     goal_x, goal_y = (jnp.broadcast_to(v[None], x.shape) for v in s.goal)
-    crowd = half(stats, mine).body * (jnp.sqrt((s.health[mine] > 0.0).sum(0, dtype=jnp.float32)) - 1.0)
-    room = jnp.maximum(CROWD * crowd, 0.0)
+    square = jnp.where(s.health[mine] > 0.0, (goal_x - x) ** 2 + (goal_y - y) ** 2, FAR)
+    nearer = (square[None] < square[:, None]).sum(1, dtype=jnp.float32)
+    room = CROWD * half(stats, mine).body * (jnp.sqrt(nearer + 1.0) - 1.0)
     if battle.has_healers(side):
         own, rows = half(stats, mine), battle.rows(side, "heals")
         lives = (s.health[mine] > 0.0) & (own.biological > 0.0)
@@ -103,7 +104,6 @@ def _march(battle: Battle, stats: Stats, side: int, s: State) -> Course:
             goal.at[rows].set(jnp.where(follows, jnp.where(chosen, v[None], 0.0).sum(1), goal[rows]))
             for goal, v in ((goal_x, x), (goal_y, y))
         )
-        room = jnp.broadcast_to(room, x.shape)
         room = room.at[rows].set(jnp.where(follows, FOLLOW, room[rows]))
     return Course(goal_x, goal_y, jnp.sqrt((goal_x - x) ** 2 + (goal_y - y) ** 2) - room, winding)
 
