@@ -20,8 +20,8 @@ MOVE = 2.0
 FOLLOW = 2.0
 """Distance at which an idle healer of the enemy stays behind the nearest unit that it can heal."""
 CROWD = 1.6
-"""Radius of a disc that n units fill over r (√n - 1), with the radius r of a unit: 1.05 in the densest packing, and more
-for units that have come to rest where they were stopped."""
+"""Radius of a disc that n units fill over r (√n - 1), with the radius r of a unit: 1.05 in the densest packing, and
+more for units that have come to rest where they were stopped."""
 LEAST_DELAY, DELAYS = -1, 4
 """A shot is followed by a random delay of -1, 0, 1 or 2 ticks beside its cooldown."""
 
