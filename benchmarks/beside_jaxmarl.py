@@ -209,8 +209,8 @@ def main() -> None:
         work(options.worker, options.checkout, options.rows[0], options.seconds, options.updates)
         return
 
-    from shoal.records.manifest import describe
-    from shoal.records.report import markdown_table
+    from shoal.plots.texts import markdown_table
+    from shoal.storage.manifest import describe
 
     chosen = [name for name in ROWS if any(map(name.startswith, options.rows))] if options.rows else list(PEER_ROWS)
     results: list[dict] = []

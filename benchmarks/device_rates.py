@@ -71,8 +71,7 @@ def jaxmarls(task: str) -> Callable[[], int]:
     """JaxMARL's ``env.step`` under vmap."""
     import jaxmarl
 
-    from shoal.environments.adapters.jaxmarl import ALIASES
-    from shoal.environments.adapters.jaxmarl_families import FAMILIES, arguments_of
+    from shoal.environments.adapters.jaxmarl import ALIASES, FAMILIES, arguments_of
 
     identity, _, chosen = task.partition("/")
     identity = ALIASES.get(identity, identity)

@@ -16,8 +16,8 @@ What one tree refuses, the other must refuse. The relative difference may be 1e-
 A change that moves random draws (another split of a key) is a difference, as it should be.
 
 ``frozen.json`` beside this file holds some of these numbers for the behaviour versions of every algorithm, and what
-random actions do in environments on the device. ``tests/test_behaviour.py`` compares them, so that a change of
-behaviour without a raised version (``src/shoal/behaviour.py``) fails. ``--record`` writes them for the names in
+random actions do in environments on the device. ``tests/studies/test_behaviour.py`` compares them, so that a change of
+behaviour without a raised version (``src/shoal/studies/behaviour.py``) fails. ``--record`` writes them for the names in
 ``--only``: names of algorithms and families of environments.
 """
 
@@ -98,7 +98,7 @@ def _updates(name: str, recurrent: int | None, kind: str, sharing: str) -> dict[
     import numpy as np
 
     from shoal import algorithms
-    from shoal.configs import flags_of, override
+    from shoal.options.flags import flags_of, override
     from shoal.types import Box, Discrete, EnvSpec, Experience, Replay, Scale, Step, Trajectory
 
     width = 4 if kind == "discrete" else 2
@@ -243,7 +243,8 @@ def record(only: list[str]) -> None:
     """Write the numbers of algorithms and families of environments (all if none is named) to :data:`RECORDED`."""
     import jax
 
-    from shoal import algorithms, behaviour
+    from shoal import algorithms
+    from shoal.studies import behaviour
 
     old = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {"algorithms": {}, "families": {}}
     if old.get("jax", jax.__version__) != jax.__version__ and only:
@@ -266,7 +267,7 @@ def record(only: list[str]) -> None:
 def _run(name: str) -> dict[str, Any]:
     import shoal
     from shoal import algorithms
-    from shoal.configs import flags_of
+    from shoal.options.flags import flags_of
 
     known = flags_of(algorithms.get(name).Config())
     flags = {flag: value for flag, value in SMALL.items() if flag in known}

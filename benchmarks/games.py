@@ -76,8 +76,8 @@ def greedy_returns(name: str, envs: Sequence[Any], seeds: int, updates: int, key
     import numpy as np
 
     from shoal import algorithms
-    from shoal.configs import override
     from shoal.errors import InputError
+    from shoal.options.flags import override
     from shoal.rollouts import fused
     from shoal.training import feed
     from shoal.training.program import trajectory_shape
@@ -148,8 +148,8 @@ def main() -> None:
     import shoal
     from shoal import algorithms
     from shoal.errors import InputError
-    from shoal.records.manifest import describe
-    from shoal.records.report import markdown_table
+    from shoal.plots.texts import markdown_table
+    from shoal.storage.manifest import describe
 
     rows = []
     for name in arguments.algorithms or algorithms.NAMES:

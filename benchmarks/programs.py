@@ -36,7 +36,7 @@ def build(flags: dict, env: Any = None) -> Training:
     """
     import shoal
     from shoal import algorithms
-    from shoal.configs import override
+    from shoal.options.flags import override
     from shoal.training import sharding
     from shoal.training.program import compile_program
     from shoal.types import Scale

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 import shoal
 from shoal import algorithms
-from shoal.configs import flags_of, override
+from shoal.options.flags import flags_of, override
 from shoal.types import Discrete, EnvSpec, Experience, Replay, Scale, Step, Trajectory
 
 HOME = Path(shoal.__file__).parent

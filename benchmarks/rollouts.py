@@ -102,7 +102,7 @@ def raw(task: str, steps: int = 256) -> Callable[[], int]:
 def algorithm_of(spec: Any, num_envs: int, length: int) -> Any:
     """MAPPO with actor and critic of 2 × 64."""
     from shoal import algorithms
-    from shoal.configs import override
+    from shoal.options.flags import override
     from shoal.types import Scale
 
     module = algorithms.get("mappo")
@@ -154,8 +154,7 @@ def players(task: str, num_envs: int, workers: int | None, length: int, ray: boo
     import shoal
     from shoal.rollouts.host import HostRollout
     from shoal.rollouts.pool import Pool, spread
-    from shoal.rollouts.ray import RayRollout
-    from shoal.rollouts.ray_actor import joined
+    from shoal.rollouts.ray import RayRollout, joined
     from shoal.rollouts.recording import Parallelism
 
     env: Any = shoal.make(task)
@@ -199,7 +198,7 @@ def players(task: str, num_envs: int, workers: int | None, length: int, ray: boo
 
 def hosted(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """A line for every task and number of environments."""
-    from shoal.rollouts.ray_library import connect, library
+    from shoal.rollouts.ray import connect, library
 
     if arguments.ray:  # once for all lines
         connect(None, arguments.workers)
@@ -242,8 +241,8 @@ def main() -> None:
     else:
         table = hosted(arguments)
 
-    from shoal.records.manifest import describe
-    from shoal.records.report import markdown_table
+    from shoal.plots.texts import markdown_table
+    from shoal.storage.manifest import describe
 
     print(f"\n{json.dumps(describe(), indent=1)}\n\n{markdown_table(table)}")
 

@@ -130,7 +130,7 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ.setdefault("JAX_PLATFORMS", "cpu" if arguments.device == "cpu" else "cuda,cpu")
     if arguments.worker == "product":
-        from shoal.records.product_rate import product_rate
+        from shoal.storage.machine_speed import product_rate
 
         print(json.dumps({"rate": product_rate()}))
         return
@@ -138,8 +138,8 @@ def main() -> None:
         print(json.dumps(measure(arguments.worker, arguments.repetitions)))
         return
 
-    from shoal.records.manifest import describe
-    from shoal.records.report import markdown_table
+    from shoal.plots.texts import markdown_table
+    from shoal.storage.manifest import describe
 
     asked = arguments.rows or [*ROWS, *(ACCELERATOR_ROWS if arguments.device == "gpu" else ())]
     chosen = [row for word in asked for row in GROUPS.get(word, [word])]

@@ -58,9 +58,9 @@ sys.path.append(str(Path(__file__).parents[1] / "examples"))
 install_import_hook("shoal", "beartype.beartype")
 
 # The rate of the machine, which reports and records state, takes seconds to measure with matrices of the real size.
-from shoal.records import product_rate  # noqa: E402
+from shoal.storage import machine_speed  # noqa: E402
 
-product_rate.SIZE = 64
+machine_speed.SIZE = 64
 
 # Tracing makes many objects that live on; collecting them as often as Python does by default takes a tenth of the time.
 gc.set_threshold(50_000, 20, 100)

@@ -127,7 +127,7 @@ def hosted(continuous: bool = False, trouble: str = "", folder: str = "") -> Hos
 def algorithm(name: str = "ippo", num_envs: int = 3, **flags: Any) -> Any:
     """An algorithm for counters, small."""
     from shoal import algorithms
-    from shoal.configs import override
+    from shoal.options.flags import override
     from shoal.types import Scale
 
     module = algorithms.get(name)

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal import algorithms, cli_train
-from shoal.cli_flags import Flag
+from shoal import algorithms
+from shoal.cli import train
+from shoal.cli.flags import Flag
 from shoal.environments import registry
 from shoal.errors import InputError
-from shoal.values import Anything
+from shoal.options.convert import Anything
 
 RUN, OTHER, NEW = "{run}", "{other}", "{new}"
 """Stand in a case's words for a trained run, another one, and a folder that does not exist yet."""
@@ -214,7 +215,7 @@ def _nonsense(rng: random.Random) -> tuple[str, ...]:
 def flags_of(algorithm: str, environment: str) -> list[Flag]:
     """The flags of ``shoal train ALGORITHM ENVIRONMENT``; none where the two cannot be named so."""
     try:
-        command, _ = cli_train.train([algorithm, environment])
+        command, _ = train.train([algorithm, environment])
     except InputError:
         return []
     return [flag for flags in command.groups.values() for flag in flags]

@@ -141,7 +141,7 @@ def _index(path: Path, rng: random.Random) -> str:
         container[key] = rng.choice(VALUES)
     path.write_text(json.dumps(said), encoding="utf-8")
     (path.parent / "sha256.json").unlink()
-    from shoal.records.files import digests
+    from shoal.system.files import digests
 
     (path.parent / "sha256.json").write_text(json.dumps(digests(path.parent)), encoding="utf-8")
     return f"{path.parent.parent.name}: index {where}"

@@ -9,14 +9,14 @@ import pytest
 import shoal
 import toys
 from shoal import algorithms
-from shoal.configs import override
 from shoal.environments.wrappers import wrap
 from shoal.errors import InputError
-from shoal.records import manifest
-from shoal.records.files import dumps
-from shoal.records.log import Log
-from shoal.run_file import Described
+from shoal.options.flags import override
+from shoal.storage import manifest
+from shoal.storage.log import Log
+from shoal.system.files import dumps
 from shoal.training.settings import Settings
+from shoal.trust.run_file import Described
 
 STEPS = (48, 96, 144, 192)
 

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.algorithms import get
-from shoal.configs import check_names, override
 from shoal.equations.distributions import Categorical
 from shoal.models.actor_critic import make_actor
 from shoal.networks.sharing import policy_of
+from shoal.options.flags import check_names, override
 from shoal.rollouts import fused
 from shoal.training import feed as feeds
 from shoal.types import Algorithm, Environment, Learner, Scale

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from shoal.algorithms import canonical
-from shoal.configs import flags_of
-from shoal.records.files import to_json
+from shoal.options.flags import flags_of
 from shoal.studies.execution import listed
 from shoal.studies.plan import Cell, plan
 from shoal.studies.record import Record, rounded
 from shoal.studies.study_file import read
+from shoal.system.files import to_json
 
 GRID = """
 title = "T"

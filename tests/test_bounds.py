@@ -14,11 +14,11 @@ import pytest
 import toys
 from shoal import algorithms
 from shoal.bounds import Bounds, bounds_of, check, check_value, text
-from shoal.cli_commands import COMMAND_OPTIONS
-from shoal.configs import flags_of, override
+from shoal.cli.commands import COMMAND_OPTIONS
 from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import InputError
 from shoal.networks.body import Body
+from shoal.options.flags import flags_of, override
 from shoal.training.settings import Settings
 from shoal.types import Scale
 

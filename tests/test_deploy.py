@@ -9,9 +9,9 @@ import pytest
 
 import toys
 from shoal.algorithms import mappo
-from shoal.configs import override
 from shoal.deploy import Policies
 from shoal.errors import InputError
+from shoal.options.flags import override
 from shoal.types import Algorithm, Box, Environment, Learner, PyTree, Scale, Step
 
 KINDS = {

@@ -17,7 +17,6 @@ from gymnasium import spaces
 
 import shoal
 from shoal.algorithms import mappo
-from shoal.configs import override
 from shoal.deploy import Policies
 from shoal.environments import registry
 from shoal.environments.adapters.interface import interface
@@ -27,6 +26,7 @@ from shoal.environments.spec_rules import check_spec
 from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import InputError
 from shoal.game import HostTimestep, blank, own_actions, refresh
+from shoal.options.flags import override
 from shoal.spec import Box
 from shoal.types import Scale, Step
 

@@ -9,11 +9,11 @@ import pytest
 
 import toys
 from shoal.algorithms import mappo
-from shoal.configs import override
 from shoal.deploy import Policies
 from shoal.environments.wrappers import Wrapping, wrap
 from shoal.equations import normalise
 from shoal.errors import InputError
+from shoal.options.flags import override
 from shoal.rollouts import fused
 from shoal.types import Algorithm, Learner, Scale, Step
 

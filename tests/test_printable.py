@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal import cli, notices
-from shoal.cli_output import Escaping
-from shoal.config_files import to_toml
+from shoal import cli
+from shoal.cli.output import Escaping
+from shoal.config.config_files import to_toml
 from shoal.errors import CallbackError, CheckpointError, GameError, InputError, NonFiniteError
+from shoal.plots.texts import markdown_table, markdown_text
 from shoal.printable import escaped, escaped_as_unicode
-from shoal.records.report import markdown_table, markdown_text
+from shoal.system import notices
 from shoal.training.progress import Progress
 
 BAD = [*map(chr, [*range(9), *range(11, 32), *range(127, 160)])]
@@ -54,7 +55,7 @@ def test_notices_and_progress(capsys: pytest.CaptureFixture, monkeypatch: pytest
 
 
 def test_both_streams_of_a_command(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "version_text", lambda: EVIL)
+    monkeypatch.setattr("shoal.cli.command_line.version_text", lambda: EVIL)
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"{escaped(EVIL)}\n"
     assert cli.main([EVIL]) == 2 and cli.main(["evaluate", EVIL]) == 2

@@ -91,7 +91,7 @@ def test_the_wheel_tells_type_checkers_that_it_has_annotations(tmp_path: Path) -
     (wheel,) = [*tmp_path.glob("*.whl")] or pytest.fail(said)
     with zipfile.ZipFile(wheel) as packed:
         names = set(packed.namelist())
-    assert {"shoal/py.typed", "shoal/__init__.py", "shoal/cli.py"} <= names
+    assert {"shoal/py.typed", "shoal/__init__.py", "shoal/cli/command_line.py"} <= names
 
 
 def test_lines_of_slow_tests_mark_no_others() -> None:

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import toys
-from shoal import opening
 from shoal.algorithms import mappo
-from shoal.run import Run
+from shoal.runs import open as opening
+from shoal.runs.run import Run
 from shoal.training import program
 from shoal.training.evaluation import Evaluator
 from shoal.training.program import Program

@@ -4,25 +4,25 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal.agents import Agent, agent
-    from shoal.api import CrossPlay, Run, crossplay, curves, load, open_run, resume, train
     from shoal.checking import check
-    from shoal.comparing import RunComparison, compare
     from shoal.environments.registry import make
     from shoal.errors import CallbackError, CheckpointError, InputError
     from shoal.game import Game, HostEnvironment, HostTimestep
     from shoal.loggers.mlflow_tracking import MLflowLogger
     from shoal.loggers.weights_and_biases import WandbLogger
     from shoal.networks.architecture import Body
+    from shoal.networks.from_modules import feed_forward, from_equinox, from_nnx
     from shoal.networks.layout import InputPart, Layout
-    from shoal.networks.making import feed_forward, from_equinox, from_nnx
     from shoal.networks.net import Net
     from shoal.reporting import report
+    from shoal.runs.agent import Agent, agent
+    from shoal.runs.api import CrossPlay, Run, crossplay, curves, load, open_run, resume, train
     from shoal.spec import Box, Discrete, EnvSpec, Part, Scene
+    from shoal.studies.compare import RunComparison, compare
     from shoal.studies.results import results
     from shoal.studies.running import study
+    from shoal.studies.tuning.running import tune
     from shoal.training.callbacks import Callback, Context
-    from shoal.tuning.running import tune
     from shoal.types import Environment, Step
 
 __version__ = "0.1.0"
@@ -73,10 +73,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "shoal.agents": ("Agent", "agent"),
-    "shoal.api": ("CrossPlay", "Run", "crossplay", "curves", "load", "open_run", "resume", "train"),
+    "shoal.runs.agent": ("Agent", "agent"),
+    "shoal.runs.api": ("CrossPlay", "Run", "crossplay", "curves", "load", "open_run", "resume", "train"),
     "shoal.checking": ("check",),
-    "shoal.comparing": ("RunComparison", "compare"),
+    "shoal.studies.compare": ("RunComparison", "compare"),
     "shoal.environments.registry": ("make",),
     "shoal.errors": ("CallbackError", "CheckpointError", "InputError"),
     "shoal.game": ("Game", "HostEnvironment", "HostTimestep"),
@@ -84,14 +84,14 @@ _HOMES = {
     "shoal.loggers.weights_and_biases": ("WandbLogger",),
     "shoal.networks.architecture": ("Body",),
     "shoal.networks.layout": ("InputPart", "Layout"),
-    "shoal.networks.making": ("feed_forward", "from_equinox", "from_nnx"),
+    "shoal.networks.from_modules": ("feed_forward", "from_equinox", "from_nnx"),
     "shoal.networks.net": ("Net",),
     "shoal.reporting": ("report",),
     "shoal.spec": ("Box", "Discrete", "EnvSpec", "Part", "Scene"),
     "shoal.studies.results": ("results",),
     "shoal.studies.running": ("study",),
     "shoal.training.callbacks": ("Callback", "Context"),
-    "shoal.tuning.running": ("tune",),
+    "shoal.studies.tuning.running": ("tune",),
     "shoal.types": ("Environment", "Step"),
 }
 

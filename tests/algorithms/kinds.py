@@ -5,7 +5,7 @@ from typing import Any
 from trajectories import T, make_spec
 
 from shoal import algorithms
-from shoal.configs import override
+from shoal.options.flags import override
 from shoal.types import Box, EnvSpec
 
 SPECS = {"discrete": make_spec(), "box": make_spec(action=Box(2, -2.0, 1.0), shared_reward=True)}

@@ -14,16 +14,16 @@ import shoal as library
 import small_games
 import toys
 from shoal import algorithms
-from shoal.composing.guests import Guests
-from shoal.composing.opponents import against
-from shoal.composing.past_selves import PRESENT
-from shoal.composing.sides import narrowed
-from shoal.configs import override
 from shoal.environments import registry
 from shoal.environments.rivals import rivals_of
 from shoal.errors import InputError
-from shoal.making import made, told_of_teams
-from shoal.records.configuration import migrated
+from shoal.options.flags import override
+from shoal.runs.assembly import made, told_of_teams
+from shoal.sides.frozen_policies import Guests
+from shoal.sides.opponents import against
+from shoal.sides.past_selves import PRESENT
+from shoal.sides.sides import narrowed
+from shoal.storage.configuration import migrated
 from shoal.training.crossplay import past_sides
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, Discrete, EnvSpec, Experience, Learner, Replay, Scale, Step, Trajectory

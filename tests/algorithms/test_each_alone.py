@@ -24,8 +24,8 @@ from trajectories import (
 )
 
 from shoal import algorithms
-from shoal.configs import override
 from shoal.equations.reduce import DEVICES
+from shoal.options.flags import override
 from shoal.training import sharding
 from shoal.types import EnvSpec, Learner, Scale, Trajectory
 

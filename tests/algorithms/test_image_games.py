@@ -8,7 +8,7 @@ import pytest
 import small_games
 import toys
 from selection import quick
-from shoal.configs import flags_of
+from shoal.options.flags import flags_of
 from shoal.spec import Part
 from shoal.types import Discrete, Environment
 

@@ -6,10 +6,10 @@ import pytest
 
 import images
 from shoal import algorithms
-from shoal.configs import override
 from shoal.learning import image_blocks
 from shoal.models.actor_critic import Policy, make_nets
 from shoal.networks.input_statistics import Inputs
+from shoal.options.flags import override
 from shoal.rollouts import fused
 from shoal.types import Learner
 

@@ -12,9 +12,9 @@ from trajectories import E, N, T, acted, compiled, make_spec, make_trajectory, p
 
 from selection import quick
 from shoal import algorithms
-from shoal.composing.reward_normalisation import normalise_rewards, spread
-from shoal.configs import override
 from shoal.equations.normalise import Running
+from shoal.options.flags import override
+from shoal.sides.reward_normalisation import normalise_rewards, spread
 from shoal.types import EnvSpec, Learner, Scale, Trajectory
 
 CASES = [(name, kind) for name in algorithms.NAMES for kind in SPECS if kind == "discrete" or name not in WITHOUT_BOX]

@@ -11,9 +11,9 @@ from trajectories import E, T, make_spec, make_trajectory
 
 from selection import quick
 from shoal import algorithms
-from shoal.configs import flags_of, override
 from shoal.errors import InputError
 from shoal.learning import sgd
+from shoal.options.flags import flags_of, override
 from shoal.types import Scale
 
 SPEC = make_spec()

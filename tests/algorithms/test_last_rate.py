@@ -7,7 +7,7 @@ import pytest
 from trajectories import E, T, assert_trees_equal, distance, make_spec, make_trajectory, program
 
 from shoal import algorithms
-from shoal.configs import override
+from shoal.options.flags import override
 from shoal.types import Scale
 
 UPDATES = 4

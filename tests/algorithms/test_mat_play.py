@@ -17,7 +17,7 @@ import trained
 from shoal.algorithms import mat
 from shoal.deploy import Policies
 from shoal.errors import InputError
-from shoal.records import log
+from shoal.storage import log
 from shoal.types import Discrete, Environment, Scale, Step
 
 

@@ -13,7 +13,7 @@ import pytest
 from trajectories import make_spec, make_trajectory, program
 
 from shoal import algorithms
-from shoal.configs import override
+from shoal.options.flags import override
 from shoal.types import Scale
 
 SPEC = make_spec(2)

@@ -12,12 +12,12 @@ from trajectories import E, T, assert_trees_close, compiled, make_spec, make_tra
 import toys
 from shoal import algorithms
 from shoal.algorithms import ippo
-from shoal.composing.reward_normalisation import RETURN, RewardCarry, normalise_rewards
-from shoal.configs import override
 from shoal.equations.normalise import Running
 from shoal.equations.reduce import DEVICES
 from shoal.errors import InputError
+from shoal.options.flags import override
 from shoal.rollouts import fused
+from shoal.sides.reward_normalisation import RETURN, RewardCarry, normalise_rewards
 from shoal.training import feed as feeds
 from shoal.training import sharding
 from shoal.types import Algorithm, Learner, Scale, Step, Trajectory

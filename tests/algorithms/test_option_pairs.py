@@ -6,8 +6,8 @@ import pytest
 from trajectories import E, T, make_spec
 
 from shoal import algorithms
-from shoal.configs import flags_of, override
 from shoal.errors import InputError
+from shoal.options.flags import flags_of, override
 from shoal.types import Scale
 
 SPEC = make_spec()

@@ -8,9 +8,9 @@ import pytest
 from trajectories import make_spec
 
 from shoal import algorithms
-from shoal.configs import override
 from shoal.errors import InputError
 from shoal.networks.inputs import CriticInput
+from shoal.options.flags import override
 from shoal.types import Scale
 
 SCALE = Scale(4, 8, 2)
@@ -39,7 +39,7 @@ def test_pruned_is_refused_where_nobody_knows_what_the_state_holds(name: str):
 
 
 def test_sides_keep_what_is_not_known():
-    from shoal.composing.sides import narrowed
+    from shoal.sides.sides import narrowed
 
     assert narrowed(replace(SPEC, novel=None), (0, 1)).novel is None
     assert narrowed(replace(SPEC, novel=(1, 4)), (2,)).novel == (1,)

@@ -10,8 +10,8 @@ import pytest
 from trajectories import make_spec, make_trajectory
 
 from shoal.algorithms import ia2c, seps
-from shoal.composing.preparation import Decision
 from shoal.errors import InputError
+from shoal.sides.preparation import Decision
 from shoal.types import Box, EnvSpec, Scale, Trajectory
 
 N, T, E = 4, 100, 32

@@ -11,10 +11,10 @@ from trajectories import distance
 
 import toys
 from shoal import algorithms
-from shoal.composing import sides as composite
-from shoal.configs import override
 from shoal.errors import InputError
+from shoal.options.flags import override
 from shoal.rollouts import fused
+from shoal.sides import sides as composite
 from shoal.types import Algorithm, Box, Discrete, Environment, EnvSpec, Learner, Scale, Step, Trajectory
 
 SMALL: dict[str, Any] = {"hidden": (6,), "epochs": 1, "minibatches": 1, "chunk_length": 6}

@@ -12,14 +12,14 @@ import pytest
 import shoal as library
 import trained
 from shoal import algorithms
-from shoal.composing import sides as composite
-from shoal.configs import check_names, flags_of, override
 from shoal.environments import registry
 from shoal.environments.wrappers import Wrapping
 from shoal.errors import InputError
+from shoal.options.flags import check_names, flags_of, override
 from shoal.presets import PRESETS, preset
-from shoal.records import log, manifest
-from shoal.records.checkpoint import Checkpoints
+from shoal.sides import sides as composite
+from shoal.storage import log, manifest
+from shoal.storage.checkpoint import Checkpoints
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
 
@@ -137,7 +137,7 @@ def test_refused(tmp_path: Path, names: str, environment: str, flags: dict[str, 
 def test_the_command_line(shoal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
     monkeypatch.setattr(
-        "shoal.api.train", lambda *_, **flags: given.update(flags) or (_ for _ in ()).throw(InputError("x"))
+        "shoal.runs.api.train", lambda *_, **flags: given.update(flags) or (_ for _ in ()).throw(InputError("x"))
     )
     same = str(preset("ippo", "mpe/simple_tag")["gamma"])
     words = ["--gamma", "0.5", "--side2-gamma", same, "--side1-hidden", "8", "8", "--sides", "1", "1", "1", "2"]

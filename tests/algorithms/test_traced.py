@@ -12,8 +12,8 @@ from trajectories import E, T, assert_trees_close, compiled, distance, from_traj
 
 from selection import quick
 from shoal import algorithms
-from shoal.configs import flags_of, override
 from shoal.errors import InputError
+from shoal.options.flags import flags_of, override
 from shoal.types import Algorithm, Scale
 
 SPEC = make_spec()

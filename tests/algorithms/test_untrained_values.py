@@ -17,7 +17,7 @@ import pytest
 from trajectories import E, N, Program, T, make_spec, make_trajectory, program
 
 from shoal import algorithms
-from shoal.configs import override
+from shoal.options.flags import override
 from shoal.types import EnvSpec, Learner, Trajectory
 
 KEY = jax.random.key(0)

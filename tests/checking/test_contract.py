@@ -12,7 +12,7 @@ import shoal as library
 from selection import quick
 from shoal import algorithms
 from shoal.checking import contract, contract_acting, contract_making, contract_updating
-from shoal.checking.report import Finding
+from shoal.checking.findings import Finding
 from shoal.checking.specimen import BOX, DISCRETE, Specimen, noise, specimen, tiny
 
 ACTING = {

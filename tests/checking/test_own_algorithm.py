@@ -9,10 +9,10 @@ import pytest
 
 from shoal import algorithms
 from shoal.checking import contract, contract_making, contract_updating, trial
-from shoal.checking.report import Finding
+from shoal.checking.findings import Finding
 from shoal.checking.specimen import DISCRETE
+from shoal.config.merge import merged
 from shoal.errors import InputError
-from shoal.merging import merged
 
 HEAD = """
 from dataclasses import dataclass

@@ -15,15 +15,16 @@ import pytest
 import images
 import shoal as library
 import toys
-from shoal import algorithms, making
-from shoal.configs import games_to_json, override
+from shoal import algorithms
 from shoal.deploy import Policies
 from shoal.environments import registry
 from shoal.environments.wrappers import Wrapping, fits, unwrapped, wrap
 from shoal.errors import InputError
 from shoal.networks import observations
+from shoal.options.flags import games_to_json, override
 from shoal.reporting import replays
-from shoal.run import Run
+from shoal.runs import assembly
+from shoal.runs.run import Run
 from shoal.spec import EnvSpec, Part
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, Learner, Step
@@ -106,8 +107,8 @@ def test_who_acts_on_the_state_cannot_be_blind(name: str, flags: dict[str, Any],
     plain = registry.make("skirmish/3m") if name == "scripted" else toys.busy()
     config = override(algorithms.get(name).Config(), flags)
     with pytest.raises(InputError, match=said):
-        making.acting(name, wrap(plain, BLIND).spec, config, Settings(wrapping=BLIND))
-    making.acting(name, plain.spec, config, Settings())
+        assembly.acting(name, wrap(plain, BLIND).spec, config, Settings(wrapping=BLIND))
+    assembly.acting(name, plain.spec, config, Settings())
 
 
 def narrow(spec: EnvSpec) -> EnvSpec:
@@ -130,7 +131,7 @@ def test_the_blind_and_the_seeing_do_not_play_together(tmp_path: Path) -> None:
     here, there = games_to_json(seeing, blind)
     assert here != there
     with pytest.raises(InputError, match="widths of observations differ"):
-        making.opponents_in(str(untrained(tmp_path / "seeing")), wrap(toys.busy(), BLIND).spec)
+        assembly.opponents_in(str(untrained(tmp_path / "seeing")), wrap(toys.busy(), BLIND).spec)
 
 
 def untrained(folder: Path, **flags: Any) -> Path:
@@ -161,6 +162,6 @@ def test_on_the_command_line(shoal: Any, monkeypatch: pytest.MonkeyPatch) -> Non
         asked.append(flags)
         raise InputError("enough")
 
-    monkeypatch.setattr("shoal.api.train", train)
+    monkeypatch.setattr("shoal.runs.api.train", train)
     assert shoal("train", "mappo", "matrix/climbing", "--blind")[0] == 2
     assert asked[0]["blind"] is True

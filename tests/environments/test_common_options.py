@@ -236,7 +236,7 @@ def test_on_the_command_line(
         asked.append(env)
         raise InputError("enough")
 
-    monkeypatch.setattr("shoal.api.train", train)
+    monkeypatch.setattr("shoal.runs.api.train", train)
     assert shoal("train", "mappo", name, *words)[0] == 2
     assert asked == [said]
 

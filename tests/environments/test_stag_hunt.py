@@ -11,8 +11,8 @@ from shoal.environments.grid.field import GONE
 from shoal.environments.grid.stag_hunt import State
 from shoal.environments.registry import make, validate
 from shoal.errors import InputError
-from shoal.records.picture import draw
 from shoal.types import Environment, Step
+from shoal.video.picture import draw
 
 RIGHT, DOWN, LEFT, UP, STAY, CATCH = range(6)
 KEY = jax.random.key(0)

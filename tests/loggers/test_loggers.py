@@ -22,7 +22,7 @@ import trained
 from shoal.errors import InputError
 from shoal.loggers.logger import values_of
 from shoal.loggers.mlflow_tracking import _key
-from shoal.records import log
+from shoal.storage import log
 from shoal.training.ending import Standing
 from shoal.training.settings import Settings
 

@@ -12,7 +12,7 @@ import pytest
 from shoal.algorithms import ippo
 from shoal.environments import registry
 from shoal.reporting import recording as module
-from shoal.run import Run
+from shoal.runs.run import Run
 from shoal.training.episodes import RecordedEpisode
 from shoal.training.settings import Settings
 from shoal.types import Learner

@@ -13,15 +13,15 @@ import pytest
 from played import battle, long_battle, made_of, painted, talking
 
 import shoal
-from shoal import run as running
 from shoal.environments import registry
 from shoal.errors import InputError
-from shoal.loading import learner_with_critic
-from shoal.records.files import dumps
 from shoal.reporting.packing import pack
 from shoal.reporting.recording import chosen_seeds
 from shoal.reporting.replays import replays, size_of
-from shoal.run import Run
+from shoal.runs import run as running
+from shoal.runs.load import learner_with_critic
+from shoal.runs.run import Run
+from shoal.system.files import dumps
 from shoal.training.episodes import SHOWN_KEY, record
 from trained import untrained
 

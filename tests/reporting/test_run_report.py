@@ -15,14 +15,15 @@ from played import made_of, talking
 
 import shoal as library
 from run_folders import run
-from shoal import cli, cli_running
-from shoal.configs import flags_of, override
+from shoal import cli
+from shoal.cli import running
 from shoal.errors import GameError, InputError
-from shoal.opening import open_run
+from shoal.options.flags import flags_of, override
 from shoal.presets import preset
-from shoal.records.log import Log
 from shoal.reporting import command, flags, page
 from shoal.reporting.replays import replays
+from shoal.runs.open import open_run
+from shoal.storage.log import Log
 from shoal.training.settings import Settings
 
 SCORES = (1.0, 2.0, 4.0)
@@ -31,7 +32,7 @@ SCORES = (1.0, 2.0, 4.0)
 @pytest.fixture(autouse=True)
 def rate(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine's rate is not measured."""
-    monkeypatch.setattr("shoal.records.product_rate.product_rate", lambda: 123.4e9)
+    monkeypatch.setattr("shoal.storage.machine_speed.product_rate", lambda: 123.4e9)
 
 
 def report(folder: Path, **options: Any) -> Parsed:
@@ -97,7 +98,7 @@ def test_long_logs_are_thinned_and_many_seeds_are_left_out(tmp_path: Path) -> No
 def test_the_same_files_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = run(tmp_path / "one", SCORES)
     first = library.report(folder).read_bytes()
-    monkeypatch.setattr("shoal.records.product_rate.product_rate", lambda: 99e9)  # the first rate is kept
+    monkeypatch.setattr("shoal.storage.machine_speed.product_rate", lambda: 99e9)  # the first rate is kept
     assert library.report(folder, out=tmp_path / "there" / "page.html").read_bytes() == first
     assert library.report(open_run(folder)).read_bytes() == first
 
@@ -260,7 +261,7 @@ def test_the_command_trains_the_same_run(tmp_path: Path, monkeypatch: pytest.Mon
         asked.append({"algorithm": algorithm, "environment": environment, **options})
         raise InputError("enough")
 
-    monkeypatch.setattr("shoal.api.train", train)
+    monkeypatch.setattr("shoal.runs.api.train", train)
     changes: dict[str, Any] = {"gamma": 0.25, "hidden": (8, 4), "log_std": -0.75, "huber": None, "agent_id": False}
     changes |= {"stop_at": -1e-7, "eval_every": 12345678.0, "tensorboard": False}
     folder = run(tmp_path / "one", SCORES, environment="mpe/simple_spread", env={"num_agents": 3}, **changes)
@@ -299,10 +300,10 @@ def test_a_report_that_fails_fails_nothing_else(
     monkeypatch.setattr(opened, "best_seed", lambda: 0, raising=False)
     monkeypatch.setattr(opened, "replay", lambda **_: Path("replay"), raising=False)
     monkeypatch.setattr(command, "played", broken)
-    cli_running.draw(opened)
+    running.draw(opened)
     assert capsys.readouterr().out.splitlines()[-1] == "report        cannot be written: a fault of two lines"
     monkeypatch.undo()
-    monkeypatch.setattr("shoal.records.product_rate.product_rate", lambda: 1e9)
+    monkeypatch.setattr("shoal.storage.machine_speed.product_rate", lambda: 1e9)
     assert cli.main(["report", str(opened.folder), "--no-replays"]) == 0
     assert capsys.readouterr().out == f"{opened.folder / 'report.html'}\n"
 
@@ -321,7 +322,7 @@ def test_video_and_report_show_episodes_that_were_played_once(tmp_path: Path, mo
         return tmp_path / "report.html"
 
     monkeypatch.setattr(library, "report", report, raising=False)
-    cli_running.draw(opened)
+    running.draw(opened)
     assert calls == [2] and shown == [document]  # two learners, in one call
     with Image.open(tmp_path / "replay.gif") as picture:
         assert getattr(picture, "n_frames", 1) > 1

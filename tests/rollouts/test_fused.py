@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 import toys
 from shoal.algorithms import mappo
-from shoal.configs import override
+from shoal.options.flags import override
 from shoal.rollouts import fused
 from shoal.rollouts.fused import SEEDS
 from shoal.types import Box, Environment, EpisodeStats, Scale, Step, Trajectory

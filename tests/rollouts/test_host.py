@@ -266,7 +266,7 @@ def test_a_worker_needs_no_jax() -> None:
         "on_the_device = {'jaxmarl', 'jaxmarl_families', 'jumanji', 'jumanji_outlines'}; "
         "[importlib.import_module(f'{a.__name__}.{m.name}') for m in pkgutil.iter_modules(a.__path__)"
         " if m.name not in on_the_device]; "
-        "assert 'jax' not in sys.modules and 'shoal.api' not in sys.modules"
+        "assert 'jax' not in sys.modules and 'shoal.runs.api' not in sys.modules"
     )
     paths = os.pathsep.join([str(SOURCES), *sys.path])
     subprocess.run([sys.executable, "-c", program], check=True, env=os.environ | {"PYTHONPATH": paths})

@@ -19,13 +19,11 @@ import pytest
 import counters
 import processes
 import shoal
-from shoal import run as running
 from shoal.errors import GameError, InputError
 from shoal.rollouts import fused
-from shoal.rollouts.ray import RayRollout
-from shoal.rollouts.ray_actor import Chunk, joined
-from shoal.rollouts.ray_library import actors, connect
+from shoal.rollouts.ray import Chunk, RayRollout, actors, connect, joined
 from shoal.rollouts.recording import Parallelism
+from shoal.runs import run as running
 from shoal.training.feed import wanted
 from shoal.training.stopping import Stop
 from shoal.training.trainer import Trainer

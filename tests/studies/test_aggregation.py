@@ -9,9 +9,8 @@ import pytest
 from test_page import rows_of
 
 from shoal.errors import InputError
-from shoal.records import figures
-from shoal.studies.page import page
-from shoal.studies.page_figures import draw_figures
+from shoal.plots import figures
+from shoal.studies.page import draw_figures, page
 from shoal.studies.study_file import read
 from small_studies import GRID, cells_of, made, written
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import shoal as library
-from shoal.records import manifest
+from shoal.storage import manifest
 from shoal.studies import running
 from shoal.studies.page import page
 from shoal.studies.plan import Cell

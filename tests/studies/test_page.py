@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.records.report import estimate_text
+from shoal.plots.texts import estimate_text
 from shoal.statistics.intervals import interval
 from shoal.studies.page import page
 from shoal.studies.record import rounded

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from shoal.errors import FolderTakenError, GameError, InputError, NonFiniteError
-from shoal.studies import execution, ray_runs, ray_tasks, running
+from shoal.studies import execution, ray_runs, running
 from shoal.studies.plan import Cell
-from shoal.studies.ray_tasks import Outcome, Place
+from shoal.studies.ray_runs import Outcome, Place
 from small_studies import GRID, cells_of, made, written
 
 ray = pytest.importorskip("ray")
@@ -75,7 +75,7 @@ class Answers:
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, Scripted]]:
     """(answers of each attempt, by title) -> the report and the library."""
     monkeypatch.setattr(running, "check_built", lambda *_: None)
-    monkeypatch.setattr("shoal.records.files.sync", lambda _: None)
+    monkeypatch.setattr("shoal.system.files.sync", lambda _: None)
     monkeypatch.chdir(tmp_path)
 
     def call(**answers: list[list[Any]]) -> tuple[Any, Scripted]:
@@ -150,10 +150,10 @@ def test_an_error_arrives_as_it_was_raised(
         raise error
 
     monkeypatch.setattr(execution, "run_cell", run_cell)
-    monkeypatch.setattr(ray_tasks, "_prepare", lambda *_: None)
-    monkeypatch.setattr(ray_tasks, "PATIENCE", 0.0)
+    monkeypatch.setattr(ray_runs, "_prepare", lambda *_: None)
+    monkeypatch.setattr(ray_runs, "PATIENCE", 0.0)
     cell = cells_of(written(Path("there")))[0]
-    _, outcome = ray_tasks.run(cell, Place("", [], ".", 0))
+    _, outcome = ray_runs.run(cell, Place("", [], ".", 0))
     report, _ = study(run0=[["here", pickle.loads(pickle.dumps(outcome))]], run1=[["here", "record"]])
     assert [cell.title for cell, _ in report.failed] == [TITLES[0]] and report.failed[0][1].startswith(said)
     err = capsys.readouterr().err
@@ -166,7 +166,7 @@ def test_an_error_that_no_other_process_knows() -> None:
         def __init__(self, one: int, other: int):
             super().__init__(f"{one} and {other}")
 
-    copy = pickle.loads(pickle.dumps(ray_tasks.portable(OddError(1, 2))))
+    copy = pickle.loads(pickle.dumps(ray_runs.portable(OddError(1, 2))))
     assert type(copy) is RuntimeError and str(copy) == "OddError: 1 and 2"
 
 
@@ -186,14 +186,14 @@ def test_a_run_waits_for_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         return made(cell)
 
     monkeypatch.setattr(execution, "run_cell", run_cell)
-    monkeypatch.setattr(ray_tasks, "_prepare", lambda *_: None)
-    monkeypatch.setattr(ray_tasks.time, "sleep", lambda _: None)
-    outcome = list(ray_tasks.run(cell, Place("", [], ".", 0)))[1]
+    monkeypatch.setattr(ray_runs, "_prepare", lambda *_: None)
+    monkeypatch.setattr(ray_runs.time, "sleep", lambda _: None)
+    outcome = list(ray_runs.run(cell, Place("", [], ".", 0)))[1]
     assert isinstance(outcome, Outcome) and outcome.record == made(cell) and calls == [False] * 3
 
 
 def test_another_version_is_refused(tmp_path: Path) -> None:
-    outcome = list(ray_tasks.run(cells_of(written(tmp_path))[0], Place("0.0.0", [], ".", 0)))[1]
+    outcome = list(ray_runs.run(cells_of(written(tmp_path))[0], Place("0.0.0", [], ".", 0)))[1]
     assert isinstance(outcome, Outcome) and "but the study was started with 0.0.0." in str(outcome.error)
 
 

@@ -12,9 +12,9 @@ import pytest
 
 import shoal as library
 from shoal.errors import InputError
-from shoal.rollouts import ray_library
+from shoal.rollouts import ray
 from shoal.studies import ray_runs, running
-from shoal.studies.ray_cluster import Cluster, cluster_of, fits, joined, share, variables, without_preallocation
+from shoal.studies.ray_runs import Cluster, cluster_of, fits, joined, share, variables, without_preallocation
 from small_studies import GRID, written
 
 pytest.importorskip("ray")
@@ -95,7 +95,7 @@ def test_what_a_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def stranger(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes], str]]:
     """A server that is not Ray: what it says first -> its address."""
-    monkeypatch.setattr(ray_library, "SILENCE", 0.5)
+    monkeypatch.setattr(ray, "SILENCE", 0.5)
     servers = []
 
     def serve(words: bytes) -> str:

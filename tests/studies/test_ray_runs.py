@@ -20,9 +20,9 @@ import pytest
 import processes
 import shoal
 import trained
-from shoal.records import log
-from shoal.records.checkpoint import Checkpoints
-from shoal.studies import execution, ray_runs, ray_tasks
+from shoal.storage import log
+from shoal.storage.checkpoint import Checkpoints
+from shoal.studies import execution, ray_runs
 from shoal.studies.page import page
 from shoal.studies.record import Record
 from shoal.studies.state import recorded, records_folder
@@ -57,7 +57,7 @@ episodes = 8
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "product_rate", lambda: 1e11)
-    monkeypatch.setattr(ray_runs, "run", inspect.unwrap(ray_tasks.run))  # a checked function is not a generator's
+    monkeypatch.setattr(ray_runs, "run", inspect.unwrap(ray_runs.run))  # a checked function is not a generator's
 
 
 @pytest.fixture(scope="module")

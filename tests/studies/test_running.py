@@ -7,7 +7,7 @@ import pytest
 
 import shoal
 from shoal.errors import GameError, InputError, NonFiniteError
-from shoal.records import manifest
+from shoal.storage import manifest
 from shoal.studies import execution, running
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, read, write
@@ -43,7 +43,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     monkeypatch.setattr(execution, "run_cell", found)
     monkeypatch.setattr(running, "check_built", lambda *_: None)
     monkeypatch.setattr(manifest, "describe", lambda: {"hardware": HARDWARE})
-    monkeypatch.setattr("shoal.records.files.sync", lambda _: None)
+    monkeypatch.setattr("shoal.system.files.sync", lambda _: None)
     monkeypatch.chdir(tmp_path)
     return found
 

@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from selection import quick
-from shoal.studies.page import page
-from shoal.studies.page_figures import draw_figures
+from shoal.studies.page import draw_figures, page
 from shoal.studies.plan import plan
 from shoal.studies.state import recorded, records_folder
 from shoal.studies.study_file import read
-from shoal.studies.tuning_record import winner
+from shoal.studies.tuning.record import winner
 
 STUDIES = Path(__file__).parents[2] / "studies"
 NAMES = sorted(path.stem for path in STUDIES.glob("*.toml") if (STUDIES / "results" / f"{path.stem}.md").exists())

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from shoal import behaviour, presets
+from shoal import presets
 from shoal.algorithms import NAMES
 from shoal.environments.names import FAMILIES, names
 from shoal.errors import InputError
-from shoal.studies import record, stale
+from shoal.studies import behaviour, record, stale
 from shoal.studies.page import page
 from shoal.studies.results import results
 from shoal.studies.running import study
@@ -77,7 +77,7 @@ def test_a_changed_preset_marks_rows_and_runs_are_missing(tmp_path: Path, monkey
     def changed(algorithm: str, environment: str) -> Any:
         return before(algorithm, environment) | ({"learning_rate": 0.0123, "gamma": 0.5} if algorithm == "qmix" else {})
 
-    monkeypatch.setattr("shoal.merging.preset", changed)
+    monkeypatch.setattr("shoal.config.merge.preset", changed)
     after, folder = cells_of(path), tmp_path / "records" / "demo"
     held = recorded(folder, after)
     assert len(held) == 4 and len(stale.former(folder, after, held)) == 4

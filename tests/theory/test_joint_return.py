@@ -1,8 +1,8 @@
 """HATRPO and HAPPO in games solved exactly: the team's return does not fall, which without M or line search it does.
 
 Batches hold every path as often as its probability says, so that there is next to no sampling error; what the joint
-policy is worth is computed, not estimated. In a game of one step J(π̃) − J(π) *is* Σ_m E[(r − 1) M A], however large the
-steps; in longer games new states come in, which the trust region holds small.
+policy is worth is computed, not estimated. In a game of one step J(π̃) − J(π) *is* Σ_m E[(r − 1) M A], however large
+the steps; in longer games new states come in, which the trust region holds small.
 """
 
 import math
@@ -16,11 +16,11 @@ import pytest
 import tabular_games as games
 
 from shoal.algorithms import get, happo, hatrpo
-from shoal.configs import override
 from shoal.equations.distributions import Categorical
 from shoal.equations.trust_region import Search
 from shoal.models.actor_critic import make_nets
 from shoal.networks.sharing import policy_of
+from shoal.options.flags import override
 from shoal.types import Learner, Scale
 
 pytestmark = pytest.mark.slow

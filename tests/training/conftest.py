@@ -6,7 +6,7 @@ import pytest
 
 import shoal
 import trained
-from shoal import run as running
+from shoal.runs import run as running
 from shoal.training.trainer import Trainer
 from trained import Whole
 

@@ -65,7 +65,7 @@ def scores(algorithm: str, seed: int = 0, **changes: Any) -> list[float]:
 
 def record(seed: int) -> None:
     """Add the scores of all runs, with versions and processor."""
-    from shoal.records.manifest import describe
+    from shoal.storage.manifest import describe
 
     found = json.loads(RECORDED.read_text("utf-8")) if RECORDED.exists() else {"untrained": {}, "records": []}
     for algorithm in RUNS:

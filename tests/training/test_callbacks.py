@@ -13,11 +13,11 @@ import pytest
 import shoal
 import trained
 from shoal.errors import CallbackError, InputError
-from shoal.records import log
-from shoal.records.checkpoint import Checkpoints
+from shoal.storage import log
+from shoal.storage.checkpoint import Checkpoints
 from shoal.training import ending, selection
+from shoal.training.callbacks import Hooks, accepted
 from shoal.training.ending import Standing
-from shoal.training.hooks import Hooks, accepted
 from shoal.training.settings import Settings
 
 PER_UPDATE, UPDATES, PER_ROW, EVERY = 24, 12, 2, 3
@@ -221,8 +221,8 @@ def test_a_run_killed_after_it_was_stopped_ends_there(stopped: Any, tmp_path: Pa
 
     noting = Noting(on_metrics=lambda context: context.stop("good enough") if context.update == 5 else None)
     with monkeypatch.context() as patch:
-        patch.setattr("shoal.run.Run.evaluate", killed)
-        patch.setattr("shoal.final_evaluation.by_training", killed)
+        patch.setattr("shoal.runs.run.Run.evaluate", killed)
+        patch.setattr("shoal.runs.final_evaluation.by_training", killed)
         with pytest.raises(KeyboardInterrupt):
             train(tmp_path / "run", noting)
     assert noting.ended is not None and noting.ended[0] == "interrupted"

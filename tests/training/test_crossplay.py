@@ -14,19 +14,19 @@ import pytest
 
 import shoal as library
 import toys
-from shoal import algorithms, opening
-from shoal.api import check_same_environment
-from shoal.configs import override
+from shoal import algorithms
 from shoal.environments import registry
 from shoal.environments.wrappers import Wrapping
 from shoal.errors import InputError
-from shoal.records.checkpoint import Checkpoints
+from shoal.options.flags import override
 from shoal.rollouts.recording import Workers
-from shoal.run import Run
+from shoal.runs import open as opening
+from shoal.runs.api import check_same_environment
+from shoal.runs.run import Run
 from shoal.statistics.intervals import interval
+from shoal.storage.checkpoint import Checkpoints
 from shoal.training import crossplay
-from shoal.training.crossplay import CrossPlay, Player, first_side
-from shoal.training.crossplay_tables import pairs_interval
+from shoal.training.crossplay import CrossPlay, Player, first_side, pairs_interval
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, Environment, Learner, Scale
 
@@ -223,7 +223,7 @@ def test_folders(folders: list[Path]) -> None:
 
 def test_the_command(rivals: CrossPlay, shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr("shoal.api.crossplay", lambda *runs, **how: asked.append((runs, how)) or rivals)
+    monkeypatch.setattr("shoal.runs.api.crossplay", lambda *runs, **how: asked.append((runs, how)) or rivals)
     words = ["--episodes", "3", "--sampled", "--draw", "1", "--side", "left", "3", "--output", tmp_path / "matrix.json"]
     assert shoal("crossplay", "a", "b", *words) == (0, f"{rivals}\n", "")
     how = {"side": ("left", "3"), "episodes": 3, "greedy": False, "seed": 1, "trust": False, "past": False}

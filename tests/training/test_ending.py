@@ -13,8 +13,8 @@ import shoal
 import trained
 from shoal import cli
 from shoal.errors import InputError
-from shoal.records import log
-from shoal.records.checkpoint import Checkpoints
+from shoal.storage import log
+from shoal.storage.checkpoint import Checkpoints
 from shoal.training import ending, selection, trainer
 from shoal.training.ending import Standing
 from shoal.training.settings import Settings
@@ -111,7 +111,7 @@ def test_resumed_it_says_that_it_has_ended_and_why(
             f"This run has ended at step {EVERY * PER_UPDATE} of {of:,}: every seed reached {LOW}; a higher stop_at "
             f"would continue it.\n"
         )
-    monkeypatch.setattr("shoal.cli_running.draw", lambda run: None)
+    monkeypatch.setattr("shoal.cli.running.draw", lambda run: None)
     assert cli.main(["train", "--resume", str(folder), "--no-progress"]) == 0
     assert f"--resume {folder} --stop-at None\n" in capsys.readouterr().out
 

@@ -11,8 +11,8 @@ import pytest
 import counters
 import toys
 from shoal.algorithms import mappo
-from shoal.configs import override
 from shoal.errors import InputError
+from shoal.options.flags import override
 from shoal.statistics.intervals import interval
 from shoal.training import evaluation
 from shoal.training.episodes import record

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 import toys
-from shoal import algorithms, api
+from shoal import algorithms
 from shoal.algorithms import iql
-from shoal.configs import override
 from shoal.errors import InputError
 from shoal.networks.body import Body
+from shoal.options.flags import override
+from shoal.runs import api
 from shoal.training import feed, memory, sharding
 from shoal.training.program import Program, compile_program
 from shoal.training.settings import Settings

@@ -11,12 +11,13 @@ import pytest
 import shoal
 import toys
 import trained
-from shoal import cli, final_evaluation
+from shoal import cli
 from shoal.errors import InputError
-from shoal.records.checkpoint import Checkpoints
-from shoal.run_file import entries_of, recorded
+from shoal.runs import final_evaluation
+from shoal.storage.checkpoint import Checkpoints
 from shoal.training import stopping
 from shoal.training.trainer import Trainer
+from shoal.trust.run_file import entries_of, recorded
 
 DONE = "This run has finished its 3,200 steps per seed; more steps would continue it.\n"
 

@@ -15,10 +15,11 @@ import pytest
 
 import shoal
 import trained
-from shoal import api, cli
+from shoal import cli
 from shoal.errors import FolderError, FolderTakenError, InputError, WriteError
-from shoal.records.checkpoint import Checkpoints
-from shoal.records.lock import hold
+from shoal.runs import api
+from shoal.storage.checkpoint import Checkpoints
+from shoal.storage.lock import hold
 from shoal.training import evaluation
 from shoal.training.evaluation import Evaluation
 from shoal.training.progress import Progress
@@ -99,7 +100,7 @@ def test_two_that_begin_at_the_same_time(tmp_path: Path) -> None:
         said = [process.communicate()[0] for process in processes]
     assert sorted(said) == ["refused\n", "trained True\n"]
     assert Checkpoints(tmp_path / "run" / "checkpoints").latest() == 5
-    assert [row["update"] for row in shoal.records.log.read(tmp_path / "run", warn=pytest.fail)] == [1, 2, 3, 4, 5]
+    assert [row["update"] for row in shoal.storage.log.read(tmp_path / "run", warn=pytest.fail)] == [1, 2, 3, 4, 5]
 
 
 def test_while_one_trains_others_may_only_read(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,7 +134,7 @@ def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(
 
     with hold(name):  # another process, which named its folder at the same time
         names = iter([name, name.with_name("other")])
-        monkeypatch.setattr("shoal.records.folders.new_folder", lambda *_: next(names))
+        monkeypatch.setattr("shoal.storage.folders.new_folder", lambda *_: next(names))
         assert api.in_new_folder("mappo", "a/b", start) == name.with_name("other")
 
 
@@ -222,5 +223,5 @@ def test_pictures_of_a_folder_that_is_gone(copy: Path) -> None:
         with pytest.raises(InputError):
             picture()
     with pytest.raises(WriteError, match=r"curves\.png cannot be written: No such file or directory"):
-        shoal.records.curves.plot(copy.with_name("copy"), copy / "curves.png")
+        shoal.plots.curves.plot(copy.with_name("copy"), copy / "curves.png")
     assert not copy.exists()

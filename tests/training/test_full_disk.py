@@ -14,11 +14,13 @@ from PIL import Image
 
 import trained
 from shoal.errors import CheckpointError, InputError, WriteError
-from shoal.records import checkpoint, curves, manifest, tensorboard, video
-from shoal.records.checkpoint import Checkpoints
-from shoal.records.files import append, write_text
-from shoal.records.log import FILE, Log, read
+from shoal.plots import curves
 from shoal.rollouts import process
+from shoal.storage import checkpoint, manifest, tensorboard
+from shoal.storage.checkpoint import Checkpoints
+from shoal.storage.log import FILE, Log, read
+from shoal.system.files import append, write_text
+from shoal.video import encode
 
 
 class Disk:
@@ -130,8 +132,8 @@ def test_files_that_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     writers: dict[str, Callable[[], Any]] = {
         "run.json": lambda: manifest.write(tmp_path, {}),
         "evaluation.json": lambda: write_text(tmp_path / "evaluation.json", "{}"),
-        "replay.gif": lambda: video.write_video(tmp_path / "replay.gif", [image, image], [0.1, 0.1]),
-        "replay.png": lambda: video.write_video(tmp_path / "replay.png", [image], [0.1]),
+        "replay.gif": lambda: encode.write_video(tmp_path / "replay.gif", [image, image], [0.1, 0.1]),
+        "replay.png": lambda: encode.write_video(tmp_path / "replay.png", [image], [0.1]),
         "curves.png": lambda: curves.plot(tmp_path, tmp_path / "curves.png"),
         "curves.svg": lambda: curves.plot(tmp_path, tmp_path / "curves.svg"),
     }
@@ -165,7 +167,7 @@ def test_an_mp4_that_ffmpeg_cannot_finish(tmp_path: Path, monkeypatch: pytest.Mo
     stand_in.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match=r"ffmpeg could not write 'x\.mp4': No space left"):
-        video.write_video(tmp_path / "x.mp4", [Image.new("RGB", (4, 4))], [0.1])
+        encode.write_video(tmp_path / "x.mp4", [Image.new("RGB", (4, 4))], [0.1])
     assert [path.name for path in tmp_path.iterdir()] == ["ffmpeg"]
 
 

@@ -19,18 +19,19 @@ import processes
 import shoal
 import trained
 from selection import quick
-from shoal import algorithms, api
-from shoal import run as running
+from shoal import algorithms
 from shoal.algorithms import ippo
-from shoal.configs import flags_of
 from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
-from shoal.records import log
-from shoal.records.checkpoint import Checkpoints
+from shoal.options.flags import flags_of
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
-from shoal.training import evaluation, matches, pretraining, selection
+from shoal.runs import api
+from shoal.runs import run as running
+from shoal.storage import log
+from shoal.storage.checkpoint import Checkpoints
+from shoal.training import crossplay, evaluation, pretraining, selection
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
 from shoal.types import Learner
@@ -152,7 +153,7 @@ def test_every_rollout_waits_for_workers_as_long_as_training_does(
         made.append(next(one for one in given if isinstance(one, Parallelism)))
         raise InputError("enough")
 
-    for module in (evaluation, matches, pretraining):
+    for module in (evaluation, crossplay, pretraining):
         monkeypatch.setattr(module, "HostRollout", rollout)
     settings, env = Settings(worker_timeout=7.0, num_workers=3, eval_every=64.0), counters.hosted()
     key = jax.random.key(0)
@@ -163,7 +164,7 @@ def test_every_rollout_waits_for_workers_as_long_as_training_does(
     for play in (
         lambda: evaluation.Evaluator(env, acting, 2, True, run._workers()).prepare(learner),
         lambda: during.evaluator.prepare(learner),
-        lambda: matches.make_matches(env, (acting, acting), (0,), 2, True, run._workers())(learner, learner, key),
+        lambda: crossplay.make_matches(env, (acting, acting), (0,), 2, True, run._workers())(learner, learner, key),
         lambda: pretraining.collect(env, acting, 4, key, run._workers()),
     ):
         with pytest.raises(InputError, match="enough"):

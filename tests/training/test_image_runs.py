@@ -12,16 +12,16 @@ import pytest
 import images
 import shoal
 from shoal.algorithms import iql
-from shoal.composing.sides import narrowed
-from shoal.configs import override
 from shoal.environments.rows import as_bytes
 from shoal.environments.spec_rules import check_spec
 from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import InputError
 from shoal.networks import observations
+from shoal.options.flags import override
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
+from shoal.sides.sides import narrowed
 from shoal.training import feed
 from shoal.training.episodes import record
 from shoal.types import Scale

@@ -13,8 +13,8 @@ import pytest
 
 import shoal
 import trained
-from shoal.records import log, step_folders
-from shoal.records.checkpoint import Checkpoints
+from shoal.storage import log, step_folders
+from shoal.storage.checkpoint import Checkpoints
 
 UPDATES, RING = 10, 4
 """The buffer holds four rollouts: after update 4 the next one overwrites the first, and after update 8 again."""

@@ -16,7 +16,7 @@ import trained
 from shoal.equations.value_scale import make_value_scale
 from shoal.models.actor_critic import make_critic
 from shoal.networks.sharing import policy_of
-from shoal.records import log
+from shoal.storage import log
 from shoal.types import Learner
 
 

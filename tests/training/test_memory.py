@@ -11,9 +11,9 @@ import counters
 import shoal
 import toys
 from shoal.algorithms import mappo, qmix
-from shoal.configs import override
 from shoal.environments.matrix import climbing
 from shoal.errors import InputError
+from shoal.options.flags import override
 from shoal.rollouts import fused
 from shoal.training import crossplay, evaluation, memory
 from shoal.training.program import trajectory_shape

@@ -10,8 +10,8 @@ import pytest
 import shoal
 import trained
 from shoal.errors import NonFiniteError
-from shoal.records import log
-from shoal.records.checkpoint import Checkpoints
+from shoal.storage import log
+from shoal.storage.checkpoint import Checkpoints
 from shoal.training import trainer
 
 FLAGS: dict[str, Any] = trained.QUICK | {"seed": 3, "num_envs": 4, "steps": 30 * 4 * 8, "checkpoint_seconds": 0.0}

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import shoal as library
-from shoal import own_modules
 from shoal.errors import InputError
-from shoal.records import step_folders
+from shoal.security import user_modules
+from shoal.storage import step_folders
 
 ROOT = Path(__file__).parents[1]
 FLAGS: dict[str, Any] = {
@@ -85,7 +85,7 @@ def test_a_strangers_network_is_not_imported(option: str, tmp_path: Path, shoal:
         assert (code, out) == (2, "") and "--trust" in err and err.count("\n") == 1
     assert not (tmp_path / "pwned").exists() and "evil" not in sys.modules
     said = r"'evil:net' returned None|holds no|the name of its module"
-    with own_modules.found_in(str(tmp_path)), pytest.raises(InputError, match=said):
+    with user_modules.found_in(str(tmp_path)), pytest.raises(InputError, match=said):
         library.load(run, trust=True)
     sys.modules.pop("evil", None)
 
@@ -107,7 +107,7 @@ def test_a_strangers_network_in_a_configuration_is_not_imported(
 
 
 def test_a_network_that_is_typed_replaces_a_strangers(tmp_path: Path) -> None:
-    from shoal.configuring import configured
+    from shoal.config.resolve import configured
 
     run = stored(tmp_path / "run", network="evil:net")
     found = configured("mappo", "mpe/simple_spread", flags={"network": "mlp"}, config=run)
@@ -117,11 +117,11 @@ def test_a_network_that_is_typed_replaces_a_strangers(tmp_path: Path) -> None:
 def stored(folder: Path, **options: Any) -> Path:
     """A folder of a run in a built-in environment, with these options."""
     from shoal import algorithms
-    from shoal.configs import override
     from shoal.environments import registry
-    from shoal.records import manifest
-    from shoal.run_file import Described
+    from shoal.options.flags import override
+    from shoal.storage import manifest
     from shoal.training.settings import Settings
+    from shoal.trust.run_file import Described
 
     config, spec = algorithms.get("mappo").Config(), registry.make("mpe/simple_spread").spec
     settings = override(Settings(steps=1.0), options)
@@ -133,7 +133,7 @@ def stored(folder: Path, **options: Any) -> Path:
 
 
 def test_a_folder_whose_network_was_exchanged_is_a_strangers(tmp_path: Path) -> None:
-    from shoal import opening
+    from shoal.runs import open as opening
 
     folder = stored(tmp_path / "run", network="own_nets:flax")
     opening.keep(library.open_run(folder, trust=True))

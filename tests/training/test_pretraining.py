@@ -16,10 +16,10 @@ import pytest
 
 import shoal
 from shoal.algorithms import mappo, seps
-from shoal.composing.preparation import Preparation
 from shoal.environments import registry
 from shoal.errors import InputError
-from shoal.records.checkpoint import Checkpoints
+from shoal.sides.preparation import Preparation
+from shoal.storage.checkpoint import Checkpoints
 from shoal.training import pretraining
 from shoal.types import Scale
 

@@ -19,8 +19,8 @@ import pytest
 
 import shoal
 import trained
-from shoal.records import log
-from shoal.records.checkpoint import Checkpoints
+from shoal.storage import log
+from shoal.storage.checkpoint import Checkpoints
 from trained import Whole, damage
 
 TIMING = ("seconds", "steps_per_second")

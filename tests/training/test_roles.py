@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from shoal import algorithms
-from shoal.configs import override
 from shoal.environments import registry
+from shoal.options.flags import override
 from shoal.training import checks
 from shoal.training.settings import Settings
 

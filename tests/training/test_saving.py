@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import toys
-from shoal import api
 from shoal.algorithms import mappo
+from shoal.runs import api
 from shoal.training.settings import Settings
 from shoal.training.updates import TrainState
 from shoal.types import EpisodeStats, Learner

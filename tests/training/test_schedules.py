@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import toys
-from shoal import algorithms, api, run
-from shoal.configs import override
+from shoal import algorithms
+from shoal.options.flags import override
+from shoal.runs import api, run
 from shoal.training import feed
 from shoal.training.settings import Settings
 from shoal.types import Replay, Scale, Step, Trajectory

@@ -13,8 +13,8 @@ import toys
 import trained
 from shoal.errors import CheckpointError
 from shoal.game import HostEnvironment
-from shoal.records.checkpoint import Checkpoints
-from shoal.records.log import read
+from shoal.storage.checkpoint import Checkpoints
+from shoal.storage.log import read
 from shoal.training import selection
 from shoal.training.ending import Standing
 from shoal.training.evaluation import Evaluator, evaluation_of

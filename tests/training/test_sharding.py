@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 
 import toys
 from shoal.algorithms import mappo
-from shoal.configs import override
 from shoal.equations.reduce import DEVICES
+from shoal.options.flags import override
 from shoal.training import sharding
 from shoal.types import Algorithm, Scale, Step, Trajectory
 

@@ -12,7 +12,7 @@ import shoal
 from selection import quick
 from shoal import algorithms
 from shoal.environments import registry
-from shoal.records.checkpoint import Checkpoints
+from shoal.storage.checkpoint import Checkpoints
 from shoal.training import episodes
 
 SMALL: dict[str, Any] = {

@@ -17,9 +17,9 @@ import toys
 import trained
 from selection import quick
 from shoal import algorithms
-from shoal.configs import flags_of
-from shoal.records import log
-from shoal.records.checkpoint import Checkpoints
+from shoal.options.flags import flags_of
+from shoal.storage import log
+from shoal.storage.checkpoint import Checkpoints
 from shoal.training import program, selection
 from shoal.training.program import Program
 

@@ -18,9 +18,9 @@ import pytest
 
 import shoal
 import trained
-from shoal import notices
-from shoal.records.checkpoint import Checkpoints
-from shoal.records.lock import hold
+from shoal.storage.checkpoint import Checkpoints
+from shoal.storage.lock import hold
+from shoal.system import notices
 from shoal.training import stopping
 from shoal.training.stopping import Stop, begin, call, ready, wait
 from shoal.training.trainer import Trainer

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import toys
-from shoal import api
 from shoal.algorithms import mappo
-from shoal.configs import override
 from shoal.environments.spec_rules import COLUMNS
 from shoal.errors import InputError, NonFiniteError
-from shoal.records import log
+from shoal.options.flags import override
+from shoal.runs import api
+from shoal.storage import log
 from shoal.training import sharding
 from shoal.training.progress import Progress, clock, readable
 from shoal.training.settings import Settings

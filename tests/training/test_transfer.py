@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from shoal import algorithms
-from shoal.composing.past_selves import against_past
-from shoal.composing.reward_normalisation import normalise_rewards
-from shoal.configs import override
 from shoal.equations.normalise import Running
+from shoal.options.flags import override
+from shoal.sides.past_selves import against_past
+from shoal.sides.reward_normalisation import normalise_rewards
 from shoal.spec import EnvSpec
 from shoal.training.transfer import Transfer, match, merged, named, readable
 from shoal.types import Discrete, Learner, Scale

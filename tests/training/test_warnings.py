@@ -13,11 +13,11 @@ import counters
 import shoal
 import toys
 import trained
-from shoal import api
 from shoal.algorithms import iql
 from shoal.networks.body import Body
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
+from shoal.runs import api
 from shoal.training import checks
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings

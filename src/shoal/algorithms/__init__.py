@@ -1,4 +1,8 @@
-"""One file per paper; :func:`get` imports an algorithm by name, without the others."""
+"""Algorithms: one file per paper, each with its ``Config``, losses and ``make``.
+
+Other packages get an algorithm by its name (:func:`get`), which imports it without the others; an algorithm may reuse
+the functions of another one's file.
+"""
 
 import difflib
 import importlib
@@ -8,8 +12,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal import own_modules
 from shoal.errors import InputError, unknown
+from shoal.security import user_modules
 from shoal.spec import EnvSpec
 
 NAMES = (
@@ -59,7 +63,7 @@ def canonical(name: str) -> str:
 def _canonical(part: str) -> str:
     if known(part) or ":" in part:
         return ALONE.get(part, part)
-    return f"{part}:make" if own_modules.importable(part) else part
+    return f"{part}:make" if user_modules.importable(part) else part
 
 
 def known(name: str) -> bool:
@@ -113,7 +117,7 @@ def near_module(name: str) -> str | None:
     wanted = name.removesuffix(".py").replace("-", "_")
     stems = [path.stem for path in Path().glob("*.py") if path.stem.isidentifier()]
     close = difflib.get_close_matches(wanted, stems, n=1, cutoff=0.7)
-    return close[0] if close and own_modules.importable(close[0]) else None
+    return close[0] if close and user_modules.importable(close[0]) else None
 
 
 def check_written(name: str) -> None:
@@ -137,14 +141,14 @@ def get(name: str) -> Any:
 
     A name in :data:`ALONE` gives the module of the algorithm that it stands for. A module of the user's own, also as
     ``module:make``, is imported. Names joined by ``+`` train one side of the environment each
-    (:mod:`shoal.composing.sides`).
+    (:mod:`shoal.sides.sides`).
 
     Raises:
         InputError: there is no such algorithm, and the message names the nearest; or the user's own module has no
             ``make`` or no ``Config``.
     """
     if "+" in name:
-        from shoal.composing.sides import join
+        from shoal.sides.sides import join
 
         names = tuple(name.split("+"))
         return join(names, tuple(map(get, names)))
@@ -172,7 +176,7 @@ def _own_module(name: str) -> Any:
     module, _, function = name.partition(":")
     if function != "make":
         raise InputError(f"Your own algorithm has the name of its module: {module!r}, not {name!r}.")
-    own_modules.found(name, "algorithm")
+    user_modules.found(name, "algorithm")
     config = getattr(sys.modules[module], "Config", None)
     try:
         sound = is_dataclass(config) and isinstance(hash(config()), int)  # type: ignore[operator]

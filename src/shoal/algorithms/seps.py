@@ -22,12 +22,12 @@ from jaxtyping import Float, PRNGKeyArray
 
 from shoal.algorithms import ia2c
 from shoal.bounds import Index, Positive, Rate, Size, Weight, Width
-from shoal.composing.preparation import Decision, Preparation
 from shoal.errors import InputError
 from shoal.learning import autoencoder
 from shoal.learning.clusters import centres, davies_bouldin, kmeans
 from shoal.learning.config import check_options
 from shoal.networks.sharing import Sharing, policy_of
+from shoal.sides.preparation import Decision, Preparation
 from shoal.types import Algorithm, EnvSpec, Scale, Trajectory
 
 STANDARD_ERRORS = 2.0

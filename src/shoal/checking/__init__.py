@@ -1,10 +1,13 @@
-"""``shoal check``: plays random legal actions in an environment and reports what is wrong with it."""
+"""``shoal check``: plays random legal actions in an environment, or tests an algorithm, and reports errors.
+
+Other packages import :func:`check`, :class:`Finding` and :class:`Report` from here.
+"""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shoal.checking.findings import Finding, Report
     from shoal.checking.inspection import check
-    from shoal.checking.report import Finding, Report
 
 __all__ = ["Finding", "Report", "check"]
 
@@ -16,7 +19,7 @@ def __getattr__(name: str) -> Any:
 
         return check
     if name in ("Finding", "Report"):
-        from shoal.checking import report
+        from shoal.checking import findings
 
-        return getattr(report, name)
+        return getattr(findings, name)
     raise AttributeError(f"module 'shoal.checking' has no attribute {name!r}")

@@ -8,10 +8,10 @@ from typing import Any
 from shoal import algorithms
 from shoal.checking import contract_acting, contract_making, contract_updating
 from shoal.checking.faults import fault_of, own_traceback
-from shoal.checking.report import Finding, Report, listing, ordered
+from shoal.checking.findings import Finding, Report, listing, ordered
 from shoal.checking.specimen import BOX, made, specimen, tiny
-from shoal.configs import flags_of
 from shoal.errors import InputError
+from shoal.options.flags import flags_of
 from shoal.types import EnvSpec
 
 RULES = (*contract_acting.RULES, *contract_updating.RULES, contract_making.numbers)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.checking.report import Finding
+from shoal.checking.findings import Finding
 from shoal.checking.specimen import E, Specimen, acting, difference, fast
 from shoal.types import Box, Learner, Trajectory
 

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 from shoal import algorithms, bounds
 from shoal.checking.contract_acting import error
 from shoal.checking.faults import fault_of, own_traceback
-from shoal.checking.report import Finding, listing
+from shoal.checking.findings import Finding, listing
 from shoal.checking.specimen import ALONE, BOX, DISCRETE, TEAM, Specimen, acting, made, tiny, updating
-from shoal.configs import check_names, flags_of, override
 from shoal.errors import InputError
+from shoal.options.flags import check_names, flags_of, override
 from shoal.presets import own_presets
 from shoal.presets.sizes import sizes_for
-from shoal.records.files import to_json
+from shoal.system.files import to_json
 from shoal.training.settings import Settings
 from shoal.types import EnvSpec
 

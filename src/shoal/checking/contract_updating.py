@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from shoal.checking.contract_acting import blinded, error
-from shoal.checking.report import Finding
+from shoal.checking.findings import Finding
 from shoal.checking.specimen import Specimen, difference, fast, made, updating
-from shoal.records.checkpoint import Checkpoints
+from shoal.storage.checkpoint import Checkpoints
 from shoal.types import Box, Learner, Trajectory
 
 KEY = jax.random.key(1)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from shoal.checking.report import Finding
+from shoal.checking.findings import Finding
 from shoal.checking.rules import Played, Rule, when
 from shoal.environments import rows
 

@@ -8,17 +8,17 @@ import numpy as np
 from shoal import algorithms
 from shoal.bounds import text
 from shoal.checking import images, metrics, plausibility, process, rules
+from shoal.checking.device import ENVS
 from shoal.checking.faults import PlayError
+from shoal.checking.findings import Finding, Report, describe, ordered
 from shoal.checking.play import Copy, Episode, play, repeat
-from shoal.checking.report import Finding, Report, describe, ordered
 from shoal.checking.sizes import suggested
-from shoal.checking.speed import ENVS
 from shoal.checking.subject import Built, Here
 from shoal.environments import registry
 from shoal.environments.spelling import commands
 from shoal.errors import InputError
 from shoal.game import HostTimestep
-from shoal.values import mapping
+from shoal.options.convert import mapping
 
 REPEATED = 1000
 """Number of steps of the first episode that are repeated, to test determinism."""

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from shoal.checking.report import Finding
+from shoal.checking.findings import Finding
 from shoal.checking.rules import Played, Rule, when
-from shoal.records.report import metric_text
+from shoal.plots.texts import metric_text
 
 
 def metrics(played: Played) -> Iterator[Finding]:

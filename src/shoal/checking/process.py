@@ -15,12 +15,12 @@ import threading
 import time
 from typing import Any
 
-from shoal import isolation
 from shoal.checking.faults import PlayError, is_ours
 from shoal.checking.subject import Here, Subject
 from shoal.errors import InputError
 from shoal.rollouts.stepping import importable
 from shoal.rollouts.worker import end_with, read_block, write_block
+from shoal.security import isolation
 
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from shoal.checking import process; "

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.checking.findings import Finding
 from shoal.checking.play import Episode
-from shoal.checking.report import Finding
 from shoal.game import own_actions
 from shoal.spec import Box, Discrete, EnvSpec
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.configs import override
+from shoal.options.flags import override
 from shoal.types import Algorithm, Box, Discrete, EnvSpec, Experience, Learner, PyTree, Replay, Scale, Step, Trajectory
 
 T, E, N = 5, 4, 3

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.checking.faults import PlayError, fault_of, own_traceback
+from shoal.checking.findings import Finding
 from shoal.checking.play import HostInstance, Instance
-from shoal.checking.report import Finding
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import EnvSpec
@@ -125,7 +125,7 @@ class Subject:
 
     def rate(self) -> tuple[float, float]:
         """Steps per second of many compiled copies, and the compile time in seconds."""
-        from shoal.checking.speed import vmapped_rate
+        from shoal.checking.device import vmapped_rate
 
         return vmapped_rate(self.env)
 

@@ -5,7 +5,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from shoal import isolation, own_modules
 from shoal.environments import common_options
 from shoal.environments.adapters import foreign
 from shoal.environments.names import FACTORIES, FAMILIES, built_in, check_name, names
@@ -13,6 +12,7 @@ from shoal.environments.spec_rules import check_spec
 from shoal.environments.validation import validate
 from shoal.errors import InputError
 from shoal.game import HostEnvironment
+from shoal.security import isolation, user_modules
 from shoal.types import Environment
 
 __all__ = ["FAMILIES", "built_in", "check_spec", "make", "names", "options_of", "validate"]
@@ -111,13 +111,13 @@ def factory_of(name: Any) -> Callable[..., Any]:
         raise InputError(f"An environment is named by text such as 'mpe/simple_spread', not {type(name).__name__}.")
     for prefix, path in FAMILIES.items():
         if name.startswith(prefix):
-            return _bound(own_modules.imported(path, name, "environment"), name.removeprefix(prefix))
+            return _bound(user_modules.imported(path, name, "environment"), name.removeprefix(prefix))
     if built_in(name):
-        return own_modules.imported(FACTORIES.get(name, name), name, "environment")
+        return user_modules.imported(FACTORIES.get(name, name), name, "environment")
     check_name(name)
-    factory = own_modules.found(name, "environment")
+    factory = user_modules.found(name, "environment")
     inner = factory.func if isinstance(factory, functools.partial) else factory
-    own_modules.refuse_standard(getattr(inner, "__module__", None) or type(inner).__module__, name, "environment")
+    user_modules.refuse_standard(getattr(inner, "__module__", None) or type(inner).__module__, name, "environment")
     return factory
 
 

@@ -9,8 +9,8 @@ import typing
 
 from shoal.environments.forms import dim_of, parsed
 from shoal.errors import InputError, shortened
+from shoal.options.convert import alternatives
 from shoal.spec import Box, EnvSpec, Part
-from shoal.values import alternatives
 
 COLUMNS = ("step", "update", "seconds", "steps_per_second", "return", "episode_length")
 """Columns of every run's log, which are not allowed as names of metrics."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from shoal.values import Anything, is_boolean, is_flag
+from shoal.options.convert import Anything, is_boolean, is_flag
 
 
 def hint_of(option: inspect.Parameter, default: Any) -> Any:

@@ -3,7 +3,7 @@
 The memory of a wrapper (:mod:`shoal.environments.changes`) is part of a device environment's state, and an attribute of
 a wrapped game on the host. Returns and lengths of episodes need no wrapper, since rollouts record them
 (:class:`shoal.types.EpisodeStats`). Running normalisation of observations and rewards is part of the learner
-(:mod:`shoal.composing.reward_normalisation`).
+(:mod:`shoal.sides.reward_normalisation`).
 """
 
 import functools

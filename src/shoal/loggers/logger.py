@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InputError, shortened
-from shoal.records import links, manifest, reading
-from shoal.records.files import dumps, to_json, write_text
-from shoal.records.tensorboard import scalars
+from shoal.security import links, reading
+from shoal.storage import manifest
+from shoal.storage.tensorboard import scalars
+from shoal.system.files import dumps, to_json, write_text
 from shoal.training.callbacks import Callback, Context, Metrics
 from shoal.training.metric_sums import or_none
 

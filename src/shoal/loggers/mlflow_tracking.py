@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import InputError
-from shoal.extras import install, lacking
 from shoal.loggers.logger import Logger, described, one_line, required
-from shoal.records.files import make_folder
+from shoal.system.extras import install, lacking
+from shoal.system.files import make_folder
 from shoal.training.callbacks import Context
 from shoal.types import Seconds
 

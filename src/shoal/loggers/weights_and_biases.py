@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.errors import InputError
-from shoal.extras import install, lacking
 from shoal.loggers.logger import Logger, described, one_line, required
+from shoal.system.extras import install, lacking
 from shoal.training.callbacks import Context
 
 _CODES = {"finished": 0, "failed": 1, "interrupted": 130}

@@ -1,1 +1,4 @@
-"""Networks for the description of an environment: actors, critics, utilities and mixers."""
+"""Networks for the description of an environment: actors, critics, utilities and mixers.
+
+Algorithms import them; they know neither environments nor the trainer.
+"""

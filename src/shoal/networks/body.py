@@ -22,7 +22,7 @@ from shoal.networks.layout import Layout, vector
 from shoal.networks.lstm import Lstm
 from shoal.networks.net import Net, from_module
 from shoal.networks.orthogonal import scaled
-from shoal.networks.own import make_own
+from shoal.networks.user_networks import make_own
 from shoal.types import PyTree
 
 __all__ = ["ACTIVATIONS", "Body", "build"]

@@ -1,5 +1,7 @@
 """Tuned settings per algorithm and environment family, each with its source.
 
+Other packages call :func:`preset` and :func:`preset_note`, and ``sizes`` for a run without one.
+
 A preset is a flat dict of flags, which the user's flags override. The first matching pattern is used. A module of the
 user's own has its presets in ``PRESETS``, a dict from patterns to flags; where none of these matches, it has the preset
 of the algorithm whose ``Config`` its own one inherits.
@@ -10,8 +12,8 @@ from fnmatch import fnmatch
 from typing import Any
 
 from shoal import algorithms
-from shoal.configs import flags_of
 from shoal.errors import InputError, shortened
+from shoal.options.flags import flags_of
 from shoal.presets.adapters import ADAPTERS
 from shoal.presets.off_policy import OFF_POLICY
 from shoal.presets.on_policy import ON_POLICY, Flags

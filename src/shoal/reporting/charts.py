@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from shoal.records.report import estimate_text
+from shoal.plots.texts import estimate_text
 from shoal.reporting.markup import Html, table, tag
 from shoal.statistics.intervals import Estimate, band
 from shoal.statistics.scores import Band

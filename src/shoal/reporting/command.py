@@ -6,14 +6,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from shoal.api import check_same_environment
-from shoal.comparing import compare
 from shoal.errors import GameError, InputError
-from shoal.opening import open_run
-from shoal.records import links, manifest
-from shoal.records.files import write_bytes, written_to
-from shoal.records.product_rate import rate_of
-from shoal.records.report import estimate_text
+from shoal.plots.texts import estimate_text
 from shoal.reporting import page
 from shoal.reporting.facts import Facts, facts_of
 from shoal.reporting.markup import Html, joined, table, tag
@@ -22,14 +16,21 @@ from shoal.reporting.recording import Recorded
 from shoal.reporting.replays import replays as played
 from shoal.reporting.run_page import run_page
 from shoal.reporting.study_page import study_page
-from shoal.run import Run
+from shoal.runs.api import check_same_environment
+from shoal.runs.open import open_run
+from shoal.runs.run import Run
+from shoal.security import links
+from shoal.storage import manifest
+from shoal.storage.machine_speed import rate_of
+from shoal.studies.compare import compare
 from shoal.studies.plan import Cell, plan
 from shoal.studies.running import OUT
 from shoal.studies.stale import former
 from shoal.studies.state import recorded, records_folder
 from shoal.studies.study_file import found, read, shipped
 from shoal.studies.trust import check_imports
-from shoal.studies.tuning_record import winner
+from shoal.studies.tuning.record import winner
+from shoal.system.files import write_bytes, written_to
 
 FILE = "report.html"
 MOST_RUNS = 4

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import InputError
-from shoal.opening import open_run
-from shoal.records import evaluation_file, log, manifest
-from shoal.records.configuration import migrated
-from shoal.records.report import number_text
-from shoal.run import Run
-from shoal.run_file import entries_of
+from shoal.plots.texts import number_text
+from shoal.runs.open import open_run
+from shoal.runs.run import Run
 from shoal.statistics.intervals import Estimate
+from shoal.storage import evaluation_file, log, manifest
+from shoal.storage.configuration import migrated
 from shoal.training import ending
+from shoal.trust.run_file import entries_of
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal import algorithms
-from shoal.configs import flags_of
-from shoal.environments import permission, spelling
+from shoal.config.merge import merged
+from shoal.environments import spelling
 from shoal.environments.spelling import path_words
-from shoal.merging import merged
+from shoal.options.flags import flags_of
 from shoal.presets.sizes import sizes_for
 from shoal.reporting.facts import Facts
-from shoal.run import Run
+from shoal.runs.run import Run
 from shoal.training.settings import Settings
+from shoal.trust import permission
 
 _LOCAL = ("devices", "workers", "num_workers", "worker_timeout", "address")
 """Settings that depend on the machine of the run."""

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.errors import InputError
-from shoal.records.curves import series_of
-from shoal.records.report import SHARES
+from shoal.plots.curves import series_of
+from shoal.plots.texts import SHARES
 from shoal.reporting.charts import Drawn, curve, lines_chart, points_for
 from shoal.reporting.facts import Facts
 from shoal.statistics.intervals import interval_text

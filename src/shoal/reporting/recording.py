@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import jax
 import numpy as np
 
-from shoal.loading import learner_with_critic, seed_index
-from shoal.records import evaluation_file
-from shoal.records.report import number_text
-from shoal.run import Run
+from shoal.plots.texts import number_text
+from shoal.runs.load import learner_with_critic, seed_index
+from shoal.runs.run import Run
+from shoal.storage import evaluation_file
 from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, record_each
 
 MOST_SEEDS = 3

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.records.report import SHARES, duration_text, metric_text, number_text
+from shoal.plots.texts import SHARES, duration_text, metric_text, number_text
 from shoal.reporting import flags
 from shoal.reporting.charts import estimates_table, figure
 from shoal.reporting.facts import Facts, Scores, number

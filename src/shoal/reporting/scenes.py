@@ -1,5 +1,7 @@
 """The scene of an episode at each timestep: an outline, a picture, or neither."""
 
+import base64
+import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -7,11 +9,55 @@ import numpy as np
 from PIL import Image
 
 from shoal.environments.outlines import of_scene
-from shoal.records.picture import Frame
-from shoal.reporting import scenes_pictures
 from shoal.spec import EnvSpec, Outline, Scene
 from shoal.training.episodes import RecordedEpisode
 from shoal.types import AnyEnvironment, Environment
+from shoal.video.picture import Frame
+from shoal.video.picture import draw as drawn
+
+# Pictures of an episode as WebP images in ``data:`` addresses.
+
+
+WIDEST = 360
+"""Largest width in pixels."""
+QUALITY = 72
+"""Of the compression, up to 100."""
+
+
+def images(frames: Sequence[Frame], chosen: Sequence[int]) -> list[Image.Image]:
+    """The chosen frames, at most :data:`WIDEST` pixels wide."""
+    found = []
+    for t in chosen:
+        frame = frames[t]
+        width = min(WIDEST, np.shape(frame)[1]) if isinstance(frame, np.ndarray) else WIDEST
+        found.append(drawn(frame, width))
+    return found
+
+
+def addresses(pictures: Sequence[Image.Image], width: int) -> tuple[list[str], np.ndarray]:
+    """Different pictures as ``data:`` addresses, and the number of the address of each picture.
+
+    Args:
+        pictures: of one episode.
+        width: largest width in pixels.
+    """
+    known: dict[bytes, int] = {}
+    found, numbers = [], []
+    for picture in pictures:
+        if picture.width > width:
+            picture = picture.resize((width, max(1, round(picture.height * width / picture.width))))
+        raw = picture.tobytes()
+        if raw not in known:
+            known[raw] = len(found)
+            memory = io.BytesIO()
+            picture.save(memory, "WEBP", quality=QUALITY, method=4)
+            found.append("data:image/webp;base64," + base64.b64encode(memory.getvalue()).decode("ascii"))
+        numbers.append(known[raw])
+    return found, np.array(numbers, np.int64)
+
+
+# Scenes.
+
 
 PICTURES = 200
 """Largest number of pictures of an episode; a longer episode has one at every second, third … timestep."""
@@ -49,7 +95,7 @@ def seen(env: AnyEnvironment, episode: RecordedEpisode) -> Seen:
 def _pictured(frames: Sequence[Frame]) -> Seen:
     stride = -(-len(frames) // PICTURES)
     shown = np.unique(np.append(np.arange(0, len(frames), stride), len(frames) - 1))
-    pictures = scenes_pictures.images(frames, shown.tolist())
+    pictures = images(frames, shown.tolist())
     return Seen("pictures", {}, {}, pictures=tuple(pictures), shown=shown)
 
 

@@ -14,15 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from shoal import notices
 from shoal.environments.rows import all_numbers
 from shoal.errors import GameError
 from shoal.game import HostEnvironment, HostTimestep, departed
-from shoal.notices import Warn
 from shoal.rollouts.drawing import WatchedGame
 from shoal.rollouts.fused import SEEDS, Act
 from shoal.rollouts.pool import Pool, spread
 from shoal.rollouts.recording import Ended, Episodes, Half, Parallelism, Recording, copied
+from shoal.system import notices
+from shoal.system.notices import Warn
 from shoal.types import Box, EpisodeStats, PyTree, Step, Trajectory
 
 

@@ -13,14 +13,14 @@ from typing import IO, Any
 
 import numpy as np
 
-from shoal import notices
-from shoal.cores import cores
 from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment, HostTimestep
-from shoal.notices import Warn
 from shoal.rollouts import worker as serving
 from shoal.rollouts.process import Worker, how_it_ended, memory_file
 from shoal.rollouts.stepping import Board, Fault, Stepper, board, board_bytes, fault_of, importable
+from shoal.system import notices
+from shoal.system.cores import cores
+from shoal.system.notices import Warn
 
 PATIENCE = 3
 """Largest number of restarts of a worker without a step in between; then the run fails."""

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Literal
 
-from shoal import isolation
 from shoal.errors import WriteError
 from shoal.rollouts import worker as serving
 from shoal.rollouts.stepping import Fault
+from shoal.security import isolation
 
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from shoal.rollouts import worker; "

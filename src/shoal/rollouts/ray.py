@@ -3,28 +3,227 @@
 Parameters are sent once per version through the object store, and trajectories are returned. On-policy learning waits
 for a chunk of every actor, made with the newest parameters. Off-policy learning takes chunks as they arrive. The chunk
 of a lost actor is lost; the other actors collect its part until a replacement has started.
+
+The only file that imports Ray, and only inside functions.
 """
 
+import os
+import pickle
+import re
+import signal
+import socket
 import sys
+import threading
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from shoal import isolation
 from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
-from shoal.notices import Warn
-from shoal.rollouts.pool import BUILDING, PATIENCE
-from shoal.rollouts.ray_actor import Actor, Chunk, Order
-from shoal.rollouts.ray_library import actors, cause, connect, library
+from shoal.rollouts.host import HostRollout
+from shoal.rollouts.pool import BUILDING, PATIENCE, spread
 from shoal.rollouts.recording import Parallelism
-from shoal.types import Algorithm, PyTree
+from shoal.security import isolation
+from shoal.system.extras import install, lacking
+from shoal.system.notices import Warn
+from shoal.types import Algorithm, EpisodeStats, PyTree, Trajectory
+
+# Import, start and join Ray, and convert its errors.
+
+
+SILENCE = 10.0
+"""Seconds within which the head of a cluster has to answer."""
+
+
+def library(what: str = "Rollouts") -> Any:
+    """The module ``ray``, for ``what`` on a cluster.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise InputError(
+            lacking(f"{what} on a cluster", "Ray", error, install("ray"), ("ray",), needs="need")
+        ) from None
+    return ray
+
+
+def actors(parallelism: Parallelism) -> int:
+    """W, the number of actors; by default the largest number up to one per core that divides E.
+
+    Raises:
+        InputError: the number of environments is not divisible by it.
+    """
+    count = spread(parallelism.num_envs, parallelism.num_workers) or 1
+    if parallelism.num_workers is None:
+        return next(n for n in range(count, 0, -1) if parallelism.num_envs % n == 0)
+    if parallelism.num_envs % count:
+        raise InputError(f"num_envs {parallelism.num_envs} is not divisible by the {count} Ray actors.")
+    return count
+
+
+def connect(address: str | None, workers: int) -> None:
+    """Join the cluster at ``address`` (or ``RAY_ADDRESS``), or start a local one with ``workers`` cores.
+
+    Raises:
+        InputError: the cluster cannot be reached or started.
+    """
+    ray = library()
+    address = address or os.environ.get("RAY_ADDRESS")
+    _check_there(address)
+    # Niceness 0, since this process waits for the others.
+    own = {"num_cpus": workers, "include_dashboard": False, "_system_config": {"worker_niceness": 0}}
+    size = {} if address else own
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # if several actors raise, the first error is reported
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with warnings.catch_warnings():  # Ray forks only to execute another program
+            warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
+            # "local", since without an address Ray would join any cluster on this machine
+            job = None if (address or "").startswith("ray://") else _job(ray)
+            ray.init(address=address or "local", job_config=job, log_to_driver=False, logging_level="ERROR", **size)
+    except ConnectionError as error:
+        raise InputError(f"Ray cannot reach a cluster at {address}: {_first_line(error)}.") from None
+    except Exception as error:  # for example no space, no port, or a folder that cannot be written
+        where = f"at {address}" if address else "on this machine"
+        raise InputError(f"Ray cannot start {where}: {type(error).__name__}: {_first_line(error)}.") from error
+    finally:  # Ray's handler would end the process without saving
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+
+
+class _SearchPath(list[str]):
+    """Folders in which the processes of a job search for modules first.
+
+    Ray adds the driver's script folder and its working directory. The latter is left out unless the script is there,
+    since its files would come before Python's own and the libraries'; what the driver searches is sent to each process
+    and searched last (:class:`Actor`, ``studies/ray_runs.py``).
+    """
+
+    def extend(self, folders: Iterable[str]) -> None:
+        script = os.path.dirname(os.path.realpath(sys.argv[0]))  # noqa: PTH120
+        searched = script if script in sys.path else None
+        super().extend(folder for folder in folders if folder == searched or folder != str(Path.cwd()))
+
+
+def _job(ray: Any) -> Any:
+    """The configuration of this process's job on the cluster; a client of Ray does not send its working directory."""
+    job = ray.job_config.JobConfig()
+    job._py_driver_sys_path = _SearchPath()
+    return job
+
+
+def _check_there(address: str | None) -> None:
+    """Check the address first, since Ray would retry for minutes.
+
+    The head of a cluster speaks HTTP/2, whose servers answer a client's first frame by one of settings, type 4.
+    """
+    host, colon, port = (address or "").rpartition(":")
+    if not colon or not re.fullmatch("[0-9]{1,5}", port) or "/" in host:
+        return
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=SILENCE) as head:
+            if os.environ.get("RAY_USE_TLS", "0") not in ("0", ""):
+                return
+            head.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+            if head.recv(9)[3:4] != b"\x04":
+                raise InputError(f"The server at {address} is not a Ray cluster.")
+    except TimeoutError:
+        raise InputError(f"Nothing answers at {address} within {SILENCE:g} s, so there is no Ray cluster.") from None
+    except OSError as error:
+        raise InputError(f"There is no Ray cluster at {address}: {error}.") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["it does not say why"])[0].rstrip(".")
+
+
+def cause(error: Any) -> Exception:
+    """The exception raised in an actor; with the actor's traceback unless it is one of Shoal's errors."""
+    inner = getattr(error, "cause", None)
+    if isinstance(inner, GameError | InputError):
+        return inner
+    return error.as_instanceof_cause() if hasattr(error, "as_instanceof_cause") else error
+
+
+# The actor in a process of a Ray cluster: environments and a compiled policy.
+
+
+class Chunk(NamedTuple):
+    """T steps of one actor's environments; leaves [S, T, E / W, ...]."""
+
+    slot: int
+    """Index of the part of the environments."""
+    version: int
+    """Version of the parameters that acted."""
+    trajectory: Trajectory
+    stats: EpisodeStats
+
+
+class Order(NamedTuple):
+    """Arguments of a rollout, the same for all actors."""
+
+    version: int
+    """Version of the parameters."""
+    first: np.ndarray
+    """Key data of S keys for the first episodes of an actor."""
+    keys: np.ndarray
+    """Key data of S keys for acting and resets."""
+    number: int = 0
+    """Number of chunks already requested with these keys."""
+
+
+class Actor:
+    """Collects rollouts in a process of the cluster."""
+
+    def __init__(self, recipe: bytes, parallelism: Parallelism, length: int, paths: list[str]):
+        isolation.guard_libraries()
+        sys.path.extend(path for path in paths if path not in sys.path)
+        self.recipe = recipe  # pickled, since arguments are read before sys.path is extended
+        self.parallelism, self.length, self.begun = parallelism, length, False
+
+    def ready(self) -> None:
+        """Build environments and algorithm; not in the constructor, whose errors Ray reports less clearly."""
+        env, remake = pickle.loads(self.recipe)
+        self.algorithm: Algorithm = remake()
+        self.rollout = HostRollout(env, self.algorithm.initial_carry, self.parallelism, self.length)
+
+    def collect(self, order: Order, slot: int, learner: PyTree) -> Chunk:
+        """T steps of its environments."""
+        if not self.begun:
+            self.rollout.init(_keys(order.first, order.version), slot)
+            self.begun = True
+        keys = _keys(order.keys, order.number)
+        trajectory, stats = self.rollout.collect(self.algorithm.act, learner, keys, part=slot)
+        return Chunk(slot, order.version, trajectory, stats)
+
+
+def _keys(data: np.ndarray, number: int) -> Array:
+    keys = jax.random.wrap_key_data(jnp.asarray(data))
+    return jax.vmap(lambda key: jax.random.fold_in(key, number))(keys) if number else keys
+
+
+def joined(chunks: list[Chunk]) -> tuple[Trajectory, EpisodeStats]:
+    """Concatenate chunks along the environment axis and sum their statistics; leaves [S, T, E, ...] and [S, ...]."""
+    trajectories = [chunk.trajectory for chunk in chunks]
+    whole = jax.tree.map(lambda *parts: np.concatenate(parts, axis=2), *[t._replace(carry=()) for t in trajectories])
+    carry = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *[t.carry for t in trajectories])
+    stats = jax.tree.map(lambda *parts: np.sum(parts, axis=0), *[chunk.stats for chunk in chunks])
+    return whole._replace(carry=carry), stats
+
+
+# Rollouts on a cluster.
+
 
 SLOWEST = 20.0
 """An actor is given up if its chunk takes this multiple of the slowest chunk so far, plus the time-out."""

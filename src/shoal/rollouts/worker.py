@@ -15,8 +15,8 @@ import threading
 import time
 from typing import Any
 
-from shoal import isolation
 from shoal.rollouts.stepping import Fault, Stepper, board, fault_of
+from shoal.security import isolation
 
 STEP, RESET, CLOSE = b"s", b"r", b"c"
 PLAY, DRAW = b"p", b"d"

@@ -1,10 +1,12 @@
 """Statistics of scores over runs (seeds) and tasks, as in Agarwal et al. 2021 and Gorsane et al. 2022.
 
+Everything named below is public and imported from here; it needs NumPy and SciPy only.
+
 Point estimates of one algorithm: :func:`mean`, :func:`median`, :func:`iqm`, :func:`optimality_gap`; with an interval,
 :func:`estimate`. Distributions: :func:`profile`. Over training: :func:`efficiency`, :func:`area`, :func:`final`,
 :func:`best`. Two algorithms: :func:`compare`, :func:`difference`,
 :func:`probability_of_improvement`, :func:`improvement`. Published data:
-:mod:`shoal.statistics.marl_eval`. Pictures are drawn by :mod:`shoal.records.figures`.
+:mod:`shoal.statistics.marl_eval`. Pictures are drawn by :mod:`shoal.plots.figures`.
 """
 
 from shoal.statistics.aggregates import STATISTICS, iqm, mean, median, optimality_gap

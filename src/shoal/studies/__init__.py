@@ -1,5 +1,7 @@
 """Studies: grids of runs that a file describes, their records, and the pages of results made from records.
 
+The command line and reports import them; ``compare`` compares runs, ``tuning`` searches hyper-parameters.
+
 * :mod:`shoal.studies.study_file` and :mod:`shoal.studies.combinations` read and check the file, without JAX.
 * :mod:`shoal.studies.plan` gives every run its whole configuration; :mod:`shoal.studies.building` checks them together
   with their environments.

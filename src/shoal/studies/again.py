@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.errors import InputError
-from shoal.records.files import write_text
-from shoal.records.report import estimate_text, markdown_table, markdown_text, number_text
+from shoal.plots.texts import estimate_text, markdown_table, markdown_text, number_text
 from shoal.statistics.intervals import scaled
 from shoal.studies.combinations import axes_of
 from shoal.studies.entries import label
@@ -20,6 +19,7 @@ from shoal.studies.record import Record
 from shoal.studies.stale import MARK, sentences, stale
 from shoal.studies.study_file import StudyFile, command_in_folder
 from shoal.studies.summaries import STATISTICS, interval_of, primary_of, primary_text, unit_of
+from shoal.system.files import write_text
 
 FOLDER = "again"
 """Name of the folder, next to the study's file or in the folder of records, that holds the new records and pages."""

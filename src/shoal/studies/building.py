@@ -7,8 +7,8 @@ import numpy as np
 from shoal import algorithms
 from shoal.environments import registry
 from shoal.errors import InputError, unknown
-from shoal.making import made
-from shoal.run import Run
+from shoal.runs.assembly import made
+from shoal.runs.run import Run
 from shoal.studies.combinations import matches
 from shoal.studies.plan import Cell
 from shoal.studies.presented import TRAINING
@@ -51,7 +51,7 @@ def check_built(study: StudyFile, cells: Sequence[Cell]) -> None:
 
 
 def _check(cell: Cell, environments: dict[str, AnyEnvironment]) -> EnvSpec:
-    """Check one cell as :meth:`shoal.run.Run.trainer` does, and return the spec of its wrapped environment."""
+    """Check one cell as :meth:`shoal.runs.run.Run.trainer` does, and return the spec of its wrapped environment."""
     name = algorithms.canonical(cell.algorithm)
     found = cell.merged()
     same = repr((cell.environment, sorted(cell.env.items())))

@@ -9,8 +9,8 @@ from jaxtyping import Float
 
 from shoal import statistics
 from shoal.errors import InputError
-from shoal.records.figure_style import Vertical
-from shoal.records.figures import Line, check_positive
+from shoal.plots.figures import Line, check_positive
+from shoal.plots.style import Vertical
 from shoal.statistics.intervals import Estimate, scaled
 from shoal.studies.aggregation import Entries, Place, entries_of
 from shoal.studies.combinations import axes_of

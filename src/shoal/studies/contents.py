@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.records.report import duration_text, estimate_text, number_text
+from shoal.plots.texts import duration_text, estimate_text, number_text
 from shoal.statistics.intervals import scaled
 from shoal.studies.combinations import axes_of, matches
 from shoal.studies.differing import differing

@@ -4,8 +4,7 @@ algorithms and environments values of their own."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoal.configs import flags_of
-from shoal.records.files import to_json
+from shoal.options.flags import flags_of
 from shoal.studies.aggregation import Place, entries_of, place
 from shoal.studies.entries import label
 from shoal.studies.page_tables import Rows, head
@@ -13,6 +12,7 @@ from shoal.studies.plan import Cell
 from shoal.studies.presented import Table
 from shoal.studies.record import Record
 from shoal.studies.study_file import StudyFile
+from shoal.system.files import to_json
 
 WITHOUT_EFFECT = frozenset(
     {

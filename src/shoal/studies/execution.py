@@ -6,16 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from shoal import algorithms, api, behaviour, notices
+from shoal import algorithms
 from shoal.errors import InputError, Terminated, unknown
-from shoal.records import log, manifest
-from shoal.records.checkpoint import Checkpoints
-from shoal.records.product_rate import product_rate
-from shoal.run import Run
+from shoal.runs import api
+from shoal.runs.run import Run
+from shoal.storage import log, manifest
+from shoal.storage.checkpoint import Checkpoints
+from shoal.storage.machine_speed import product_rate
+from shoal.studies import behaviour
 from shoal.studies.entries import Value
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, rounded
 from shoal.studies.sources import digests
+from shoal.system import notices
 from shoal.training import selection
 from shoal.training.evaluation import Evaluation
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from shoal import algorithms
-from shoal.configs import flags_of
-from shoal.merging import SIZES, Merged
-from shoal.records.files import to_json
+from shoal.config.merge import SIZES, Merged
+from shoal.options.flags import flags_of
 from shoal.studies.entries import label
+from shoal.system.files import to_json
 
 _LONGEST = 80
 _FIRST = ("algorithm", "environment")

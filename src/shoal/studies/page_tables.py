@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shoal.records.report import estimate_text
+from shoal.plots.texts import estimate_text
 from shoal.statistics.intervals import Estimate, scaled
 from shoal.studies.aggregation import Entries, Place, entries_of, place
 from shoal.studies.combinations import matches

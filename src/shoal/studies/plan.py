@@ -8,17 +8,17 @@ from typing import Any
 
 from shoal import algorithms
 from shoal.bounds import check
-from shoal.configs import check_names, flags_of, options_from_json, override
+from shoal.config.merge import Layer, Merged, merged
 from shoal.environments import registry
 from shoal.environments.names import check_name
 from shoal.errors import InputError, unknown
-from shoal.merging import Layer, Merged, merged
-from shoal.records.files import to_json
+from shoal.options.flags import check_names, flags_of, options_from_json, override
 from shoal.studies.combinations import Combination, combinations
 from shoal.studies.entries import label, labels
 from shoal.studies.naming import digest, existing, readable
 from shoal.studies.study_file import Protocol, StudyFile
 from shoal.studies.summaries import ALONE, STATISTICS
+from shoal.system.files import to_json
 from shoal.training.settings import Settings
 
 _FIRST = ("algorithm", "environment")
@@ -70,7 +70,7 @@ class Cell:
         """The settings and the algorithm's ``Config``, with the preset's values.
 
         Without a preset or a flag, the number of environments and the rollout length are those for the length of an
-        episode (:attr:`shoal.merging.Merged.sized`); they are known once the environment is built.
+        episode (:attr:`shoal.config.merge.Merged.sized`); they are known once the environment is built.
         """
         return merged(self.algorithm, self.environment, [Layer(self.flags)])
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from shoal.records.figure_style import Vertical
+from shoal.plots.style import Vertical
 from shoal.studies.entries import Entries
 
 Scaling = Literal["raw", "known", "observed"]

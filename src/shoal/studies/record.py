@@ -6,6 +6,8 @@ configuration is exact. Reading a record executes nothing and imports nothing th
 
 import json
 import math
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -14,15 +16,181 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from shoal.errors import InputError
-from shoal.records import reading
-from shoal.records.files import from_json, make_folder, to_json, write_text
-from shoal.studies.record_checks import checked
+from shoal.errors import InputError, shortened, unknown
+from shoal.security import reading
+from shoal.statistics.scores import LARGEST
+from shoal.system.files import from_json, make_folder, to_json, write_text
+
+# The validation of records, before anything in them is used.
+
+
+_LONGEST = 300
+_RUN: dict[str, type] = {
+    "algorithm": str,
+    "environment": str,
+    "env": dict,
+    "by_name": bool,
+    "settings": dict,
+    "config": dict,
+    "spec": dict,
+}
+_EVALUATION = ("episodes", "greedy", "lengths", "metrics", "scores", "seed", "step")
+
+
+def checked(found: Any, newest: int, names: Collection[str]) -> dict[str, Any]:
+    """The fields of a record, from JSON.
+
+    Args:
+        found: the contents of the file.
+        newest: the newest known format.
+        names: the fields of :class:`shoal.studies.record.Record`.
+
+    Raises:
+        InputError: a key is missing, unknown, or of the wrong type.
+    """
+    if not isinstance(found, dict) or "format" not in found:
+        raise InputError("it is not a JSON object with a format.")
+    version = found.pop("format")
+    if type(version) is not int or version < 1:
+        raise InputError(f"its format is {shortened(version)}.")
+    if version > newest:
+        raise InputError(f"its format {version} is of a newer version of Shoal; this one reads up to {newest}.")
+    kinds = {"study": str, "commit": (str, type(None)), "changed": bool, "platform": str}
+    if version == 1:
+        found.setdefault("evaluations", {})
+    if version < 3:
+        found.setdefault("sources", {})
+    if version < 4:
+        found.setdefault("behaviour", {})
+    check_keys("record", found, names)
+    for name in found:
+        check_kind(name, found[name], kinds.get(name, dict))
+    if not re.fullmatch(r"[0-9a-f]{7,64}", found["commit"] or "0000000"):
+        raise InputError(f"commit cannot be {shortened(found['commit'])}.")
+    for name, value in found["cell"].items():
+        check_kind(f"the axis {name[:80]!r}", value, (bool, int, float, str, list))
+    check_keys("run", found["run"], _RUN)
+    for name, kind in _RUN.items():
+        check_kind(f"run.{name}", found["run"][name], kind)
+    for name, value in found["sources"].items():
+        if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{8,64}", value):
+            raise InputError(f"sources.{name[:80]} cannot be {shortened(value)}.")
+    for name, value in found["behaviour"].items():
+        check_kind(f"behaviour.{name[:80]}", value, int)
+        if value < 0:
+            raise InputError(f"behaviour.{name[:80]} must be at least 0, not {shortened(value)}.")
+    for name, value in found["versions"].items():
+        check_kind(f"versions.{name[:80]}", value, (str, type(None)))
+    check_hardware(found["hardware"])
+    check_keys("seconds", found["seconds"], ("training", "other"))
+    for name, value in found["seconds"].items():
+        check_number(f"seconds.{name}", value)
+    seeds = found["run"]["settings"].get("seeds")
+    _check_evaluation(found["evaluation"], seeds)
+    _check_curves("curve", found["curve"], seeds)
+    if found["evaluations"]:
+        _check_curves("evaluations", found["evaluations"], seeds)
+    return found
+
+
+def _check_curves(part: str, found: Mapping[str, Any], seeds: Any) -> None:
+    check_keys(part, found, ("step", "score"), more=True)
+    steps = check_list(f"{part}.step", found["step"])
+    for step in steps:
+        check_kind(f"{part}.step", step, int)
+    for name, values in found.items():
+        if name != "step":
+            _check_array(f"{part}.{name[:80]}", values, len(steps), seeds)
+
+
+def check_hardware(found: Mapping[str, Any]) -> None:
+    """Check the entry ``hardware`` of a record."""
+    check_keys("hardware", found, ("processor", "cores", "memory_gib", "devices", "product_gflops"))
+    check_kind("hardware.processor", found["processor"], str)
+    for name in ("cores", "memory_gib", "product_gflops"):
+        if found[name] is not None:
+            check_number(f"hardware.{name}", found[name])
+    for one in check_list("hardware.devices", found["devices"]):
+        check_kind("a device", one, dict)
+        check_keys("hardware.devices", one, ("platform", "kind", "count"))
+        check_kind("a device's kind", one["kind"], str)
+        check_number("a device's count", one["count"])
+
+
+def _check_evaluation(found: Mapping[str, Any], seeds: Any) -> None:
+    check_keys("evaluation", found, (*_EVALUATION, "best") if "best" in found else _EVALUATION)
+    check_kind("evaluation.greedy", found["greedy"], bool)
+    for name in ("episodes", "seed", "step"):
+        check_kind(f"evaluation.{name}", found[name], int)
+    _check_episodes("evaluation", found, seeds, found["episodes"])
+    if "best" in found:
+        check_kind("evaluation.best", found["best"], dict)
+        check_keys("evaluation.best", found["best"], ("lengths", "metrics", "scores", "step"))
+        _check_episodes("evaluation.best", found["best"], seeds, found["episodes"])
+        if len(check_list("evaluation.best.step", found["best"]["step"])) != seeds:
+            raise InputError(f"evaluation.best.step must hold {seeds} numbers.")
+        for step in found["best"]["step"]:
+            check_kind("evaluation.best.step", step, int)
+
+
+def _check_episodes(part: str, found: Mapping[str, Any], seeds: Any, episodes: Any) -> None:
+    """Check ``scores``, ``lengths`` and ``metrics`` [seeds, episodes]."""
+    check_kind(f"{part}.metrics", found["metrics"], dict)
+    _check_array(f"{part}.scores", found["scores"], seeds, episodes, unknowns=False)
+    _check_array(f"{part}.lengths", found["lengths"], seeds, episodes, unknowns=False)
+    for name, values in found["metrics"].items():
+        _check_array(f"{part}.metrics.{name[:80]}", values, seeds, episodes)
+
+
+def check_keys(part: str, found: Mapping[str, Any], known: Any, more: bool = False) -> None:
+    """Check that all known keys exist, and no others unless ``more`` are allowed."""
+    for name in found:
+        if name not in known and not more:
+            raise unknown(f"key in {part!r} named", name[:80], known)
+    for name in known:
+        if name not in found:
+            raise InputError(f"{part!r} lacks {name!r}.")
+
+
+def check_kind(name: str, value: Any, kind: Any) -> None:
+    """Check a type, and that text is short and printable, since it is printed."""
+    wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind in (int, float))
+    if wrong or (isinstance(value, str) and not (value.isprintable() and len(value) <= _LONGEST)):
+        raise InputError(f"{name} cannot be {shortened(value)}.")
+
+
+def check_number(name: str, value: Any) -> None:
+    """Check that a value is a finite number of single precision."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
+        raise InputError(f"{name} must be a number, not {shortened(value)}.")
+
+
+def check_list(name: str, value: Any) -> list:
+    """Check that a value is a list, and return it."""
+    if not isinstance(value, list):
+        raise InputError(f"{name} must be a list, not {shortened(value)}.")
+    return value
+
+
+def _check_array(name: str, values: Any, rows: Any, columns: Any, unknowns: bool = True) -> None:
+    """Check that nested lists hold ``rows`` × ``columns`` finite numbers, or None with ``unknowns``."""
+    found = check_list(name, values)
+    if len(found) != rows or any(len(check_list(name, one)) != columns for one in found):
+        raise InputError(f"{name} must hold {rows} lists of {columns} numbers.")
+    for one in found:  # not check_number for each: there are thousands
+        for value in one:
+            known = type(value) in (int, float) and abs(value) <= LARGEST
+            if not known and not (unknowns and value is None):
+                check_number(name, value)
+
+
+# Records.
+
 
 FORMAT = 4
 """2 added ``evaluations``, ``best`` in ``evaluation``, and further curves; 3 added ``sources``; 4 ``behaviour``."""
 DIGITS = 6
-LARGEST = 2**26
+MAX_BYTES = 2**26
 """Largest size of a record in bytes."""
 
 
@@ -64,7 +232,7 @@ class Record:
     """A digest of the file of each of the user's modules that the run names, by module: those of its algorithm,
     networks, environment or opponents."""
     behaviour: dict[str, int] = field(default_factory=dict)
-    """Behaviour versions (:func:`shoal.behaviour.versions`); empty in records of earlier formats."""
+    """Behaviour versions (:func:`shoal.studies.behaviour.versions`); empty in records of earlier formats."""
 
     @cached_property
     def scores(self) -> Float[np.ndarray, "seeds episodes"]:
@@ -134,7 +302,7 @@ def parsed(path: Path) -> Any:
         InputError: there is no such file, or it is damaged.
     """
     try:
-        return from_json(reading.parse(reading.read_bytes(path, LARGEST)))
+        return from_json(reading.parse(reading.read_bytes(path, MAX_BYTES)))
     except FileNotFoundError:
         raise InputError(f"There is no record {path}.") from None
     except reading.ReadingError as error:

@@ -2,18 +2,17 @@
 
 from pathlib import Path
 
-from shoal.records.files import make_folder, write_text, written_to
 from shoal.statistics import marl_eval as marl_eval_format
-from shoal.studies import tuning_page
 from shoal.studies.exchange import to_marl_eval
-from shoal.studies.page import page
-from shoal.studies.page_figures import draw_figures
+from shoal.studies.page import draw_figures, page
 from shoal.studies.plan import plan
 from shoal.studies.stale import former
 from shoal.studies.state import recorded, records_folder
 from shoal.studies.study_file import found, read
 from shoal.studies.trust import check_imports
-from shoal.studies.tuning_record import winner
+from shoal.studies.tuning import page as tuning_page
+from shoal.studies.tuning.record import winner
+from shoal.system.files import make_folder, write_text, written_to
 
 
 def results(

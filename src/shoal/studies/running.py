@@ -10,17 +10,16 @@ from typing import Any
 
 import jax
 
-from shoal import notices
 from shoal.errors import FULL, GameError, InputError, NonFiniteError
-from shoal.records import manifest
-from shoal.records.report import markdown_table
+from shoal.plots.texts import markdown_table
+from shoal.storage import manifest
 from shoal.studies import execution, ray_runs
 from shoal.studies.again import Again, records_root, rows_of, with_seed
 from shoal.studies.again import write as write_again
 from shoal.studies.building import check_built
 from shoal.studies.combinations import selected
 from shoal.studies.plan import Cell, plan
-from shoal.studies.ray_cluster import Cluster, check_cells, cluster_of, without_preallocation
+from shoal.studies.ray_runs import Cluster, check_cells, cluster_of, without_preallocation
 from shoal.studies.record import Record, write
 from shoal.studies.sources import Changed, changed
 from shoal.studies.stale import former, sentences, stale
@@ -36,7 +35,8 @@ from shoal.studies.state import (
 )
 from shoal.studies.study_file import StudyFile, found, read
 from shoal.studies.trust import check_imports, runs
-from shoal.studies.tuning_record import winner
+from shoal.studies.tuning.record import winner
+from shoal.system import notices
 
 OUT = Path("runs/studies")
 """Default folder of the run folders of all studies."""

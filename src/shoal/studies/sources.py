@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from shoal import algorithms, own_modules, own_sources
-from shoal.configs import flags_of
-from shoal.environments import permission
+from shoal import algorithms
+from shoal.options.flags import flags_of
+from shoal.security import user_modules
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
+from shoal.trust import permission
 
 
 class Changed(NamedTuple):
@@ -36,10 +37,10 @@ def digests(cell: Cell, *, imported: bool = False) -> dict[str, str]:
     environment = permission.own_module(cell.environment)
     modules = [
         *algorithms.own(algorithms.canonical(cell.algorithm)),
-        *own_modules.named_in(flags_of(found.config), flags_of(found.settings)),
+        *user_modules.named_in(flags_of(found.config), flags_of(found.settings)),
         *([environment] if environment else []),
     ]
-    return own_sources.digests(modules, imported=imported)
+    return user_modules.digests(modules, imported=imported)
 
 
 def changed(cells: Sequence[Cell], records: Mapping[str, Record]) -> tuple[Changed, ...]:

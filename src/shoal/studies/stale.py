@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal import behaviour
 from shoal.algorithms import canonical
-from shoal.configs import flags_of
 from shoal.errors import InputError
-from shoal.records.files import to_json
+from shoal.options.flags import flags_of
+from shoal.studies import behaviour
 from shoal.studies.entries import key
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, read
+from shoal.system.files import to_json
 
 MARK = "†"
 """Behind values of stale records on pages."""

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal import notices
 from shoal.algorithms import canonical
-from shoal.configs import flags_of, override
+from shoal.config.merge import SIZES
 from shoal.errors import InputError
-from shoal.merging import SIZES
-from shoal.notices import Warn
-from shoal.records import manifest
-from shoal.records.files import to_json
-from shoal.records.report import duration_text
+from shoal.options.flags import flags_of, override
+from shoal.plots.texts import duration_text
+from shoal.storage import manifest
 from shoal.studies.naming import existing
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, read
 from shoal.studies.study_file import StudyFile
+from shoal.system import notices
+from shoal.system.files import to_json
+from shoal.system.notices import Warn
 from shoal.training import ending
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from shoal.bounds import LARGEST_INT
 from shoal.environments.spelling import path_words
 from shoal.errors import InputError, unknown
-from shoal.records import reading
+from shoal.security import reading
 from shoal.studies import presented
 from shoal.studies.entries import Entries, key
 from shoal.studies.presented import Figure, Level, Primary, Reference, Table
-from shoal.studies.tuning_file import Tuning, tuning
+from shoal.studies.tuning.file import Tuning, tuning
 
 LARGEST = 2**20
 """Largest size of a study file in bytes."""

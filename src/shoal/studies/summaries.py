@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from shoal import statistics
-from shoal.records.report import SHARES
+from shoal.plots.texts import SHARES
 from shoal.statistics.intervals import Estimate, interval, interval_text
 from shoal.studies.presented import TRAINING, Primary
 from shoal.studies.record import Record

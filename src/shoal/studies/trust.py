@@ -7,11 +7,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from shoal import algorithms, own_modules
-from shoal.environments import names, permission
-from shoal.run_file import TRUST
+from shoal import algorithms
+from shoal.environments import names
+from shoal.security import user_modules
 from shoal.studies.combinations import Combination, combinations
 from shoal.studies.study_file import StudyFile
+from shoal.trust import permission
+from shoal.trust.run_file import TRUST
 
 _run: set[Path] = set()
 """The files of the studies that this process was told to run."""
@@ -48,9 +50,9 @@ def _imports(one: Combination, builds: bool) -> Iterator[str]:
     if not names.built_in(environment) and not environment.startswith(tuple(names.FAMILIES)) and ":" in environment:
         modules.append(environment.partition(":")[0])
     if builds:
-        modules += own_modules.named_in(one.flags)
+        modules += user_modules.named_in(one.flags)
     for module in modules:
-        if module not in sys.modules and not own_modules.standard(own_modules.top(module)):
+        if module not in sys.modules and not user_modules.standard(user_modules.top(module)):
             yield f"import the module {module!r}"
     if builds and (names.built_in(environment) or environment.startswith(tuple(names.FAMILIES))):
         options = {flag.removeprefix("env."): x for flag, x in one.flags.items() if flag.startswith("env.")}

@@ -1,1 +1,4 @@
-"""Training: the compiled program, the loop around it, evaluation, and the layout over devices."""
+"""Training: the compiled program, the loop around it, evaluation, cross-play, and the layout over devices.
+
+Runs import the trainer, its settings, evaluation and episodes; callbacks are public (``shoal.Callback``).
+"""

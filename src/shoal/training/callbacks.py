@@ -1,6 +1,10 @@
 """Callbacks: user code that is called on the host during training (docs/hooks.md)."""
 
-from collections.abc import Mapping
+import difflib
+import inspect
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,9 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.deploy import Policies
-from shoal.errors import InputError
+from shoal.errors import CallbackError, InputError, shortened
+from shoal.system import notices
 from shoal.training import ending
 from shoal.training.evaluation import Evaluation, Evaluator
+from shoal.training.metric_sums import or_none
 from shoal.training.selection import learner_of
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, EnvSpec, Learner, PyTree, Seconds
@@ -229,3 +235,241 @@ class Context:
         for evaluator in self._evaluators.values():
             evaluator.close()
         self._evaluators.clear()
+
+
+# Calls callbacks, and handles their errors.
+
+
+LONGEST = 100
+"""Largest number of characters of a metric's name."""
+
+Given = Callback | Callable[[Context, Metrics], Mapping[str, Any] | None]
+"""A callback, or a function that is its ``on_metrics``."""
+
+
+class _Function(Callback):
+    """A function (context, metrics) as a callback."""
+
+    def __init__(self, function: Callable):
+        self.on_metrics = function  # type: ignore[method-assign]
+        self.name = getattr(function, "__qualname__", type(function).__name__)
+
+
+def accepted(callbacks: Any) -> list[Callback]:
+    """The callbacks in the order in which they are called.
+
+    Raises:
+        InputError: one is neither a :class:`Callback` nor a function of two arguments, or has a misspelt method.
+    """
+    if isinstance(callbacks, Callback | str | Mapping) or callable(callbacks):
+        raise InputError(f"callbacks must be a list, such as callbacks=[MyCallback()], not {shortened(callbacks)}.")
+    made = [one if isinstance(one, Callback) else _of_function(one) for one in callbacks]
+    known = {name for name in vars(Callback) if name.startswith("on_")}
+    for one in made:
+        for name in {name for name in dir(one) if name.startswith("on_")} - known:
+            if near := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+                raise InputError(f"{_name(one)}.{name} is never called; did you mean {near[0]!r}?")
+    return sorted(made, key=lambda one: one.after_others)
+
+
+def _of_function(given: Any) -> Callback:
+    if isinstance(given, type):
+        raise InputError(f"The callback {given.__name__} is a class; pass an instance, {given.__name__}().")
+    if not callable(given):
+        raise InputError(f"A callback is a shoal.Callback or a function (context, metrics), not {shortened(given)}.")
+    try:
+        inspect.signature(given).bind(None, None)
+    except TypeError:
+        raise InputError(f"The function {_name(_Function(given))} must take (context, metrics).") from None
+    except ValueError:  # a C function without a signature
+        pass
+    return _Function(given)
+
+
+def _name(callback: Callback) -> str:
+    return callback.name if isinstance(callback, _Function) else type(callback).__name__
+
+
+class Hooks:
+    """The callbacks of a run.
+
+    An error of a callback is stored until :meth:`check`, so that the caller can first complete what it writes; the
+    other callbacks are not called any more.
+    """
+
+    def __init__(self, callbacks: Sequence[Callback] = (), context: Context | None = None):
+        """Prepare; ``context`` is needed if there are callbacks."""
+        self.callbacks, self.context = callbacks, context
+        self._per_row = any(isinstance(one, _Function) or _overridden(one, "on_metrics") for one in callbacks)
+        self._fault: CallbackError | None = None
+        self._begun, self.refused = list[Callback](), False
+        """Callbacks whose ``on_start`` was called, and whether one of them raised :class:`InputError`."""
+
+    @property
+    def reason(self) -> str:
+        """The reason that a callback gave to stop the run; empty if none did."""
+        return self.context._reason if self.context else ""
+
+    def call_size(self, n: int, left_in_row: int) -> int:
+        """The number of updates of the next call, at most ``n``.
+
+        Calls end with rows of the log, so that callbacks receive the policies of the row. A run that is to stop makes
+        one more update.
+        """
+        if self.reason:
+            return 1
+        return max(1, min(n, left_in_row)) if self._per_row else n
+
+    def start(self) -> None:
+        """Call ``on_start``.
+
+        Raises:
+            InputError: a callback raised it.
+            CallbackError: a callback raised something else.
+        """
+        for callback in self.callbacks:
+            self._begun.append(callback)
+            self._call(callback, "on_start")
+            if self._fault is not None and isinstance(self._fault.__cause__, InputError):
+                self._begun.pop()
+                self.refused = True
+                raise self._fault.__cause__
+            self.check()
+
+    def complete(
+        self, row: Mapping[str, Any], evaluated: Mapping[str, Any], evaluate: Callable[[], Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """A row of the log with the columns that callbacks add.
+
+        Args:
+            row: the means of the updates, with lists over seeds.
+            evaluated: the columns of an evaluation; empty if there was none.
+            evaluate: evaluates the policies; called if a callback stops the run here and ``evaluated`` is empty.
+        """
+        found = {**row, **evaluated}
+        found = self._stage("on_evaluation", evaluated, found) if evaluated else found
+        found = self._stage("on_metrics", found, found)
+        if self.reason and not evaluated and (late := evaluate()):
+            found = self._stage("on_evaluation", late, {**found, **late})
+        return found
+
+    def _stage(self, method: str, given: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
+        """``row`` with the columns that callbacks add to what they are ``given``."""
+        added: dict[str, Any] = {}
+        for callback in self.callbacks:
+            found = self._call(callback, method, _arrays({**given, **added}))
+            added |= self._checked(callback, method, found, {**row, **added})
+        return {**row, **added}
+
+    def checkpoint(self, folder: Path) -> None:
+        """Call ``on_checkpoint``."""
+        for callback in self.callbacks:
+            self._call(callback, "on_checkpoint", folder)
+
+    def check(self) -> None:
+        """Raise the error of a callback, if there is one.
+
+        Raises:
+            CallbackError: with the callback's exception as its cause.
+        """
+        if self._fault is not None:
+            raise self._fault
+
+    def end(self, status: Status, error: BaseException | None = None) -> None:
+        """Call ``on_end`` of all callbacks that were started; their exceptions are printed."""
+        for callback in self._begun:
+            assert self.context is not None
+            self.context.status, self.context.error = status, error
+            self._fault = None
+            self._call(callback, "on_end")
+            if self._fault is not None:
+                notices.warn(f"{self._fault.trace}{self._fault}")
+
+    def _call(self, callback: Callback, method: str, *given: Any) -> Any:
+        if self._fault is not None:
+            return None
+        try:
+            return getattr(callback, method)(self.context, *given)
+        except (Exception, SystemExit) as error:
+            what = f"raised {type(error).__name__}{f': {error}' if str(error) else ''}"
+            self._fail(callback, method, what, "".join(traceback.format_exception(error)))
+            self._fault.__cause__ = error  # type: ignore[union-attr]
+            return None
+
+    def _fail(self, callback: Callback, method: str, what: str, trace: str = "") -> None:
+        assert self.context is not None
+        where = f"at step {self.context.step:,}"
+        self._fault = CallbackError(f"The callback {_name(callback)} {what.rstrip('.')}, in {method} {where}.", trace)
+
+    def _checked(self, callback: Callback, method: str, found: Any, taken: Mapping[str, Any]) -> dict[str, Any]:
+        """The metrics that a callback returned, as columns of the log."""
+        if found is None or self._fault is not None:
+            return {}
+        if not isinstance(found, Mapping):
+            self._fail(callback, method, f"returned {shortened(found)}, which is neither a dict of metrics nor None")
+            return {}
+        columns: dict[str, Any] = {}
+        for name, value in found.items():
+            column = self._column(value)
+            if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST:
+                self._fail(callback, method, f"returned a metric with the name {shortened(name)}")
+            elif name in taken:
+                self._fail(callback, method, f"returned {name!r}, which is already a column of the log")
+            elif column is None:
+                what = f"returned {shortened(value)} as {name!r}, which is neither a number nor one number per seed"
+                self._fail(callback, method, what)
+            else:
+                columns[name] = column
+        return columns if self._fault is None else {}
+
+    def _column(self, value: Any) -> Any:
+        """A float or a list with one number or None per seed; None if ``value`` is neither."""
+        assert self.context is not None
+        try:
+            numbers = np.asarray(value, np.float64)
+        except (TypeError, ValueError):
+            return None
+        if value is None or isinstance(value, str | bytes) or numbers.shape not in ((), (self.context.settings.seeds,)):
+            return None
+        return or_none(numbers) if numbers.ndim else float(numbers)
+
+
+def _overridden(callback: Callback, method: str) -> bool:
+    return getattr(type(callback), method) is not getattr(Callback, method)
+
+
+def _arrays(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row whose lists are arrays that cannot be written to."""
+    found = {}
+    for name, value in row.items():
+        if isinstance(value, list):
+            value = np.array([np.nan if x is None else x for x in value], np.float64)
+            value.flags.writeable = False
+        found[name] = value
+    return found
+
+
+@contextmanager
+def watched(run: Any, trainer: Any, callbacks: Sequence[Callback]) -> Iterator[None]:
+    """Train ``run`` inside the block with these callbacks (of :func:`accepted`).
+
+    Raises:
+        InputError: ``on_start`` of a callback raised it.
+        CallbackError: a callback raised something else, or returned something that is not a metric.
+    """
+    if not callbacks:
+        yield
+        return
+    context = Context(run, trainer)
+    hooks = trainer.hooks = Hooks(callbacks, context)
+    try:
+        hooks.start()
+        yield
+        hooks.end("finished" if run.finished else "interrupted")
+    except BaseException as error:
+        stopped = isinstance(error, KeyboardInterrupt)
+        hooks.end("interrupted" if stopped else "failed", None if stopped else error)
+        raise
+    finally:
+        context._close()
+        trainer.close()

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.composing.opposition import PAST
-from shoal.configs import flags_of
 from shoal.errors import InputError
+from shoal.options.flags import flags_of
+from shoal.sides.opponent_options import PAST
 from shoal.training import feed, memory
 from shoal.training.crossplay import first_side, past_sides
 from shoal.training.program import Program

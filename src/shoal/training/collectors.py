@@ -8,11 +8,10 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from shoal.game import HostEnvironment
-from shoal.notices import Warn
 from shoal.rollouts.host import HostRollout
-from shoal.rollouts.ray import RayRollout
-from shoal.rollouts.ray_actor import joined
+from shoal.rollouts.ray import RayRollout, joined
 from shoal.rollouts.recording import Parallelism
+from shoal.system.notices import Warn
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, EpisodeStats, Learner, Trajectory
 

@@ -1,25 +1,192 @@
 """Cross-play: separately trained policies play on two sides of one environment, every run with every run."""
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
-from shoal.composing.sides import members
 from shoal.errors import InputError, unknown
-from shoal.rollouts.recording import WORKERS, Workers
+from shoal.game import HostEnvironment
+from shoal.options.convert import several
+from shoal.rollouts import fused
+from shoal.rollouts.host import HostRollout
+from shoal.rollouts.recording import WORKERS, Parallelism, Workers
+from shoal.sides.sides import members
+from shoal.statistics.intervals import interval
 from shoal.statistics.ratings import elo
 from shoal.training import memory
-from shoal.training.crossplay_tables import cell, every_entry, letters, own_pairs, table
-from shoal.training.evaluation import check_episodes
-from shoal.training.matches import make_matches
-from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner
-from shoal.values import several
+from shoal.training.evaluation import ENVS, check_episodes, first_episodes, known_mean
+from shoal.training.stopping import call
+from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner, PyTree, Step
+
+# Episodes of two trained algorithms, each of which controls one side: every seed of one with every of the other.
+
+
+Matches = Callable[
+    [Learner, Learner, Array],
+    tuple[Float[Array | np.ndarray, "A B episodes 2"], Float[Array | np.ndarray, "A B episodes M"]],
+]
+"""(learners [A, ...] of one, learners [B, ...] of the other, key) -> (each side's returns, means over its agents; the
+episodes' metrics)."""
+
+
+def make_matches(
+    env: AnyEnvironment,
+    teams: tuple[Algorithm, Algorithm],
+    side: tuple[int, ...],
+    episodes: int,
+    greedy: bool,
+    workers: Workers,
+) -> Matches:
+    """A function that plays ``episodes`` whole episodes per pair; ``side`` holds the agents of the first algorithm."""
+    mine = np.isin(np.arange(env.spec.num_agents), side)
+    act = _both(teams, mine)
+
+    def carry(num_envs: int) -> tuple[PyTree, PyTree]:
+        return teams[0].initial_carry(num_envs), teams[1].initial_carry(num_envs)
+
+    if isinstance(env, Environment):
+        return _on_device(env, act, carry(episodes), mine, episodes, greedy)
+    return _on_host(env, act, carry, mine, episodes, greedy, workers)
+
+
+def _both(teams: tuple[Algorithm, Algorithm], mine: np.ndarray) -> fused.Act:
+    """Both algorithms act for all agents; each agent's action is taken from the algorithm of its side."""
+    one, two = teams
+
+    def act(
+        learners: tuple[Learner, Learner], carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool
+    ) -> tuple[PyTree, Array, dict[str, Array]]:
+        keys = jax.random.split(key)
+        first, ours, _ = one.act(learners[0], carry[0], step, keys[0], greedy)
+        second, theirs, _ = two.act(learners[1], carry[1], step, keys[1], greedy)
+        ours_acts = mine.reshape(-1, *(1,) * (ours.ndim - 2))
+        return (first, second), jnp.where(ours_acts, ours, theirs), {}
+
+    return act
+
+
+def _on_device(
+    env: Environment, act: fused.Act, carry: PyTree, mine: np.ndarray, episodes: int, greedy: bool
+) -> Matches:
+    games = first_episodes(env, act, carry, episodes, greedy)
+
+    def pair(ours: Learner, theirs: Learner, key: Array) -> tuple[Array, Array]:
+        returns, _, metrics = games((ours, theirs), key)
+        return jnp.stack([returns[:, mine].mean(-1), returns[:, ~mine].mean(-1)], -1), metrics
+
+    def every_pair(ours: Learner, theirs: Learner, key: Array) -> tuple[Array, Array]:
+        rows, columns = (jnp.arange(len(jax.tree.leaves(learner)[0])) for learner in (ours, theirs))
+
+        def row(turn: tuple[Learner, Array]) -> tuple[Array, Array]:
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, turn[1]), columns)
+            return jax.vmap(pair, (None, 0, 0), axis_name=fused.SEEDS)(turn[0], theirs, keys)
+
+        return jax.lax.map(row, (ours, rows))
+
+    return partial(call, jax.jit(every_pair))
+
+
+def _on_host(
+    env: HostEnvironment,
+    act: fused.Act,
+    carry: Callable[[int], PyTree],
+    mine: np.ndarray,
+    episodes: int,
+    greedy: bool,
+    workers: Workers,
+) -> Matches:
+    def every_pair(ours: Learner, theirs: Learner, key: Array) -> tuple[np.ndarray, np.ndarray]:
+        rows, columns = (len(jax.tree.leaves(learner)[0]) for learner in (ours, theirs))
+        pairs = (
+            jax.tree.map(lambda x: jnp.repeat(x, columns, axis=0), ours),
+            jax.tree.map(lambda x: jnp.concatenate([x] * rows), theirs),
+        )
+        parallelism = Parallelism(rows * columns, min(episodes, ENVS), *workers)
+        with closing(HostRollout(env, carry, parallelism, 1)) as rollout:
+            returns, _, metrics = rollout.play(act, pairs, jax.random.split(key, rows * columns), episodes, greedy)
+        both = np.stack([returns[..., mine].mean(-1), returns[..., ~mine].mean(-1)], -1)
+        return both.reshape(rows, columns, episodes, 2), metrics.reshape(rows, columns, episodes, -1)
+
+    return every_pair
+
+
+# Entries and lines of the tables of cross-play.
+
+
+def letters(count: int) -> list[str]:
+    """Short names of the runs in tables."""
+    return [chr(ord("A") + i) if count <= 26 else str(i + 1) for i in range(count)]
+
+
+def every_entry(rows: Sequence[Sequence[np.ndarray]]) -> Float[np.ndarray, "R R 3"]:
+    """(mean, low, high) of each run on side 1 with each on side 2, from [S_a, S_b, episodes]."""
+    return np.array([[pairs_interval(x, same=a == b) for b, x in enumerate(row)] for a, row in enumerate(rows)])
+
+
+def own_pairs(pairs: Float[np.ndarray, "S S episodes"]) -> tuple[float, float, float]:
+    """(mean, low, high) over the diagonal of pairs of seeds; with one seed, over episodes."""
+    seeds = np.diagonal(pairs).T  # [S, episodes]
+    values = known_mean(seeds, axis=-1) if len(seeds) > 1 else seeds[0]
+    values = values[np.isfinite(values)]
+    return interval(values) if values.size else _UNKNOWN
+
+
+def pairs_interval(values: Float[np.ndarray, "A B episodes"], same: bool) -> tuple[float, float, float]:
+    """(mean, low, high): 95 % interval of the mean over all pairs of A seeds and B other seeds.
+
+    Every seed plays with every seed of the other run, so pairs are not independent and A · B is not the sample size.
+    With row means r_i, column means c_j and the mean m of all pairs, the mean over resampled seeds is, to first order
+    in 1 / A and 1 / B (the projection of a two-sample U-statistic; Hoeffding 1948),
+
+        mean of the r_i + mean of the c_j − m       different runs, whose seeds are resampled independently
+        mean of the (r_i + c_i − m)                 a run with itself (``same``): seed i is row i and column i
+
+    :func:`shoal.statistics.intervals.interval` gives its interval, clipped to the lowest and highest pair. If one run
+    has a single seed, the interval is over the other's seeds; with a single pair, over episodes. NaN episodes, in which
+    a metric is unknown, are left out; if a pair has no others, the interval is NaN.
+    """
+    if values.shape[:2] == (1, 1):
+        known = values[np.isfinite(values)]
+        return interval(known) if known.size else _UNKNOWN
+    pairs = known_mean(values, axis=2)
+    if np.isnan(pairs).any():
+        return float(known_mean(values, axis=(0, 1, 2))), math.nan, math.nan
+    rows, columns, middle = pairs.mean(1), pairs.mean(0), pairs.mean()
+    _, low, high = interval(rows + columns - middle) if same else interval(rows, columns - middle)
+    return float(middle), max(low, float(pairs.min())), min(high, float(pairs.max()))
+
+
+_UNKNOWN = (math.nan, math.nan, math.nan)
+
+
+def cell(mean: float, low: float, high: float) -> str:
+    """A mean with its interval as text."""
+    text = f"{mean:.2f}" if np.isnan(low) else f"{mean:.2f} ({low:.2f} … {high:.2f})"
+    return text.replace("-", "−")
+
+
+def table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table with ``names`` in the first column and right-aligned other columns."""
+    first = max(map(len, names))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([f"{name:<{first}}", *(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))]).rstrip()
+        for name, row in zip(names, rows, strict=True)
+    ]
+
+
+# Cross-play.
+
 
 Sides = tuple[tuple[int, ...], tuple[int, ...]]
 """The agents of side 1 and of side 2."""

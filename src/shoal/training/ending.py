@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from shoal.bounds import text
-from shoal.records import reading
-from shoal.records.checkpoint import Checkpoints
-from shoal.records.files import from_json
+from shoal.security import reading
+from shoal.storage.checkpoint import Checkpoints
+from shoal.system.files import from_json
 from shoal.training.settings import Settings
 from shoal.types import Seconds
 

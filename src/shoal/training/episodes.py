@@ -11,17 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from shoal import notices
 from shoal.game import HostEnvironment
-from shoal.records import animation, report
-from shoal.records.picture import Frame
+from shoal.plots import texts
 from shoal.rollouts.drawing import DrawingError, WatchedGame
 from shoal.rollouts.fused import Act
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
+from shoal.system import notices
 from shoal.training.evaluation import check_episodes
 from shoal.training.stopping import call
 from shoal.types import Algorithm, AnyEnvironment, Box, Environment, EnvSpec, Learner, PyTree, Scene, Step
+from shoal.video import animation
+from shoal.video.picture import Frame
 
 SHOWN = 1000
 """Largest number of steps recorded of an episode of a host environment."""
@@ -244,7 +245,7 @@ def draw(played: Sequence[RecordedEpisode], spec: EnvSpec, path: Path, title: st
         title=title,
         actions=np.concatenate([e.actions for e in played]),
         first=np.concatenate([np.arange(len(r)) == 0 for r in rewards]),
-        results=[report.result_text(e.metrics) for e in played],
+        results=[texts.result_text(e.metrics) for e in played],
         scores=spec.scores,
         names=spec.agents,
     )

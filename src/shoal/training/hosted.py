@@ -13,10 +13,10 @@ from jaxtyping import Array
 from shoal.equations.reduce import DEVICES
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, blank
-from shoal.notices import Warn
 from shoal.rollouts.pool import sendable
-from shoal.rollouts.ray_library import actors, library
+from shoal.rollouts.ray import actors, library
 from shoal.rollouts.recording import Parallelism, visible
+from shoal.system.notices import Warn
 from shoal.training import feed as feeds
 from shoal.training import updates
 from shoal.training.collectors import ProcessCollector, RayCollector

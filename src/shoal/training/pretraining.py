@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from shoal.composing.preparation import Decision
 from shoal.game import HostEnvironment
-from shoal.records.files import dumps, write_text
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import WORKERS, Parallelism, Workers
+from shoal.sides.preparation import Decision
+from shoal.system.files import dumps, write_text
 from shoal.training.progress import Progress
 from shoal.training.stopping import call, wait
 from shoal.types import Algorithm, AnyEnvironment, Learner, Scale, Trajectory

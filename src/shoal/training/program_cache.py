@@ -12,7 +12,7 @@ import filelock
 import jax
 from jaxlib import version
 
-from shoal import notices, user_folders
+from shoal.system import notices, user_folders
 
 VARIABLE = "SHOAL_CACHE"
 """Environment variable: the folder of compiled programs, or ``off``."""
@@ -61,7 +61,7 @@ def use() -> None:
 def folder() -> Path:
     """``$SHOAL_CACHE``, ``$XDG_CACHE_HOME/shoal`` or ``~/.cache/shoal``, with a folder for each jaxlib and processor.
 
-    A relative ``$SHOAL_CACHE`` is ignored, as those of :mod:`shoal.user_folders` are.
+    A relative ``$SHOAL_CACHE`` is ignored, as those of :mod:`shoal.system.user_folders` are.
 
     Raises:
         OSError: there is no home folder.

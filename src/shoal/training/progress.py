@@ -5,8 +5,8 @@ import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from shoal import notices
-from shoal.records.report import metric_text
+from shoal.plots.texts import metric_text
+from shoal.system import notices
 from shoal.types import Seconds
 
 

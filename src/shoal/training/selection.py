@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.records.checkpoint import Checkpoints
 from shoal.rollouts.recording import Workers
+from shoal.storage.checkpoint import Checkpoints
 from shoal.training.ending import Standing
 from shoal.training.evaluation import Evaluator
 from shoal.training.metric_sums import or_none

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from shoal.bounds import LARGEST_INT, Bounds, Count, Positive, check, text
-from shoal.composing.opposition import Opposition
 from shoal.environments.wrappers import Wrapping
 from shoal.errors import InputError
 from shoal.game import HostEnvironment
 from shoal.presets.sizes import STEPS
+from shoal.sides.opponent_options import Opposition
 from shoal.types import AnyEnvironment
 
 CHANGEABLE = frozenset(

@@ -9,9 +9,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Key
 
-from shoal.cores import cores
 from shoal.equations.reduce import DEVICES
 from shoal.errors import InputError
+from shoal.system.cores import cores
 
 SEED_SHARDS = "seed_shards"
 

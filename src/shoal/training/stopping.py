@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import jax
 
 from shoal.errors import Terminated
-from shoal.notices import Warn
+from shoal.system.notices import Warn
 from shoal.types import PyTree
 
 T = TypeVar("T")

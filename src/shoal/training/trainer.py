@@ -1,7 +1,8 @@
 """The training loop: call the compiled program, log its metrics, and save checkpoints."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,52 @@ import numpy as np
 
 from shoal.errors import CallbackError, CheckpointError, GameError, InputError
 from shoal.game import HostEnvironment
-from shoal.records.checkpoint import Checkpoints
-from shoal.records.log import FILE, Log, read
+from shoal.storage.checkpoint import Checkpoints
+from shoal.storage.log import FILE, Log, read
 from shoal.training import checks, ending, finite, hosted, metric_sums, selection
+from shoal.training.callbacks import Hooks
 from shoal.training.ending import Standing
-from shoal.training.hooks import Hooks
-from shoal.training.pace import Pace
 from shoal.training.program import Program, compile_program
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
 from shoal.training.sharding import Layout
 from shoal.training.stopping import Stop, Stopped, ready
 from shoal.training.updates import TrainState, place
-from shoal.types import Algorithm, AnyEnvironment
+from shoal.types import Algorithm, AnyEnvironment, Seconds
+
+# When checkpoints are saved during training.
+
+
+SAVING = 20.0
+"""The time between two checkpoints is at least this multiple of the time to write one."""
+
+
+class Pace:
+    """Wall time between checkpoints: ``pause`` seconds, and more where writing one is slow (a large replay buffer).
+
+    With ``pause`` 0 every call is followed by a checkpoint.
+    """
+
+    def __init__(self, pause: Seconds):
+        self._least = self._pause = pause
+        self._saved = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether it is time for a checkpoint."""
+        return time.monotonic() - self._saved >= self._pause
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Measure the time that the block takes to write a checkpoint."""
+        began = time.monotonic()
+        yield
+        self._saved = time.monotonic()
+        if self._least > 0:
+            self._pause = max(self._least, SAVING * (self._saved - began))
+
+
+# The trainer.
+
 
 CALL_SECONDS = 1.0
 """Target duration of one call: long enough to hide its overhead, short enough for progress and Ctrl-C."""
@@ -247,3 +281,33 @@ class Trainer:
         if costs := self.selection.costs(self.at.seconds):
             self.progress.warn(costs)
         return found
+
+
+# A trainer that trains in parts and keeps its compiled programs and workers of a host environment in between.
+
+
+class Continued(Trainer):
+    """A trainer whose :meth:`run` may be called again, for more steps."""
+
+    _advance: Callable[..., Any] | None = None
+
+    def begin(self) -> None:
+        """Initialise and save a new run without compiling its update."""
+        if self.state is None:
+            self.state = self.program.init(self.layout.keys(self.settings.seed))
+            self.save()
+
+    def until(self, settings: Settings) -> None:
+        """Set the end of the next :meth:`run`; ``settings`` differ from the earlier ones only in ``steps``."""
+        self.settings, shown = settings, self.progress.shown
+        # Rows are as far apart as those of a run whose schedules have the same length.
+        self.per_row = max(1, settings.schedule_updates // settings.rows)
+        self.progress = Progress(settings.last_step, settings.seeds, shown)
+        self.log.warn, self.stop = self.progress.warn, Stop(self.progress.warn)
+        if self.selection:
+            self.selection.settings = settings
+
+    def _begin(self) -> Callable[..., Any]:
+        if self._advance is None:
+            self._advance = super()._begin()
+        return self._advance

@@ -14,7 +14,7 @@ pytest.importorskip("jaxmarl")
 
 from shoal.environments import registry
 from shoal.environments.adapters import jaxmarl as adapter
-from shoal.environments.adapters.jaxmarl_families import FAMILIES, arguments_of
+from shoal.environments.adapters.jaxmarl import FAMILIES, arguments_of
 from shoal.types import Box, Discrete, Environment
 
 BUILT_ALIKE = re.compile("_facmac_.a|world_comm|Learned|ant_|cheetah|hopper|humanoid|walker")

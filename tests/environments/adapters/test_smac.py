@@ -16,7 +16,7 @@ from skirmish import LiteSkirmish, Skirmish, Typed, Uncounted, Wrapped
 
 from held import check_novel, random_play
 from shoal.environments import registry
-from shoal.environments.adapters import foreign, smac, smac_layout, smac_packages, smac_results
+from shoal.environments.adapters import foreign, smac
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, HostTimestep, blank, own_actions, refresh
 
@@ -91,7 +91,7 @@ def test_smacs_interface_is_played_step_by_step(kind: Any, limit: int):
 
 def test_smaclites_interface_is_played_step_by_step_with_smacs_time_limit_of_its_map():
     game = smac.wrap(LiteSkirmish("2s3z"), "mine:lite")
-    assert game.spec.horizon == smac_packages.LIMITS["2s3z"] == 120
+    assert game.spec.horizon == smac.LIMITS["2s3z"] == 120
     seen = side_by_side(smac.Battle(LiteSkirmish(), "mine:lite", 15), LiteSkirmish())
     assert min(seen.values()) > 0
     assert game.render() is None  # it would open a window
@@ -130,8 +130,8 @@ def test_what_other_packages_states_hold_is_unknown():
         assert smac.wrap(made, "mine:battle").spec.novel is None
     whole = Typed()
     whole.obs_instead_of_state = True
-    assert smac_layout.novel(whole, whole.obs_size) == ()
-    assert smac_layout.novel(Typed(), Typed().obs_size + 1) is None  # a feature that is not accounted for
+    assert smac.novel(whole, whole.obs_size) == ()
+    assert smac.novel(Typed(), Typed().obs_size + 1) is None  # a feature that is not accounted for
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_what_other_packages_states_hold_is_unknown():
 )
 def test_roles_are_types_of_units(map_name: str, soldiers: int, roles: tuple[int, ...]):
     made = Typed(map_name)
-    assert smac_layout.roles(made, soldiers) == roles
+    assert smac.roles(made, soldiers) == roles
     made.replace_teammates = True  # SMACv2 draws types for every episode
-    assert smac_layout.roles(made, soldiers) == (0,) * soldiers
+    assert smac.roles(made, soldiers) == (0,) * soldiers
 
 
 def group(side: str, **units: int) -> Any:
@@ -169,18 +169,18 @@ class Lite:
 
 def test_smaclites_groups_say_who_is_who_and_its_sizes_where_features_stand():
     """Beside the original, where it is installed: test_smaclite.py."""
-    assert smac_layout.roles(Lite(), 4) == (0, 1, 1, 0)
+    assert smac.roles(Lite(), 4) == (0, 1, 1, 0)
     blocks = [4 + 8 * i for i in range(2)] + [20 + 7 * i for i in range(3)]
     relative = (0, 1, 2, 3, *(at + i for at in blocks for i in range(4)))
-    assert smac_layout.novel(Lite(), 4 + 2 * 8 + 3 * 7 + 3) == relative
+    assert smac.novel(Lite(), 4 + 2 * 8 + 3 * 7 + 3) == relative
 
 
 def test_every_map_with_unlike_allies_is_known():
     """SMAC's names of maps say who fights: ``3s5z`` are stalkers and zealots, ``2s_vs_1sc`` stalkers alone."""
-    mixed = {name for name in smac_packages.LIMITS if len(re.findall(r"\d+[a-z]", name.split("_vs_")[0])) > 1}
-    assert set(smac_layout._ARMIES) == mixed | {"MMM", "MMM2", "bane_vs_bane"}
+    mixed = {name for name in smac.LIMITS if len(re.findall(r"\d+[a-z]", name.split("_vs_")[0])) > 1}
+    assert set(smac._ARMIES) == mixed | {"MMM", "MMM2", "bane_vs_bane"}
     for name in mixed:
-        assert smac_layout._ARMIES[name] == tuple(map(int, re.findall(r"\d+", name.split("_vs_")[0])))
+        assert smac._ARMIES[name] == tuple(map(int, re.findall(r"\d+", name.split("_vs_")[0])))
 
 
 def test_what_a_wrapper_changes_is_seen():
@@ -236,10 +236,10 @@ def test_dead_enemies_are_counted_as_smac_does():
 
 def test_smaclite_lists_the_living():
     core = SimpleNamespace(n_enemies=3, enemies={1: None})
-    spec = replace(smac.wrap(LiteSkirmish("2s3z"), "mine:lite").spec, metrics=smac_results.names(core))
+    spec = replace(smac.wrap(LiteSkirmish("2s3z"), "mine:lite").spec, metrics=smac.names(core))
     out = blank(spec)
     out.alive[:2] = True
-    smac_results.write(spec.metrics, core, {"battle_won": False}, out)
+    smac.write(spec.metrics, core, {"battle_won": False}, out)
     assert spec.metrics == ("won", "dead_allies", "dead_enemies") and out.metrics.tolist() == [0.0, 1.0, 2.0]
 
 
@@ -288,29 +288,29 @@ def test_what_cannot_be_played_is_said_clearly():
     with pytest.raises(InputError, match="n_agents"):
         smac.wrap(broken, "mine:broken")
     with pytest.raises(InputError, match="did you mean 'smaclite'"):
-        smac_packages.choose("2s3z", "smaclit")
+        smac.choose("2s3z", "smaclit")
     with pytest.raises(InputError, match="time_limit must be an integer"):
         registry.make("smac/2s3z", time_limit=0)
 
 
 def test_the_package_is_found_and_an_optimiser_called_smac_is_not_taken_for_it(tmp_path: Any, monkeypatch: Any):
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    for package in smac_packages.INSTALL:
+    for package in smac.INSTALL:
         monkeypatch.delitem(sys.modules, package, raising=False)
     with pytest.raises(InputError, match=r"^smac/2s3z needs SMAClite \(.*\), or .*\)\. skirmish/2s3z is the same map"):
-        smac_packages.choose("2s3z", None)
+        smac.choose("2s3z", None)
     (tmp_path / "smac").mkdir()
     (tmp_path / "smac" / "__init__.py").write_text("raise AssertionError('imported')")
     with pytest.raises(InputError, match="hyper-parameter optimiser"):
-        smac_packages.choose("2s3z", "smac")
+        smac.choose("2s3z", "smac")
     for package in ("smaclite", "smacv2"):
         (tmp_path / package / "env" / "starcraft2").mkdir(parents=True)
         (tmp_path / package / "__init__.py").write_text("")
-    assert smac_packages.choose("2s3z", None) == "smacv2"
-    assert smac_packages.choose("2s3z", "smaclite") == "smaclite"
-    assert smac_packages.choose("zerg_5_vs_5", None) == "smacv2"
+    assert smac.choose("2s3z", None) == "smacv2"
+    assert smac.choose("2s3z", "smaclite") == "smaclite"
+    assert smac.choose("zerg_5_vs_5", None) == "smacv2"
     (tmp_path / "smac" / "env" / "starcraft2").mkdir(parents=True)
-    assert smac_packages.choose("2s3z", None) == "smac"
+    assert smac.choose("2s3z", None) == "smac"
 
 
 def test_workers_need_no_jax():

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from shoal import algorithms
-from shoal.composing.sides import narrowed
 from shoal.environments.skirmish import observe, scripts
 from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.battle import EAST, MOVES, NO_OP, STOP, WEST, Battle
@@ -19,6 +18,7 @@ from shoal.environments.skirmish.drawn import battle_named
 from shoal.environments.skirmish.maps import MAPS, Group, Map
 from shoal.environments.skirmish.tasks import battle_on, make
 from shoal.errors import InputError
+from shoal.sides.sides import narrowed
 from shoal.training.evaluation import evaluate
 from shoal.types import Scale, Step
 

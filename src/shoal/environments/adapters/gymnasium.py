@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from shoal import own_modules
 from shoal.environments.adapters import infos, spaces
 from shoal.environments.adapters.camera import tracked
 from shoal.environments.adapters.interface import interface
@@ -20,9 +19,10 @@ from shoal.environments.adapters.values import flag, number, started, stepped
 from shoal.environments.conversion import MASK
 from shoal.environments.forms import acted, joint_mask
 from shoal.errors import InputError, told
-from shoal.extras import install, lacking
 from shoal.game import Game, HostEnvironment, HostTimestep
+from shoal.security import user_modules
 from shoal.spec import Discrete, EnvSpec
+from shoal.system.extras import install, lacking
 
 
 def make(task: str, *, time_limit: int | None = None, metrics: tuple[str, ...] = (), **options: Any) -> HostEnvironment:
@@ -56,7 +56,7 @@ def _game(
     except ImportError as error:
         raise InputError(lacking(name, "gymnasium", error, install("gymnasium"))) from error
     if ":" in task:
-        own_modules.reachable()
+        user_modules.reachable()
     given = {"disable_env_checker": True, **options}
     if render:
         with contextlib.suppress(Exception), warnings.catch_warnings():  # without a renderer if it has none

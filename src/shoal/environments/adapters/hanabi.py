@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InputError, unknown
-from shoal.extras import install, lacking
 from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import Discrete, EnvSpec
+from shoal.system.extras import install, lacking
 
 _VARIANTS: dict[str, dict[str, int]] = {
     "full": {},

@@ -12,9 +12,9 @@ import numpy as np
 
 from shoal.environments.options import check_choice, check_steps
 from shoal.errors import InputError
-from shoal.extras import install, lacking
 from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import Discrete, EnvSpec
+from shoal.system.extras import install, lacking
 
 if TYPE_CHECKING:
     from shoal.types import Environment
@@ -131,7 +131,7 @@ def _device(spec: EnvSpec, task: Task) -> "Environment":
         from jumanji.environments.routing.lbf.viewer import LevelBasedForagingViewer
     except ImportError as error:
         raise InputError(lacking(f"{spec.name} on the device", "jumanji", error, install("lbf"))) from error
-    from shoal.environments.adapters import jumanji, jumanji_outlines
+    from shoal.environments.adapters import jumanji
 
     generator = RandomGenerator(
         grid_size=task.side,
@@ -150,7 +150,7 @@ def _device(spec: EnvSpec, task: Task) -> "Environment":
         return jnp.stack([gone.all().astype(jnp.float32), gone.mean()])
 
     env = LevelBasedForaging(generator, viewer, time_limit=spec.horizon + 1)
-    return jumanji.environment(spec, env, eaten, functools.partial(jumanji_outlines.foraging, side=task.side))
+    return jumanji.environment(spec, env, eaten, functools.partial(jumanji.foraging, side=task.side))
 
 
 class Foraging:

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from shoal import own_modules
 from shoal.environments.adapters.gymnasium import picture
 from shoal.environments.adapters.limits import limits
 from shoal.environments.adapters.teams import Team, end
 from shoal.environments.adapters.turns import TurnGame
 from shoal.environments.adapters.values import by_agent, flag, number, started, stepped
 from shoal.errors import InputError, told, unknown
-from shoal.extras import install, lacking
 from shoal.game import Game, HostEnvironment, HostTimestep
+from shoal.security import user_modules
 from shoal.spec import EnvSpec
+from shoal.system.extras import install, lacking
 
 # Environments whose state() is not used: MPE's recomputes and concatenates all observations, and Multiwalker's raises
 # after a walker has been removed. The state is concatenated from the observations of step().
@@ -120,10 +120,10 @@ def _module(task: str, name: str) -> Any:
         raise InputError(lacking(name, "pettingzoo", error, install("pettingzoo"))) from error
     if ":" in task:
         raise InputError(f"{name} names a module and a class, which is named without the prefix: {task}.")
-    if not own_modules.named_rightly(task):
+    if not user_modules.named_rightly(task):
         raise InputError(f"{name} does not name a module; names look like pettingzoo:mpe2.simple_spread_v3.")
-    if own_modules.top(task) not in ("pettingzoo", "mpe2"):
-        own_modules.reachable()
+    if user_modules.top(task) not in ("pettingzoo", "mpe2"):
+        user_modules.reachable()
     family, _, module = f"pettingzoo.{task.removeprefix('pettingzoo.')}".rpartition(".")
     short, missing = family.rpartition(".")[2], ""
     extra = f": pip install 'pettingzoo[{short}]'" if short in _EXTRAS else ""

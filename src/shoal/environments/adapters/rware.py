@@ -12,9 +12,9 @@ import numpy as np
 
 from shoal.environments.options import check_choice, check_steps
 from shoal.errors import InputError
-from shoal.extras import install, lacking
 from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import Discrete, EnvSpec
+from shoal.system.extras import install, lacking
 
 if TYPE_CHECKING:
     from shoal.types import Environment
@@ -125,7 +125,7 @@ def _device(task: Task, horizon: int) -> "Environment":
         from jumanji.environments.routing.robot_warehouse.viewer import RobotWarehouseViewer
     except ImportError as error:
         raise InputError(lacking(f"rware/{task.name} on the device", "jumanji", error, install("rware"))) from error
-    from shoal.environments.adapters import jumanji, jumanji_outlines
+    from shoal.environments.adapters import jumanji
 
     generator = RandomGenerator(
         shelf_rows=task.rows,
@@ -138,7 +138,7 @@ def _device(task: Task, horizon: int) -> "Environment":
     side: Any = generator.grid_size
     viewer = RobotWarehouseViewer(side, generator.goals, task.name, render_mode="rgb_array")
     env = RobotWarehouse(generator, time_limit=horizon + 1, viewer=viewer)
-    outline = functools.partial(jumanji_outlines.warehouse, size=tuple(side), goals=np.asarray(generator.goals))
+    outline = functools.partial(jumanji.warehouse, size=tuple(side), goals=np.asarray(generator.goals))
     return jumanji.environment(describe(task, horizon, True, int(env.num_obs_features)), env, outline=outline)
 
 

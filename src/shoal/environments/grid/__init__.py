@@ -1,1 +1,4 @@
-"""Grid worlds on the device."""
+"""Grid worlds on the device.
+
+The registry imports their ``make``.
+"""

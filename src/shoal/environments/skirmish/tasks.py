@@ -137,7 +137,7 @@ def battle_on(chosen: Map) -> Battle:
 def battle_of(spec: EnvSpec) -> tuple[Battle, tuple[int, ...]] | None:
     """The battle of an environment's spec with the default options but ``both``, and the sides that the agents play.
 
-    The agents may be those of one side (:func:`shoal.composing.sides.narrowed`). None if the name or the agents are of
+    The agents may be those of one side (:func:`shoal.sides.sides.narrowed`). None if the name or the agents are of
     no map.
     """
     task = spec.name.removeprefix("skirmish/")

@@ -1,0 +1,171 @@
+"""The command line, for example ``shoal train mappo mpe/simple_spread``. The only file that imports tyro, for help.
+
+Importing JAX takes a second, so it is imported by the commands that need it, after their first words are checked.
+"""
+
+import dataclasses
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+from shoal.cli.commands import COMMANDS, help_text, version_text
+from shoal.cli.flags import REQUIRED, Command, Flag, Values
+from shoal.cli.output import abandon_output, fill_closed_streams, leave, safe_streams, unescaped_output
+from shoal.cli.words import read
+from shoal.errors import FULL, CallbackError, GameError, InputError, NonFiniteError, unknown
+from shoal.printable import escaped
+from shoal.security import isolation, user_modules
+from shoal.system import notices
+
+BROKEN, REFUSED, INTERRUPTED = 1, 2, 130
+"""Exit codes; the last is the shells' code for Ctrl-C, 128 + SIGINT."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code.
+
+    0: success. 1: training failed, since a metric became NaN or infinite, or the environment or a callback raised.
+    2: invalid request, explained in one sentence on stderr. 130: stopped by Ctrl-C.
+    """
+    fill_closed_streams()
+    code = _main(list(sys.argv[1:] if argv is None else argv))
+    if argv is None and _busy():  # stopped during a compilation, which cannot be interrupted
+        leave(code)
+    return code
+
+
+def _busy() -> bool:
+    """Whether JAX still computes or compiles what was abandoned."""
+    stopping = sys.modules.get("shoal.training.stopping")
+    return stopping is not None and stopping.busy()
+
+
+def _main(args: list[str]) -> int:
+    try:
+        here = str(Path.cwd())
+    except FileNotFoundError:
+        return _say("The working directory does not exist any more; change to one that does.", REFUSED)
+    # package.module:factory is looked for in the working directory.
+    with isolation.isolated(), safe_streams(), user_modules.found_in(here):
+        return _guarded(args)
+
+
+def _guarded(args: list[str]) -> int:
+    """Run a command; every expected error becomes one sentence on stderr and an exit code."""
+    try:
+        code = _dispatch(args)
+        sys.stdout.flush()
+        return code
+    except InputError as error:
+        return _say(str(error), REFUSED)
+    except NonFiniteError as error:
+        return _say(str(error), BROKEN)
+    except (GameError, CallbackError) as error:
+        if error.trace:
+            notices.warn(error.trace)
+        return _say(str(error), BROKEN)
+    except BrokenPipeError:  # the reader, for example `head`, has closed the pipe
+        abandon_output()
+        return BROKEN
+    except OSError as error:
+        if error.filename is not None:
+            return _say(f"{error.filename} cannot be used: {error.strerror}.", REFUSED)
+        if error.errno is None:
+            raise
+        abandon_output()
+        return _say(f"The operating system reports an error: {error.strerror}.", BROKEN)
+    except MemoryError:
+        return _say(FULL, BROKEN)
+    except RuntimeError as error:  # jax.errors.JaxRuntimeError is one
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return _say(FULL, BROKEN)
+    except KeyboardInterrupt as stop:
+        notices.warn(str(stop) or "Stopped.")
+        return INTERRUPTED
+    except SystemExit as end:  # after printing help
+        return int(end.code or 0)
+
+
+def _dispatch(args: list[str]) -> int:
+    if any("\0" in word for word in args):
+        raise InputError("A word of the command holds the character NUL, which no name and no value can hold.")
+    if not args or args[0] in ("-h", "--help"):
+        print(help_text())
+        return 0
+    if args[0] == "--version":
+        print(version_text())
+        return 0
+    if args[0] not in COMMANDS:
+        raise unknown("command", args[0], COMMANDS)
+    command, args = COMMANDS[args[0]](args[1:])
+    values = parse(command, args)
+    if command.compiles:
+        from shoal.training import program_cache
+
+        program_cache.use()
+    return command.do(values)
+
+
+def parse(command: Command, args: Sequence[str]) -> Values:
+    """The values that ``args`` give to flags, by group. If ``args`` request help, prints it and exits.
+
+    Raises:
+        InputError: ``args`` hold an unknown flag, or a value of the wrong type.
+    """
+    if not {"-h", "--help"}.isdisjoint(args):
+        _print_help(command)
+    found = read(command.prog, [flag for flags in command.groups.values() for flag in flags], args)
+    return {
+        title: {flag.name: found[flag.spelt] for flag in flags if flag.spelt in found}
+        for title, flags in command.groups.items()
+    }
+
+
+def _print_help(command: Command) -> NoReturn:
+    """Print what a command takes, and exit."""
+    import tyro  # takes a tenth of a second
+
+    def field(flag: Flag) -> tuple[str, Any, Any]:
+        boolean = isinstance(flag.default, bool) and flag.hint is bool
+        options: dict[str, Any] = {"help": escaped(flag.help), "name": flag.prefix + flag.name}
+        if not boolean:
+            options["metavar"] = flag.spelt if flag.positional else flag.takes
+        default = flag.default
+        if default is not REQUIRED:
+            options["help_behavior_hint"] = f"(default: {escaped(flag.default_text)}{flag.within})"
+            default = default if boolean else ""
+        marks = [tyro.conf.arg(**options)] + [tyro.conf.Positional] * flag.positional
+        kind = Annotated[(bool if boolean else str, *marks)]
+        return flag.name, kind, dataclasses.field(default=default, kw_only=True)
+
+    fields = [
+        (title, Annotated[dataclasses.make_dataclass(title, map(field, flags)), tyro.conf.OmitArgPrefixes])
+        for title, flags in _arranged(command).items()
+    ]
+    shown = dataclasses.make_dataclass("Flags", fields)
+    with unescaped_output():
+        tyro.cli(shown, prog=command.prog, description=escaped(_wrapped(command.about)), args=["--help"])
+    raise AssertionError("tyro exits after it has printed help")
+
+
+def _arranged(command: Command) -> dict[str, list[Flag]]:
+    """The flags in the order of the help text: ``command.first``, then the others by group."""
+    named = {flag.name: flag for flags in command.groups.values() for flag in flags if not flag.prefix}
+    first = [named[name] for name in command.first if name in named]
+    shown = {"most_used": first}
+    shown |= {title: [flag for flag in flags if flag not in first] for title, flags in command.groups.items()}
+    return {title: flags for title, flags in shown.items() if flags}
+
+
+def _wrapped(text: str) -> str:
+    """A paragraph wrapped to the terminal's width; the parser joins lines that are not indented."""
+    return textwrap.fill(text, shutil.get_terminal_size().columns, subsequent_indent="  ")
+
+
+def _say(sentence: str, code: int) -> int:
+    notices.warn(f"shoal: {sentence}" + ("" if sentence[-1] in ".?" else "."))
+    return code

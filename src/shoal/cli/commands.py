@@ -1,0 +1,206 @@
+"""The commands of ``shoal`` with their flags; ``train`` and ``check`` are in modules of their own."""
+
+import ast
+import dataclasses
+import importlib.util
+import platform
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+import shoal
+from shoal import algorithms
+from shoal.bounds import LARGEST_INT, Bounds, check
+from shoal.cli import check as cli_check
+from shoal.cli import compare, crossplay, report, study, train, tune
+from shoal.cli.flags import Command, Values, first_line, of_fields
+from shoal.environments.names import FAMILIES
+from shoal.errors import InputError, unknown
+
+Episodes = Annotated[int, Bounds(least=1, most=1_000_000)]
+Seed = Annotated[int, Bounds(least=0, most=LARGEST_INT)]
+
+
+@dataclasses.dataclass
+class Evaluate:
+    """Play whole episodes with a trained team and print its score."""
+
+    run: Path
+    """The run's folder."""
+    episodes: Episodes = 256
+    """Episodes per seed."""
+    sampled: bool = False
+    """Sample actions instead of taking the most probable."""
+    draw: Seed = 0
+    """Seed of the episodes."""
+    best: bool = False
+    """Play each seed's best policy instead of its last (needs training with --eval-every)."""
+    trust: bool = False
+    """Import the environment and algorithm that the folder names, even if they are neither Shoal's nor an extra's and
+    you did not train this run (docs/security.md)."""
+
+    def __call__(self) -> int:
+        """Print the score."""
+        run = shoal.open_run(self.run, trust=self.trust)
+        result = run.evaluate(self.episodes, greedy=not self.sampled, seed=self.draw, best=self.best)
+        print(result)
+        if run.settings.seeds > 1:
+            print("  ".join(f"seed {run.settings.seed + i}: {x:.2f}" for i, x in enumerate(result.per_seed)))
+        return 0
+
+
+@dataclasses.dataclass
+class Video:
+    """Write an animation of a trained team's episodes."""
+
+    run: Path
+    """The run's folder."""
+    output: Path | None = None
+    """File to write: a .gif, .mp4 (needs ffmpeg) or .png; None for replay.gif in the run's folder."""
+    episodes: Episodes = 2
+    """Number of episodes to show."""
+    seed: Seed | None = None
+    """The run's seed to show; None for the best."""
+    sampled: bool = False
+    """Sample actions instead of taking the most probable."""
+    trust: bool = False
+    """Import the environment and algorithm that the folder names, even if they are neither Shoal's nor an extra's and
+    you did not train this run (docs/security.md)."""
+
+    def __call__(self) -> int:
+        """Write the picture and print its path."""
+        run = shoal.open_run(self.run, trust=self.trust)
+        print(run.replay(self.output, episodes=self.episodes, greedy=not self.sampled, seed=self.seed))
+        return 0
+
+
+@dataclasses.dataclass
+class Curves:
+    """Draw the learning curves of one run, or of several in one picture."""
+
+    runs: tuple[Path, ...]
+    """The runs' folders."""
+    output: Path | None = None
+    """File to write: a .png, .pdf or .svg; None for curves.png in the run's folder, or compare.png for several."""
+    metrics: tuple[str, ...] = ("return",)
+    """Columns of metrics.jsonl, one panel for each."""
+    trust: bool = False
+    """Import the algorithm that the folder names, even if it is not Shoal's and you did not train this run
+    (docs/security.md)."""
+
+    def __call__(self) -> int:
+        """Draw them and print the picture's path."""
+        if not self.runs:
+            raise InputError("shoal curves needs at least one run's folder.")
+        if len(self.runs) == 1:
+            print(shoal.open_run(self.runs[0], trust=self.trust).curves(self.output, self.metrics))
+        else:
+            print(shoal.curves(self.runs, self.output, self.metrics))
+        return 0
+
+
+@dataclasses.dataclass
+class List:
+    """List the algorithms or the environments, one on each line."""
+
+    what: str
+    """Either algorithms or environments."""
+
+    def __call__(self) -> int:
+        """Print the lines."""
+        if self.what == "algorithms":
+            lines = {name: _first_line_of(f"shoal.algorithms.{name}") for name in algorithms.NAMES}
+            lines |= {name: _first_line_of(module) for name, module in algorithms.SCRIPTED.items()}
+            lines |= {name: f"{same}, in an environment of one agent." for name, same in algorithms.ALONE.items()}
+        elif self.what == "environments":
+            from shoal.environments import registry  # imports JAX
+
+            lines = {name: first_line(registry.factory_of(name).__doc__) for name in registry.names()} | _families()
+        else:
+            raise unknown("list of", self.what, ("algorithms", "environments"))
+        width = max(map(len, lines))
+        for name, text in lines.items():
+            print(f"{name:<{width}}  {text}")
+        return 0
+
+
+def _families() -> dict[str, str]:
+    """The prefix of each family of environments, with the first line of its adapter's docstring."""
+    modules = {prefix: path.partition(":")[0] for prefix, path in FAMILIES.items()}
+    lines = {f"{prefix}…": _own_words(prefix, _first_line_of(module)) for prefix, module in modules.items()}
+    return lines | {"package.module:factory": "Your own: a function or class of an importable module."}
+
+
+def _first_line_of(module: str) -> str:
+    """The first line of the docstring of a module of Shoal, which is not imported."""
+    found = importlib.util.find_spec(module)
+    assert found is not None and found.origin is not None
+    return first_line(ast.get_docstring(ast.parse(Path(found.origin).read_text(encoding="utf-8"))))
+
+
+def _own_words(prefix: str, text: str) -> str:
+    """The description of a family, without the prefix that it may start with."""
+    text = text.removeprefix(f"{prefix}…:").lstrip()
+    return text[:1].upper() + text[1:] or "Environments of another package."
+
+
+def _simple(prog: str, kind: type, positional: str, args: Sequence[str]) -> tuple[Command, list[str]]:
+    def do(values: Values) -> int:
+        command = kind(**values["flags"])
+        check(command)
+        return command()
+
+    flags = of_fields(kind, "flags", {positional})
+    compiles = kind not in (List, compare.Compare)
+    return Command(prog, first_line(kind.__doc__), flags, do, compiles=compiles), list(args)
+
+
+_SIMPLE = {
+    "evaluate": (Evaluate, "run"),
+    "replay": (Video, "run"),
+    "curves": (Curves, "runs"),
+    "compare": (compare.Compare, "runs"),
+    "crossplay": (crossplay.Crossplay, "runs"),
+    "report": (report.Report, "what"),
+    "study": (study.Study, "file"),
+    "results": (study.Results, "files"),
+    "tune": (tune.Tune, "file"),
+    "list": (List, "what"),
+}
+
+COMMAND_OPTIONS = tuple(kind for kind, _ in _SIMPLE.values())
+"""Dataclasses of the commands' options."""
+
+COMMANDS: dict[str, Callable[[Sequence[str]], tuple[Command, list[str]]]] = {
+    "train": train.train,
+    "check": cli_check.check,
+    **{name: partial(_simple, f"shoal {name}", *kind) for name, kind in _SIMPLE.items()},
+}
+"""Command name -> function: (words after the command) -> (command, the words that are flags)."""
+
+
+def help_text() -> str:
+    """The output of ``shoal --help``."""
+    about = {"train": first_line(train.__doc__), "check": first_line(cli_check.__doc__)} | {
+        name: first_line(kind.__doc__) for name, (kind, _) in _SIMPLE.items()
+    }
+    lines = [f"  {name:<9} {text}" for name, text in about.items()]
+    return "\n".join(
+        [
+            "usage: shoal COMMAND ...",
+            "",
+            first_line(shoal.__doc__),
+            "",
+            *lines,
+            "",
+            "For example: shoal train mappo mpe/simple_spread --steps 3e6 --seeds 4",
+            "Every command has --help, for example: shoal train mappo mpe/simple_spread --help",
+        ]
+    )
+
+
+def version_text() -> str:
+    """The output of ``shoal --version``."""
+    return f"shoal {shoal.__version__} (jax {metadata.version('jax')}, python {platform.python_version()})"

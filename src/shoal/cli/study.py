@@ -1,0 +1,160 @@
+"""The commands of studies: run the missing runs of a study, and write its page of results."""
+
+import dataclasses
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import shoal
+from shoal.bounds import Bounds
+from shoal.cli.output import attempted
+from shoal.environments.spelling import path_words
+from shoal.errors import InputError
+
+_CLUSTER = ("workers", "address", "cpus_per_run", "gpus_per_run")
+
+
+@dataclasses.dataclass
+class Study:
+    """Run the missing runs of a study, a grid of runs that a file describes, and write its pages of results."""
+
+    file: str
+    """A study file *.toml, or the name of one in studies/."""
+    dry_run: bool = False
+    """Only check the study, and print what is missing and how long it takes."""
+    again: bool = False
+    """Measure the study again: train all its runs with other seeds, in folders of their own, and write a table of the
+    primary metric before and now (docs/study-files.md)."""
+    seed: Annotated[int, Bounds(least=0, most=2**31 - 1)] | None = None
+    """With --again: the first of the other seeds; None for 100."""
+    only: tuple[str, ...] = ()
+    """Run only the runs with these values of axes, for example algorithm=mappo; several values of one axis are
+    alternatives."""
+    out: Path = Path("runs/studies")
+    """Folder that contains the study's folder of runs."""
+    records: Path | None = None
+    """Folder that contains the study's folder of records; None for records/ next to the study file."""
+    progress: bool = True
+    """Show the progress of the study and of its runs; warnings are always shown."""
+    workers: Literal["ray"] | None = None
+    """ray executes the runs on a Ray cluster, as many at a time as its resources allow; None: one after the other in
+    this process."""
+    address: str | None = None
+    """Address of the cluster, HOST:PORT; None for RAY_ADDRESS, or a local cluster that is started if that is not
+    set."""
+    cpus_per_run: Annotated[int, Bounds(least=1, most=65_536)] | None = None
+    """CPUs of each run on the cluster; None for all CPUs of its smallest node."""
+    gpus_per_run: Annotated[float, Bounds(least=0, most=1024)] = 0.0
+    """GPUs of each run on the cluster: a whole number, or a fraction of one."""
+    trust: bool = False
+    """With --dry-run: import the algorithms and environments of your own that the file names (docs/security.md);
+    without it, they are imported to be run."""
+
+    def __call__(self) -> int:
+        """Run it, and print what is recorded, what failed, the page of results and the report."""
+        from shoal.studies.again import SEED
+
+        paths: dict[str, Any] = {"records": self.records}
+        where = {name: getattr(self, name) for name in _CLUSTER}
+        if self.seed is not None and not self.again:
+            raise InputError("--seed requires --again; seed in [defaults] of the file is that of the study's own runs.")
+        try:
+            report = shoal.study(
+                self.file,
+                only=chosen(self.only),
+                out=self.out,
+                dry_run=self.dry_run,
+                again=(SEED if self.seed is None else self.seed) if self.again else None,
+                progress=self.progress,
+                trust=self.trust,
+                **paths,
+                **where,
+            )
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(f"{str(stop) or 'Stopped.'} Continue with\n{self.continued()}") from None
+        print(report.plan if self.dry_run else report)
+        if report.page is not None:
+            print(f"comparison: {report.page}")
+        elif not self.dry_run:
+            print(f"results: {shoal.results(self.file, **paths)}", flush=True)
+            print(f"report: {attempted(lambda: shoal.report(self.file, runs=self.out, **paths))}")
+        return 0 if report.ok else 1
+
+    def continued(self) -> str:
+        """The command that continues the study."""
+        words = repeated("study", self, Study.out)
+        words += ["--again"] if self.again else []
+        words += [f"--seed {self.seed}"] if self.seed is not None else []
+        for name in _CLUSTER:
+            if value := getattr(self, name):
+                words.append(f"--{name.replace('_', '-')} {path_words(str(value))}")
+        return " ".join(words)
+
+
+@dataclasses.dataclass
+class Results:
+    """Write the pages of results of studies from their records."""
+
+    files: tuple[str, ...] = ()
+    """Study files *.toml, or names of studies in studies/; by default all in studies/ that have records."""
+    records: Path | None = None
+    """Folder that contains each study's folder of records; None for records/ next to the study file."""
+    marl_eval: Path | None = None
+    """Also write the records of one study to this file, in the JSON format of marl-eval."""
+    trust: bool = False
+    """Import the algorithms and environments of your own that the files name (docs/security.md)."""
+
+    def __call__(self) -> int:
+        """Write them and print their paths."""
+        from shoal.studies.study_file import shipped
+
+        files = self.files or tuple(str(path) for path in shipped().values() if _records(path, self.records).is_dir())
+        if not files:
+            raise InputError("There is no study with records in 'studies'; give a study file *.toml.")
+        if self.marl_eval is not None and len(files) > 1:
+            raise InputError("--marl-eval writes the records of one study; give its name or file.")
+        for file in files:
+            print(shoal.results(file, records=self.records, marl_eval=self.marl_eval, trust=self.trust))
+        return 0
+
+
+def repeated(command: str, given: Any, out: Path) -> list[str]:
+    """The words of a command on a study file, with the flags that every such command has and that are not defaults.
+
+    Args:
+        command: its name.
+        given: its values of ``file``, ``only``, ``out`` and ``records``.
+        out: the default of ``out``.
+    """
+    words = [f"shoal {command}", path_words(given.file)]
+    words += [f"--only {' '.join(map(path_words, given.only))}"] if given.only else []
+    words += [f"--out {path_words(given.out)}"] if given.out != out else []
+    words += [f"--records {path_words(given.records)}"] if given.records else []
+    return words
+
+
+def _records(file: Path, records: Path | None) -> Path:
+    return (file.parent / "records" if records is None else records) / file.stem
+
+
+def chosen(only: tuple[str, ...]) -> dict[str, tuple]:
+    """The values of axes in words such as ``algorithm=mappo`` and ``gamma=0.9``, read as TOML values or text.
+
+    Raises:
+        InputError: a word is not of this form.
+    """
+    found: dict[str, tuple] = {}
+    for word in only:
+        axis, equals, text = word.partition("=")
+        if not axis or not equals or not text:
+            raise InputError(f"--only takes the value of an axis, for example algorithm=mappo, not {word!r}.")
+        found[axis] = (*found.get(axis, ()), _value(text))
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except ValueError:  # not TOML, or a number of thousands of digits
+        return text
+    return tuple(value) if isinstance(value, list) else value if isinstance(value, bool | int | float | str) else text

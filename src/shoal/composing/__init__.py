@@ -1,1 +1,0 @@
-"""Algorithms from other algorithms: sides, reward normalisation, and preparation by experience."""

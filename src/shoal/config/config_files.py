@@ -1,0 +1,129 @@
+"""Configuration files: what to train, as TOML or as the ``run.json`` of a run, for ``shoal train --config FILE``.
+
+    algorithm = "mappo"
+    environment = "mpe/simple_spread"
+
+    [env]
+    num_agents = 5
+
+    [flags]
+    steps = 3e6
+    learning_rate = 0.001
+
+Every key may be missing. Preset files (:mod:`shoal.config.preset_files`) have the same form. Reading one executes
+nothing.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shoal.errors import InputError, shortened, unknown
+from shoal.options.convert import from_toml
+from shoal.printable import escaped_as_unicode
+from shoal.security import reading
+from shoal.storage import manifest
+from shoal.trust import run_file
+
+LARGEST = 2**20
+"""Largest size in bytes of a TOML file."""
+KEYS = ("algorithm", "environment", "env", "flags")
+ONE_CALL = ("folder", "resume", "trust", "config", "preset", "print_config", "progress")
+ONE_CALL += ("callback", "callbacks", "wandb", "mlflow", "continue_stopped")
+"""Flags and arguments that no file holds."""
+OF_PRESETS = ("environments", "source")
+"""Keys without effect on a run: where a preset was found, and how."""
+
+
+class ConfigFile(NamedTuple):
+    """What a configuration file holds; the values of flags and options are not checked."""
+
+    name: str
+    """The file, for messages."""
+    algorithm: str | None = None
+    environment: str | None = None
+    env: Mapping[str, Any] = {}
+    """Options of the environment's factory, as TOML or JSON has them."""
+    flags: Mapping[str, Any] = {}
+    """Fields of the settings and of the algorithm's ``Config``."""
+    run: Path | None = None
+    """The run's folder, whose contents need not be of the user's own; None for a file in TOML."""
+
+
+def read(given: str | Path | Mapping[str, Any]) -> ConfigFile:
+    """Read a configuration.
+
+    Args:
+        given: a TOML file, a run's folder or its ``run.json``, or a mapping with the keys of a TOML file.
+
+    Raises:
+        InputError: there is no such file, it is damaged, or has an unknown key. The message names the file and the key.
+    """
+    if isinstance(given, Mapping):
+        return _checked("config", given)
+    if not isinstance(given, str | PathLike):
+        raise InputError(f"config must be the name of a file or a mapping, not {shortened(given)}.")
+    path = Path(given)
+    if not str(given):
+        raise InputError("The name of the configuration file is empty.")
+    if path.is_dir() or path.name == manifest.FILE:
+        folder = path if path.is_dir() else path.parent
+        entries = run_file.entries_of(folder)
+        environment = entries["environment"] if entries["by_name"] else None
+        flags = entries["settings"] | entries["config"]
+        return ConfigFile(str(folder / manifest.FILE), entries["algorithm"], environment, entries["env"], flags, folder)
+    return _checked(str(path), reading.read_toml(path, "configuration file", LARGEST))
+
+
+def _checked(name: str, found: Mapping[str, Any]) -> ConfigFile:
+    for key in found:
+        if key in ONE_CALL:
+            raise _of_one_call(name, key)
+        if key not in (*KEYS, *OF_PRESETS):
+            text = str(unknown("key", str(key), (*KEYS, *OF_PRESETS)))
+            raise InputError(f"{name}: {text} Flags are set in [flags], options of the environment in [env].")
+    for key in ("algorithm", "environment"):
+        if not isinstance(found.get(key, ""), str):
+            raise InputError(f"{name}: {key} must be a string, not {shortened(found[key])}.")
+    env, flags = found.get("env", {}), found.get("flags", {})
+    for key, table in (("env", env), ("flags", flags)):
+        if not isinstance(table, Mapping) or not all(isinstance(option, str) for option in table):
+            raise InputError(f"{name}: {key} must be a table of names and values, not {shortened(table)}.")
+    if given := next((flag for flag in flags if flag in ONE_CALL), None):
+        raise _of_one_call(name, given)
+    flags = {flag: from_toml(value) for flag, value in flags.items()}
+    return ConfigFile(name, found.get("algorithm"), found.get("environment"), env, flags)
+
+
+def _of_one_call(name: str, key: str) -> InputError:
+    return InputError(
+        f"{name}: {key} belongs to one call, not to a configuration: give it as --{key.replace('_', '-')}."
+    )
+
+
+def to_toml(value: Any) -> str:
+    """A value as TOML; None, which TOML lacks, is the text "None".
+
+    Raises:
+        InputError: it has no such form.
+    """
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(to_toml, value))}]"
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return f"{{{', '.join(f'{key_to_toml(key)} = {to_toml(inner)}' for key, inner in value.items())}}}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    text = str(value)
+    if (value is None or isinstance(value, str | Path)) and text.encode("utf-8", "replace").decode("utf-8") == text:
+        return escaped_as_unicode(json.dumps(text, ensure_ascii=False))
+    raise InputError(f"{shortened(value)} cannot be written in a TOML file.")
+
+
+def key_to_toml(key: str) -> str:
+    """A key as TOML, in quotes where it needs them."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else to_toml(key)

@@ -1,0 +1,169 @@
+"""Learning curves: the mean over seeds with a confidence band, for one or several runs."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from shoal.errors import InputError, unknown
+from shoal.options.convert import several
+from shoal.plots.style import (
+    FAINT,
+    INK,
+    check_format,
+    dress,
+    figures,
+    legend,
+    line_style,
+    new_figure,
+    save,
+    set_title,
+    step_unit,
+)
+from shoal.statistics.intervals import band, interval_text
+from shoal.storage.log import read
+
+
+def series(folder: Path, metric: str) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, "X seeds"]]:
+    """(steps, values) of one metric of the run in ``folder``; rows without the metric are left out.
+
+    Null values, for example of a seed in which no episode ended, are NaN.
+
+    Raises:
+        InputError: the run has no log, no row has the metric, or its number of seeds changes.
+    """
+    return series_of(read(folder), metric, Path(folder).name)
+
+
+def series_of(
+    rows: Sequence[Mapping[str, Any]], metric: str, name: str
+) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, "X seeds"]]:
+    """:func:`series` of the rows of a log; ``name`` is the run's, for messages."""
+    if not rows:
+        raise InputError(f"The run {name!r} has no log.")
+    found = [(row["step"], np.atleast_1d(np.asarray(row[metric], np.float64))) for row in rows if _numeric(row, metric)]
+    if not found:
+        known = {column for row in rows for column in row if column != "step" and _numeric(row, column)}
+        raise unknown(f"metric in the log of {name!r} named", metric, known)
+    if len({values.shape for _, values in found}) > 1:
+        raise InputError(f"The number of seeds of {metric!r} changes within the log of {name!r}.")
+    return np.array([step for step, _ in found], np.float64), np.stack([values for _, values in found])
+
+
+def plot(
+    folders: Path | str | Sequence[Path | str],
+    path: Path | str | None = None,
+    metrics: Sequence[str] = ("return",),
+    *,
+    lines: Mapping[str, float | int] | None = None,
+    names: Sequence[str] | None = None,
+    title: str = "",
+    confidence: float = 0.95,
+) -> Path:
+    """Draw learning curves: one panel per metric, one line per run, against environment steps per seed.
+
+    With several seeds the line is their mean and the band is :func:`~shoal.statistics.intervals.band`. With one seed
+    the thin line is the raw log and the bold one a centred moving average; the legend states its width.
+
+    Args:
+        folders: one run's folder or several.
+        path: the picture, PNG, PDF or SVG by its suffix; by default ``curves.png`` in the run's folder, or next to
+            the folder of the first of several runs.
+        metrics: columns of the log.
+        lines: reference values, drawn as labelled horizontal lines in the first panel.
+        names: names of the runs in the legend; by default their folders' names.
+        title: by default the run's name.
+        confidence: confidence level of the band.
+
+    Returns:
+        The path of the picture.
+
+    Raises:
+        InputError: a run has no log or lacks a metric, or the suffix is not supported.
+        WriteError: the picture cannot be written.
+    """
+    with figures():
+        return _plot(folders, path, metrics, lines or {}, names, title, confidence)
+
+
+def _plot(
+    folders: Path | str | Sequence[Path | str],
+    path: Path | str | None,
+    metrics: Sequence[str],
+    lines: Mapping[str, float | int],
+    names: Sequence[str] | None,
+    title: str,
+    confidence: float,
+) -> Path:
+    runs = [Path(folder) for folder in several("folders", folders, (str, Path))]
+    metrics = several("metrics", metrics, str)
+    if not runs or not metrics:
+        raise InputError("A figure requires at least one run and one metric.")
+    names = several("names", names, str) if names is not None else [run.resolve().name for run in runs]
+    if len(names) != len(runs):
+        raise InputError(f"There are {len(runs)} runs and {len(names)} names for them.")
+    path = Path(path) if path is not None else (runs[0] if len(runs) == 1 else runs[0].parent) / "curves.png"
+    check_format(path)
+    data = [[series(run, metric) for run in runs] for metric in metrics]
+
+    figure = new_figure(7.2, 1.0 + 3.1 * len(metrics))
+    panels = figure.subplots(len(metrics), 1, sharex=True, squeeze=False)[:, 0]
+    unit, word = step_unit(max(steps.max() for row in data for steps, _ in row))
+    for metric, row, axes in zip(metrics, data, panels, strict=True):
+        for i, ((steps, values), name) in enumerate(zip(row, names, strict=True)):
+            _curve(axes, steps / unit, values, f"{name}: " if len(runs) > 1 else "", line_style(i), confidence)
+        dress(axes)
+        axes.set_ylabel(metric.replace("_", " ").capitalize(), color=INK)
+        axes.margins(x=0.0, y=0.08)
+    legend(panels[0])
+    _reference(panels[0], lines)
+    panels[-1].set_xlabel(f"Environment steps per seed{word}", color=INK)
+    set_title(panels[0], title or (names[0] if len(runs) == 1 else ""))
+    save(figure, path)
+    return path
+
+
+def _curve(axes: Any, steps: np.ndarray, values: np.ndarray, name: str, style: dict[str, Any], confidence: float):
+    seeds = values.shape[1]
+    if seeds > 1:
+        mean, low, high = band(values, confidence)
+        axes.fill_between(steps, low, high, color=style["color"], alpha=0.18, linewidth=0)
+        label = f"{name}mean of {seeds} seeds, {interval_text(seeds, confidence)}"
+    else:
+        width = 1 + 2 * (len(steps) // 80)
+        mean = _moving_average(values[:, 0], width)
+        label = f"{name}1 seed"
+        if width > 1:
+            axes.plot(steps, values[:, 0], color=style["color"], linewidth=0.7, alpha=0.35)
+            label += f", average of {width} rows"
+    marker = {"marker": "o", "markersize": 4} if len(steps) < 3 else {}
+    axes.plot(steps, mean, linewidth=1.8, label=label, solid_capstyle="round", **style, **marker)
+
+
+def _moving_average(values: np.ndarray, width: int) -> np.ndarray:
+    """Centred moving average, with shorter windows at the ends. NaN values are left out."""
+    kernel, there = np.ones(width), np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        return np.convolve(np.where(there, values, 0.0), kernel, "same") / np.convolve(there, kernel, "same")
+
+
+def _reference(axes: Any, lines: Mapping[str, float | int]) -> None:
+    for value in lines.values():
+        axes.axhline(value, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
+    axes.autoscale_view()
+    bottom, top = axes.get_ylim()
+    gap, free = 0.05 * (top - bottom), -np.inf
+    for name, value in sorted(lines.items(), key=lambda item: item[1]):  # labels do not overlap
+        free = max(value, free)
+        axes.annotate(
+            f" {name}", (1.0, free), xycoords=("axes fraction", "data"), fontsize=8.5, color=FAINT, va="center"
+        )
+        free += gap
+
+
+def _numeric(row: Mapping[str, Any], name: str) -> bool:
+    value = row.get(name)
+    given = [x for x in (value if isinstance(value, list) else [value]) if x is not None]
+    return bool(given) and all(isinstance(x, (int, float)) for x in given)

@@ -1,0 +1,233 @@
+"""Figures of :mod:`shoal.statistics`: sample efficiency, performance profiles, aggregates, probability of improvement.
+
+Each function draws what the statistics computed, in the order given, and returns the path of the figure. Algorithms
+keep their colours if they are given in the same order.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Real
+
+from shoal.errors import InputError
+from shoal.plots.style import (
+    FAINT,
+    INK,
+    PALETTE,
+    Vertical,
+    check_format,
+    dress,
+    figures,
+    legend,
+    line_style,
+    new_figure,
+    save,
+    set_title,
+    step_unit,
+)
+from shoal.statistics.intervals import Estimate
+from shoal.statistics.scores import Band
+
+Line = tuple[Real[np.ndarray, " _"], Band]
+"""The x coordinates of X points, and the estimates there."""
+
+
+@figures()
+def plot_efficiency(
+    curves: Mapping[str, Line],
+    path: Path | str,
+    *,
+    label: str = "Normalised score",
+    title: str = "",
+    vertical: Vertical = "linear",
+) -> Path:
+    """Draw sample-efficiency curves, one line with a band for each algorithm.
+
+    Args:
+        curves: (steps, band) for each algorithm; see :func:`shoal.statistics.efficiency`.
+        path: the figure, .png, .pdf or .svg.
+        label: of the vertical axis, for example "IQM of normalised scores".
+        title: of the figure.
+        vertical: the scale of the vertical axis.
+
+    Raises:
+        InputError: there is no curve, a curve has no points, the suffix is not supported, or a value or the end of a
+            band is not positive and the scale is ``log``.
+        WriteError: the figure cannot be written.
+    """
+    path, panel = _panel(curves, path, 6.4, 3.9)
+    if vertical == "log":
+        check_positive(curves)
+    unit, word = step_unit(max(float(np.max(steps)) for steps, _ in curves.values()))
+    draw_lines(panel, {name: (np.asarray(steps) / unit, band) for name, (steps, band) in curves.items()})
+    panel.set_yscale(vertical, **({"linthresh": 1.0} if vertical == "symlog" else {}))
+    if vertical != "linear":
+        panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # by default a formula
+        panel.yaxis.set_minor_formatter(lambda value, _: "")
+    panel.margins(x=0.0, y=0.06)
+    panel.set_xlabel(f"Environment steps per run{word}", color=INK)
+    panel.set_ylabel(label, color=INK)
+    return _finish(panel, path, title)
+
+
+@figures()
+def plot_profiles(
+    profiles: Mapping[str, Line],
+    path: Path | str,
+    *,
+    label: str = "Normalised score τ",
+    share: str = "Share of runs with score > τ",
+    title: str = "",
+) -> Path:
+    """Draw performance profiles, one line with a band for each algorithm; higher is better.
+
+    Args:
+        profiles: (thresholds, band) for each algorithm; see :func:`shoal.statistics.profile`.
+        path: the figure, .png, .pdf or .svg.
+        label: of the horizontal axis.
+        share: of the vertical axis; for average scores "Share of tasks with mean score > τ".
+        title: of the figure.
+
+    Raises:
+        InputError: there is no profile, a profile has no points, or the suffix is not supported.
+        WriteError: the figure cannot be written.
+    """
+    path, panel = _panel(profiles, path, 6.4, 3.9)
+    draw_lines(panel, profiles, stairs=True)  # the share at τ holds until the next threshold
+    panel.margins(x=0.0)
+    panel.set_ylim(-0.02, 1.02)
+    panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    panel.set_xlabel(label, color=INK)
+    panel.set_ylabel(share, color=INK)
+    return _finish(panel, path, title)
+
+
+@figures()
+def plot_estimates(
+    estimates: Mapping[str, Mapping[str, Estimate]],
+    path: Path | str,
+    *,
+    label: str = "Normalised score",
+    title: str = "",
+) -> Path:
+    """Draw point estimates with intervals: one panel for each statistic, one row for each algorithm.
+
+    Args:
+        estimates: (point, low, high) by the statistic's name and the algorithm's; see
+            :func:`shoal.statistics.estimate`. An interval with a NaN end is not drawn.
+        path: the figure, .png, .pdf or .svg.
+        label: below the panels.
+        title: of the figure.
+
+    Raises:
+        InputError: there is no estimate, the statistics have different algorithms, or the suffix is not supported.
+        WriteError: the figure cannot be written.
+    """
+    path = Path(path)
+    check_format(path)
+    if not estimates or not all(estimates.values()):
+        raise InputError("A figure of estimates requires at least one statistic and one algorithm.")
+    names = list(next(iter(estimates.values())))
+    if any(set(row) != set(names) for row in estimates.values()):
+        raise InputError("All statistics in a figure must have estimates of the same algorithms.")
+    figure = new_figure(1.3 + 2.2 * max(2, len(estimates)), 1.2 + 0.32 * len(names))
+    panels = figure.subplots(1, len(estimates), sharey=True, squeeze=False)[0]
+    for panel, (statistic, row) in zip(panels, estimates.items(), strict=True):
+        draw_rows(panel, [row[name] for name in names], [PALETTE[i % len(PALETTE)] for i in range(len(names))])
+        panel.set_title(statistic, fontsize=10.5, color=INK, pad=8)
+        panel.locator_params(axis="x", nbins=4)
+    name_rows(panels[0], names)
+    figure.supxlabel(label, fontsize=10, color=INK)
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK)
+    save(figure, path)
+    return path
+
+
+@figures()
+def plot_improvement(pairs: Mapping[tuple[str, str], Estimate], path: Path | str, *, title: str = "") -> Path:
+    """Draw probabilities of improvement, P(X > Y), one row for each pair (X, Y), with a line at ½.
+
+    Args:
+        pairs: (probability, low, high) by the names of X and Y; see :func:`shoal.statistics.improvement`.
+        path: the figure, .png, .pdf or .svg.
+        title: of the figure.
+
+    Raises:
+        InputError: there is no pair, or the suffix is not supported.
+        WriteError: the figure cannot be written.
+    """
+    path, panel = _panel(pairs, path, 6.0, 1.2 + 0.36 * max(1, len(pairs)))
+    panel.axvline(0.5, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
+    draw_rows(panel, list(pairs.values()), [PALETTE[0]] * len(pairs))
+    name_rows(panel, [f"{x} > {y}" for x, y in pairs])
+    panel.set_xlim(-0.02, 1.02)
+    panel.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    panel.set_xlabel("Probability of improvement, P(X > Y)", color=INK)
+    return _finish(panel, path, title, lines=False)
+
+
+def check_positive(curves: Mapping[str, Line]) -> None:
+    """Check that all points and bands can be drawn on a logarithmic axis.
+
+    Raises:
+        InputError: a value is not positive.
+    """
+    for name, (_, band) in curves.items():
+        known = np.concatenate([np.asarray(part)[np.isfinite(part)] for part in band])
+        if known.size and known.min() <= 0:
+            raise InputError(
+                f"a logarithmic axis requires positive values, but {name!r} with its band reaches {known.min():.3g}; "
+                f"use symlog, which is linear between -1 and 1."
+            )
+
+
+def _panel(drawn: Mapping[Any, Any], path: Path | str, width: float, height: float) -> tuple[Path, Any]:
+    path = Path(path)
+    check_format(path)
+    if not drawn:
+        raise InputError("A figure requires at least one algorithm.")
+    return path, new_figure(width, height).subplots()
+
+
+def draw_lines(panel: Any, lines: Mapping[str, Line], stairs: bool = False) -> None:
+    """A line with a band for each method; ``stairs`` draws step functions, constant until the next x."""
+    dress(panel)
+    drawstyle, step = ("steps-post", {"step": "post"}) if stairs else ("default", {})
+    for i, (name, (places, band)) in enumerate(lines.items()):
+        if not len(places) == len(band.point) > 0:
+            raise InputError(f"The line of {name!r} has {len(places)} x coordinates, but {len(band.point)} values.")
+        style = line_style(i)
+        panel.fill_between(places, band.low, band.high, color=style["color"], alpha=0.18, linewidth=0, **step)
+        marker = {"marker": "o", "markersize": 4} if len(places) < 3 else {}
+        panel.plot(places, band.point, linewidth=1.8, label=name, drawstyle=drawstyle, **style, **marker)
+
+
+def draw_rows(panel: Any, estimates: Sequence[Estimate], colours: Sequence[str]) -> None:
+    """A dot and its interval in each row, from the top."""
+    dress(panel, grid="x")
+    for y, ((point, low, high), colour) in enumerate(zip(estimates, colours, strict=True)):
+        if math.isfinite(low) and math.isfinite(high):
+            panel.plot([low, high], [y, y], color=colour, alpha=0.4, linewidth=6, solid_capstyle="butt", zorder=2)
+        panel.plot([point], [y], marker="o", markersize=6, color=colour, markeredgecolor="white", zorder=3)
+    panel.set_ylim(len(estimates) - 0.4, -0.6)
+    panel.margins(x=0.08)
+    panel.spines["left"].set_visible(False)
+    panel.tick_params(axis="y", length=0)
+
+
+def name_rows(panel: Any, names: Sequence[str]) -> None:
+    """Names to the left of the rows of :func:`draw_rows`."""
+    panel.set_yticks(range(len(names)), names, fontsize=9.5)
+
+
+def _finish(panel: Any, path: Path, title: str, lines: bool = True) -> Path:
+    if lines:
+        legend(panel)
+    if title:
+        set_title(panel, title)
+    save(panel.figure, path)
+    return path

@@ -1,0 +1,249 @@
+"""An agent (one or a whole team) that is trained in parts, and evaluated and asked for actions in between."""
+
+import copy
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from shoal.deploy import Policies, check_given
+from shoal.errors import InputError
+from shoal.runs.build import check_both_named, check_folder, prepared
+from shoal.runs.in_parts import Parts
+from shoal.runs.open import keep, keep_resumed, open_run, permit_training, remember
+from shoal.runs.run import Run
+from shoal.storage import manifest
+from shoal.storage.folders import check_free, path_of
+from shoal.storage.lock import FILE as LOCK
+from shoal.storage.lock import hold
+from shoal.training import ending
+from shoal.training.callbacks import Given
+from shoal.training.evaluation import Evaluation, Evaluator
+from shoal.trust.run_file import entries_of, recorded
+from shoal.types import PyTree
+from shoal.video.notebook import Picture
+
+
+def agent(
+    algorithm: str | None = None,
+    environment: Any = None,
+    *,
+    folder: str | Path | None = None,
+    env: dict[str, Any] | None = None,
+    progress: bool = True,
+    preset: str | Path | None = None,
+    trust: bool = False,
+    **flags: Any,
+) -> "Agent":
+    """An agent to be trained by :meth:`Agent.train`, again and again.
+
+    Everything that it learns is kept in a run folder, which all commands accept. Schedules (of learning rates,
+    exploration, and so on) span ``steps`` environment steps per seed, and keep their last values after them.
+
+    Args:
+        algorithm: as in :func:`shoal.train`. Without it, the agent goes on with the run in ``folder``.
+        environment: as in :func:`shoal.train`; for an earlier run only if that was not trained in a name.
+        folder: the run's folder; by default a new one in the system's folder for temporary files, which Shoal does not
+            delete. :meth:`Agent.save` copies it.
+        env: options of the environment's factory.
+        progress: show the progress line.
+        preset: a preset file.
+        trust: see :func:`shoal.open_run`.
+        flags: as in :func:`shoal.train`.
+
+    Raises:
+        InputError: an argument is invalid, or the folder is in use.
+    """
+    if algorithm is None:
+        if folder is None:
+            raise InputError("An agent needs an algorithm and an environment, or the folder of an earlier run.")
+        if flags or env or preset is not None:
+            raise InputError("An earlier run keeps its values, so an agent that continues it takes no flags.")
+        return _opened(path_of(folder), environment, trust, progress)
+    check_both_named(algorithm, environment, folder)
+    new = prepared(algorithm, environment, env, preset, flags)
+    where = Path(tempfile.mkdtemp(prefix="shoal-")) / "run" if folder is None else path_of(folder)
+    check_folder(where)
+    check_free(where, "give only the folder to continue it")
+    run = new.at(where)
+    run.settings = replace(run.settings, schedule_steps=run.settings.schedule_steps or run.settings.steps)
+    return Agent(run, progress, keep)
+
+
+def _opened(folder: Path, environment: Any, trust: bool, progress: bool) -> "Agent":
+    """An agent that goes on with an earlier run."""
+    manifest.read(folder)
+    run = open_run(folder, environment, trust=trust)
+    permit_training(run, trust, {})
+    run.settings = replace(run.settings, schedule_steps=run.settings.schedule_steps or run.settings.steps)
+    opened = Agent(run, progress, lambda run: keep_resumed(run, permitted=trust or environment is None))
+    _ = run.env  # raises if it cannot be built
+    return opened
+
+
+class Agent:
+    """See :func:`agent`. With ``with``, or by :meth:`close`, it stops the worker processes of a host environment."""
+
+    def __init__(self, run: Run, progress: bool, keep: Callable[[Run], None]):
+        """Create an agent; nothing is compiled or written.
+
+        Args:
+            run: the run that it trains.
+            progress: whether progress is shown.
+            keep: writes the run's ``run.json``.
+        """
+        self.run, self._parts = run, Parts(run, progress, keep)
+        self._evaluator: Evaluator | None = None
+        self._policies: Policies | None = None
+        self._acting: int | None = None
+        """The update of the policies that act; None before the first action."""
+
+    def __repr__(self) -> str:
+        run = self.run
+        return f"Agent({run.algorithm!r} in {run.environment!r}, {self.steps:,} steps, folder={str(run.folder)!r})"
+
+    def __enter__(self) -> "Agent":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return self.run.folder
+
+    @property
+    def steps(self) -> int:
+        """Environment steps per seed so far."""
+        return ending.saved(self.folder).update * self.run.settings.steps_per_update
+
+    def train(self, steps: float | int, *, callbacks: Sequence[Given] = ()) -> "Agent":
+        """Train for ``steps`` more environment steps per seed, rounded up to whole updates; returns itself.
+
+        Training goes on exactly where it stopped: with the same total it gives the same bits, in however many parts
+        (host environments start new episodes after :meth:`close`). Only the first call compiles. Ctrl-C stops at the
+        end of an update, saves it and raises; the agent can be used afterwards. ``callbacks`` are those of this part
+        (:func:`shoal.train`).
+
+        Raises:
+            InputError: ``steps`` is below 1 or an argument of the agent is invalid; or another process trains there.
+            NonFiniteError: a metric became NaN or infinite; the last good checkpoint is kept.
+            GameError: a host environment raised; what was learned is saved.
+            CallbackError: a callback raised; what was learned is saved.
+            KeyboardInterrupt: Ctrl-C; what was learned is saved.
+            Terminated: SIGTERM or SIGHUP; what was learned is saved. It is a SystemExit, so that the program ends.
+        """
+        self._parts.train(steps, callbacks)
+        return self
+
+    def evaluate(self, episodes: int | None = None, *, greedy: bool = True, seed: int = 0) -> Evaluation:
+        """Play whole episodes with each seed's policy, also before any training.
+
+        Args:
+            episodes: their number per seed; None for 256 on the device and 32 on the host.
+            greedy: act by the mode of the policy rather than by sampling.
+            seed: seed of the episodes.
+
+        Raises:
+            InputError: ``episodes`` is below 1, or they do not fit in memory.
+            GameError: a host environment raised.
+        """
+        self._parts.begin()
+        if episodes is None:
+            episodes = replace(self.run.settings, eval_episodes=None).evaluation_episodes(self.run.env)
+        kept = self._evaluator
+        if kept is None or (kept.episodes, kept.greedy) != (episodes, greedy):
+            self._end_evaluations()
+            self._evaluator = Evaluator(self.run.env, self.run._acting(), episodes, greedy, self.run._workers())
+        assert self._evaluator is not None
+        return self._evaluator(self.run._learner(), jax.random.key(seed))
+
+    def act(self, observations: Any, legal: Any = None, *, greedy: bool = True, **given: Any) -> Any:
+        """One action per agent by the policies of the first seed, in the form of the observations.
+
+        Args:
+            observations: as in :meth:`shoal.deploy.Policies.act`.
+            legal: masks of legal actions.
+            greedy: act by the mode of the policy rather than by sampling.
+            given: further arguments of :meth:`shoal.deploy.Policies.act`: ``alive``, ``state``, ``infos``, ``turn``.
+
+        Raises:
+            InputError: an observation is missing or has the wrong shape.
+        """
+        if self._policies is None:  # refused before anything compiles
+            check_given(self._made(()), observations, legal, **given)
+        policies = self._newest()
+        policies.greedy = greedy
+        return policies.act(observations, legal, **given)
+
+    def reset(self) -> None:
+        """Start a new episode for :meth:`act`: reset recurrent state, stacked frames and last actions."""
+        if self._policies is not None:
+            self._policies.reset()
+
+    def _newest(self) -> Policies:
+        """The policies of the first seed as trained so far, compiled once."""
+        self._parts.begin()
+        update = self._parts.saved
+        if self._policies is None or update != self._acting:
+            policy = jax.tree.map(lambda x: x[0], self.run._learner().policy)
+            if self._policies is None:
+                self._policies = self._made(policy)
+            self._policies.replace(policy)
+            self._acting = update
+        return self._policies
+
+    def _made(self, policy: PyTree) -> Policies:
+        run = self.run
+        title = f"{run.algorithm} in {run.environment}"
+        return Policies(run.spec, run._acting(), policy, wrapping=run.settings.wrapping, title=title)
+
+    def replay(
+        self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool = True, seed: int | None = None
+    ) -> Picture:
+        """Write an animated picture of episodes, by default to ``replay.gif`` in the folder; notebooks show it."""
+        self._parts.begin()
+        return Picture(self.run.replay(path, episodes=episodes, greedy=greedy, seed=seed))
+
+    def curves(self, path: str | Path | None = None, metrics: Sequence[str] = ("return",)) -> Picture:
+        """Draw the learning curve, by default to ``curves.png`` in the folder; notebooks show it.
+
+        Raises:
+            InputError: nothing has been trained, or no episode has ended.
+        """
+        return Picture(self.run.curves(path, metrics))
+
+    def save(self, folder: str | Path) -> Path:
+        """Copy the run's folder, with all that has been learned; the agent stays where it is.
+
+        Raises:
+            InputError: ``folder`` holds a run already.
+        """
+        where = path_of(folder)
+        check_folder(where)
+        check_free(where)
+        self._parts.begin()
+        with hold(self.folder):
+            shutil.copytree(
+                self.folder, where, ignore=shutil.ignore_patterns(LOCK, ".unfinished-*"), dirs_exist_ok=True
+            )
+        if recorded(self.folder, entries_of(self.folder)) is not None:
+            saved = copy.copy(self.run)
+            saved.folder = where
+            remember(saved)
+        return where
+
+    def close(self) -> None:
+        """Stop worker processes; the agent can still be used, and compiles again."""
+        self._parts.close()
+        self._end_evaluations()
+
+    def _end_evaluations(self) -> None:
+        if self._evaluator is not None:
+            self._evaluator.close()
+            self._evaluator = None

@@ -1,0 +1,286 @@
+"""The public functions: train, resume and open runs, draw their curves, and cross-play."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from shoal.environments import registry
+from shoal.errors import InputError
+from shoal.options.convert import several
+from shoal.options.flags import SPEC_WORDS, games_to_json, options_from_json, override
+from shoal.plots.curves import plot
+from shoal.runs.build import check_folder, prepared
+from shoal.runs.init_from import start_from
+from shoal.runs.load import load, past_selves
+from shoal.runs.open import keep_resumed, keeping, open_run, permit_training
+from shoal.runs.run import Run
+from shoal.storage import manifest
+from shoal.storage.folders import check_free, in_new_folder, new_folder, path_of
+from shoal.storage.lock import hold
+from shoal.system.files import written_to
+from shoal.training import crossplay as playing
+from shoal.training.callbacks import Callback, Given, accepted, watched
+from shoal.training.crossplay import CrossPlay
+from shoal.training.settings import CHANGEABLE
+from shoal.training.trainer import Trainer
+from shoal.types import Algorithm
+
+__all__ = ["CrossPlay", "Run", "crossplay", "curves", "load", "new_folder", "open_run", "resume", "train"]
+
+
+def train(
+    algorithm: str | None = None,
+    environment: Any = None,
+    *,
+    env: dict[str, Any] | None = None,
+    folder: str | Path | None = None,
+    progress: bool = True,
+    config: str | Path | Mapping[str, Any] | None = None,
+    preset: str | Path | None = None,
+    trust: bool = False,
+    callbacks: Sequence[Given] = (),
+    **flags: Any,
+) -> Run:
+    """Train ``algorithm`` in ``environment`` and return the finished run.
+
+    Args:
+        algorithm: a name from ``shoal list algorithms``; ``my_idea`` or ``package.my_idea``, a module of your own with
+            a ``Config`` and a ``make``; or one for each side of the environment, as ``mappo+ippo``. In an environment
+            of one agent, ``ppo``, ``dqn``, ``a2c``, ``ddpg`` and ``td3`` are accepted too
+            (:data:`shoal.algorithms.ALONE`).
+        environment: a name from ``shoal list environments``, ``package.module:factory``, that factory itself (for
+            example a PettingZoo class), or an :class:`Environment` or :class:`HostEnvironment`. If it is not a name,
+            :func:`resume` and :func:`open_run` need it again.
+        env: options of the environment's factory, for example ``{"num_agents": 5}``.
+        folder: the run's folder; by default a new folder under ``runs/``.
+        progress: show the progress line.
+        config: a configuration file in TOML, a run's folder or its ``run.json``, or a dictionary with the keys of a
+            file (docs/configuration.md). It may name the algorithm and the environment; what is given here takes
+            precedence over its values, and these over those of presets.
+        preset: a preset file (:mod:`shoal.config.preset_files`), for example one that :func:`shoal.tune` wrote; its
+        values
+            take precedence over those of the preset that belongs to Shoal.
+        trust: import what the ``run.json`` names in ``config`` even if it is neither Shoal's nor an extra's and the run
+            is not of your own training (docs/security.md).
+        callbacks: your own code that is called during training (:class:`shoal.Callback`), or functions
+            (context, metrics) that are called for each row of the log; see docs/hooks.md.
+        flags: fields of :class:`~shoal.training.settings.Settings` (``steps=3e6, seeds=4``) or of the algorithm's
+            ``Config`` (``learning_rate=1e-3``, ``hidden=(128, 128)``); ``init_from`` may also be a :class:`Run`. Other
+            fields come from the preset, then from defaults; without a preset, ``num_envs`` and ``rollout_length`` are
+            derived from the length of an episode (:func:`shoal.presets.sizes.sizes_for`). With several sides,
+            ``learning_rate`` applies to all and ``side1_learning_rate`` to one.
+
+    Raises:
+        InputError: an argument is invalid; raised before anything compiles. Later, if the disk is full or the folder is
+            deleted (:class:`WriteError`, :class:`CheckpointError`, :class:`FolderError`).
+        NonFiniteError: a metric became NaN or infinite; the last good checkpoint is kept.
+        CallbackError: a callback raised; the run is saved.
+        KeyboardInterrupt, Terminated (a SystemExit): Ctrl-C, or SIGTERM and SIGHUP; the run is saved.
+    """
+    hooks = accepted(callbacks)
+    new = prepared(algorithm, environment, env, preset, flags, config, trust)
+
+    def start(where: Path) -> Run:
+        check_folder(where)
+        with hold(where) as lock:  # a folder that was created here is removed again on bad input
+            check_free(where)
+            run = new.at(where)
+            trainer = run.trainer(progress, lock.check)
+            trainer.notes.append(new.preset)
+            if run.settings.init_from:
+                start_from(trainer, Path(run.settings.init_from))
+            lock.check()
+            with keeping(run, trainer):
+                return _trained(run, trainer, hooks)
+
+    return in_new_folder(new.algorithm, new.environment, start) if folder is None else start(path_of(folder))
+
+
+def resume(
+    folder: str | Path,
+    *,
+    environment: Any = None,
+    trust: bool = False,
+    progress: bool = True,
+    callbacks: Sequence[Given] = (),
+    continue_stopped: bool = False,
+    **flags: Any,
+) -> Run:
+    """Continue the run in ``folder`` from its newest intact checkpoint, bit for bit as if it had never stopped.
+
+    A run without a checkpoint starts from the beginning. A finished run is neither compiled nor trained, and its
+    :attr:`Run.untouched` is True.
+
+    Args:
+        folder: a run folder.
+        environment: the environment, if the run was not trained in a name.
+        trust: see :func:`open_run`.
+        progress: show the progress line.
+        callbacks: see :func:`train`. They are not stored with the run; those of a run that has finished are not called.
+        continue_stopped: go on where a callback stopped the run, which has finished otherwise.
+        flags: the settings in :data:`~shoal.training.settings.CHANGEABLE`, for example ``steps`` to train longer
+            (schedules stretch to the new length, unless ``schedule_steps`` sets theirs).
+
+    Raises:
+        InputError: the folder holds no run, another process trains in it, a flag cannot change, or there are fewer
+            devices than before.
+        CheckpointError: no checkpoint is intact.
+        CallbackError: a callback raised; the run is saved.
+        KeyboardInterrupt, Terminated: as for :func:`train`.
+    """
+    hooks = accepted(callbacks)
+    where = path_of(folder)
+    manifest.read(where)  # before a lock file is created in a folder that holds no run
+    with hold(where) as lock:
+        run, trainer = _resumed(where, environment, trust, progress, flags, lock.check, continue_stopped)
+        if trainer is None:
+            return run
+        return _trained(run, trainer, hooks)
+
+
+def _trained(run: Run, trainer: Trainer, hooks: Sequence[Callback]) -> Run:
+    """Train to the end; the run is not returned if a signal stopped it, since its caller would use it as trained."""
+    with watched(run, trainer, hooks):
+        run.finish(trainer)
+    if trainer.stop.asked:
+        sentence = f"Stopped at step {trainer.step:,}; shoal.resume({str(run.folder)!r}) continues the run."
+        raise trainer.stop.exception(sentence)
+    return run
+
+
+def _resumed(
+    folder: Path,
+    environment: Any,
+    trust: bool,
+    progress: bool,
+    flags: dict[str, Any],
+    guard: Callable[[], None],
+    continue_stopped: bool,
+) -> tuple[Run, Trainer | None]:
+    """A run with its restored trainer; None if it has finished."""
+    run = open_run(folder, environment, trust=trust)
+    wrong = sorted(set(flags) - CHANGEABLE)
+    if wrong:
+        can = (
+            f"only {', '.join(sorted(CHANGEABLE))} can; a new run that starts from it (init_from) may have other values"
+        )
+        raise InputError(f"{wrong[0]} cannot change in a resumed run: {can}.")
+    permit_training(run, trust, flags)
+    run.settings = override(run.settings, flags)
+    run.settings.check()
+    if environment is not None:
+        _ = run.env  # raises if it is another environment, also for a finished run
+    if run.conclude(guard, continue_stopped):
+        if flags:
+            guard()
+            keep_resumed(run, permitted=False)  # the environment was not built
+        return run, None
+    trainer = run.trainer(progress, guard)
+    if run.settings.init_from and trainer.checkpoints.latest() is None:
+        start_from(trainer, Path(run.settings.init_from))
+    trainer.restore(continue_stopped)
+    guard()
+    keep_resumed(run, permitted=trust or environment is None)
+    return run, trainer
+
+
+def curves(
+    runs: Run | str | Path | Sequence[Run | str | Path],
+    path: str | Path | None = None,
+    metrics: Sequence[str] = ("return",),
+) -> Path:
+    """Draw the learning curves of several runs in one figure, by default ``compare.png``; returns its path."""
+    path = written_to(path, Path("compare.png"))
+    given = several("runs", runs, (Run, str, Path))
+    return plot([run.folder if isinstance(run, Run) else Path(run) for run in given], path, metrics)
+
+
+def crossplay(
+    runs: Run | str | Path | Sequence[Run | str | Path],
+    *,
+    side: int | Sequence[str | int] = (),
+    episodes: int = 128,
+    greedy: bool = True,
+    seed: int = 0,
+    environment: Any = None,
+    trust: bool = False,
+    past: bool = False,
+) -> CrossPlay:
+    """Cross-play: let the policies of several runs play on two sides of their environment.
+
+    Each run plays side 1 with each run on side 2, every seed of one with every seed of the other.
+
+    Args:
+        runs: runs or their folders, all trained in the same environment.
+        side: the agents of side 1, by name or index; all others are side 2. By default side 1 is role 0, or the first
+            half of the agents (rounded down) if there is only one role.
+        episodes: whole episodes for each pair of seeds.
+        greedy: act by the mode of the policy rather than by sampling.
+        seed: seed of the episodes, the same for every entry of the matrix.
+        environment: the environment, if the runs were not trained in a name.
+        trust: see :func:`open_run`.
+        past: before each run, its past selves (``opponents="past"``) play too, the oldest first.
+
+    Raises:
+        InputError: a folder holds no run, a run has no past selves, environments, ``blind`` or ``action_mask``
+            differ, or a side would be empty.
+        CheckpointError: a run has no intact policy.
+    """
+    runs = several("runs", runs, (Run, str, Path))
+    if not runs:
+        raise InputError("Cross-play needs at least one run.")
+    opened = [run if isinstance(run, Run) else open_run(run, environment, trust=trust) for run in runs]
+    env = opened[0].env  # first, since it refuses to import the environment of an untrusted folder
+    for run in opened[1:]:
+        for name in ("blind", "action_mask"):
+            here, there = (getattr(one.settings.wrapping, name) for one in (run, opened[0]))
+            if here != there:
+                raise InputError(
+                    f"{run.folder} was trained with {name} {here} and {opened[0].folder} with {there}, so their "
+                    f"policies cannot play together."
+                )
+        check_same_environment(opened[0], run)
+    chosen = playing.first_side(opened[0].spec, side)
+    made: dict[Any, Algorithm] = {}  # equal configurations share a compiled program
+    players = []
+    for run in opened:
+        algorithm = made.setdefault((run.algorithm, run.config, run.settings.rollout_length), run._acting())
+        name = run.folder.resolve().name
+        pool = past_selves(run.folder, algorithm, run.settings, run._identity()) if past else {}
+        for updates, learner in pool.items():
+            step = updates * run.settings.steps_per_update
+            players.append(playing.Player(f"{name} after {step:,} steps", run.algorithm, algorithm, learner))
+        players.append(playing.Player(name, run.algorithm, algorithm, run._learner()))
+    return playing.play(env, players, chosen, jax.random.key(seed), episodes, greedy, opened[0]._workers())
+
+
+# Whether two runs were trained in the same environment.
+
+
+def check_same_environment(one: Run, other: Run) -> None:
+    """Check that two runs have the same environment, without building it.
+
+    What :func:`shoal.options.flags.games_to_json` leaves out may differ.
+
+    Raises:
+        InputError: they have not; the message names the first difference.
+    """
+    named = one.by_name and other.by_name
+    games = zip((one, other), games_to_json(one.spec, other.spec), strict=True)
+    descriptions = [({"environment": run.environment} if named else {}) | game for run, game in games]
+    if named and one.environment == other.environment:
+        known = registry.options_of(one.environment)
+        defaults = {name: option.default for name, option in known.items() if option.default is not option.empty}
+        descriptions = [
+            spec | defaults | options_from_json(run.env_options, known)
+            for spec, run in zip(descriptions, (one, other), strict=True)
+        ]
+    for name in descriptions[0] | descriptions[1]:
+        here, there = (x.get(name, "missing") for x in descriptions)
+        if here != there and name != "metrics":  # the option metrics does not change the game
+            raise InputError(
+                f"{other.folder} and {one.folder} were trained in different environments: {SPEC_WORDS.get(name, name)} "
+                f"{'are' if name in SPEC_WORDS else 'is'} {there!r} in the one and {here!r} in the other."
+            )

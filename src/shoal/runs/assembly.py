@@ -1,0 +1,285 @@
+"""An algorithm as a run has it: with its reward normalisation and its opponents, for training or for acting."""
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from shoal import algorithms
+from shoal.environments.changes import scored
+from shoal.environments.wrappers import changed, wrap
+from shoal.errors import CheckpointError, InputError, shortened
+from shoal.options.flags import SPEC_WORDS, flags_of, games_to_json, override
+from shoal.sides.frozen_policies import Guests
+from shoal.sides.opponent_options import PAST
+from shoal.sides.opponents import against
+from shoal.sides.past_selves import against_past
+from shoal.sides.reward_normalisation import normalise_rewards
+from shoal.sides.sides import divided, narrowed
+from shoal.storage.checkpoint import Checkpoints
+from shoal.storage.configuration import identity
+from shoal.training import checks, feed
+from shoal.training.crossplay import first_side, past_sides
+from shoal.training.selection import FOLDER
+from shoal.training.settings import CHANGEABLE, Settings
+from shoal.trust.run_file import described
+from shoal.types import Algorithm, AnyEnvironment, EnvSpec, PyTree, Scale
+
+OPPONENTS = "opponents"
+"""The folder in a run folder that holds a copy of the run that its opponents come from."""
+
+
+class SavedOpponents(NamedTuple):
+    """Frozen policies and the configuration of their run; other processes unpickle it."""
+
+    algorithm: str
+    config: Any
+    settings: Settings
+    policies: PyTree
+    """Leaves [K, ...], in host memory."""
+    opponents: "SavedOpponents | None"
+    """Those of their own run."""
+
+    def guests(self, spec: EnvSpec) -> Guests:
+        """The policies with the algorithm that acts by them."""
+        return Guests(acting(self.algorithm, spec, self.config, self.settings, self.opponents), self.policies)
+
+
+def environment(built: AnyEnvironment, settings: Settings) -> AnyEnvironment:
+    """A built environment with the wrappers of training. Where frozen policies play a side, the other makes the score.
+
+    Raises:
+        InputError: a wrapper or the side does not fit the environment.
+    """
+    env, opposition = wrap(built, settings.wrapping), settings.opposition
+    if opposition.opponents in (None, PAST):
+        return env
+    return changed(env, partial(scored, agents=first_side(env.spec, opposition.side)))
+
+
+def made(
+    name: str,
+    spec: EnvSpec,
+    config: Any,
+    settings: Settings,
+    scale: Scale,
+    opponents: SavedOpponents | None = None,
+    training: bool = True,
+) -> Algorithm:
+    """The algorithm with the reward normalisation and the opponents that ``settings`` have.
+
+    Args:
+        name: the algorithm's.
+        spec: the wrapped environment's.
+        config: the algorithm's.
+        settings: the run's.
+        scale: sizes of the run.
+        opponents: the run's copy of its opponents; None loads those that ``settings`` name.
+        training: False without past selves, for evaluation.
+
+    Raises:
+        InputError: an option is invalid, or the opponents cannot play.
+
+    Where sides compete, an algorithm that learns from more than an agent's own rewards (``Algorithm.learns_from``) is
+    made for each side separately, unless ``settings.separate_sides`` is False.
+    """
+    opposition = settings.opposition
+    if opposition.opponents is None:
+        return _normalised(name, spec, config, settings, scale)
+    if opposition.opponents == PAST:
+        side, window = past_sides(spec, opposition.side, config)[0], opposition.past_window
+        algorithm = _normalised(name, spec, config, settings, scale)
+        held = round(opposition.past_share * scale.num_envs)
+        if training and held < 2 * window:
+            enough = math.ceil(2 * window / opposition.past_share) * (settings.num_envs // scale.num_envs)
+            raise InputError(
+                f"Past selves play in {held} of {scale.num_envs} environments of a device, and past_window {window} "
+                f"needs at least {2 * window}: raise num_envs to {enough} or past_share, or lower past_window."
+            )
+        every = opposition.every(scale)
+        return against_past(algorithm, spec, side, window, every, opposition.past_share, training)
+    side = first_side(spec, opposition.side)
+    opponents = opponents or opponents_in(opposition.opponents, spec)
+    if training:
+        _check_learned(opposition.opponents, opponents.settings, spec, side)
+    algorithm = _normalised(name, narrowed(spec, side), config, settings, scale)
+    return against(algorithm, spec, side, opponents.guests(spec))
+
+
+def _check_learned(name: str, theirs: Settings, spec: EnvSpec, side: tuple[int, ...]) -> None:
+    """Refuse opponents that would play agents which their own run did not train."""
+    if theirs.opposition.opponents in (None, PAST):
+        return
+    learned = first_side(spec, theirs.opposition.side)
+    foreign = [spec.agents[i] for i in range(spec.num_agents) if i not in (*side, *learned)]
+    if foreign:
+        trained = ", ".join(spec.agents[i] for i in learned)
+        raise InputError(
+            f"{name} trained only {trained}, so it cannot play {', '.join(foreign)}: choose the agents that "
+            "learn with side, or take a run that trained the others."
+        )
+
+
+def separate_teams(
+    name: str, spec: EnvSpec, config: Any, settings: Settings, algorithm: Algorithm
+) -> list[tuple[int, ...]]:
+    """The teams for each of which an algorithm is made separately; one team where it is made for all agents.
+
+    Args:
+        name: the algorithm's.
+        spec: of the agents that learn.
+        config: the algorithm's.
+        settings: the run's.
+        algorithm: made for all agents of ``spec``.
+    """
+    everybody, past = [tuple(range(spec.num_agents))], settings.opposition.opponents == PAST
+    of_team = algorithm.learns_from == "team" or bool(algorithm.unequal_rewards)
+    if "+" in name or spec.shared_reward or not settings.separate_sides:
+        return everybody
+    if not of_team and (algorithm.learns_from == "own" or not past):
+        return everybody
+    sides = past_sides(spec, settings.opposition.side, config) if past else everybody
+    parts = [tuple(i for i in side if i in team) for side in sides for team in spec.competing]
+    return [team for team in parts if team]
+
+
+def told_of_teams(name: str, spec: EnvSpec, config: Any, settings: Settings) -> list[str]:
+    """A line to print when a run starts: which agents are trained as teams of their own; empty for one team."""
+    if "+" in name or settings.opposition.opponents not in (None, PAST):
+        return []
+    few = override(config, {"minibatches": 1})
+    algorithm = algorithms.get(name).make(spec, few, Scale(1, settings.rollout_length, 1))
+    teams = separate_teams(name, spec, config, settings, algorithm)
+    shown = "; ".join(f"side {i}: {checks.called(spec, who)}" for i, who in enumerate(teams, 1))
+    return [f"{name} trains competing sides separately, each as a team ({shown})."] if len(teams) > 1 else []
+
+
+def _for_teams(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Algorithm:
+    module = algorithms.get(name)
+    algorithm = module.make(spec, config, scale)
+    teams = separate_teams(name, spec, config, settings, algorithm)
+    return algorithm if len(teams) == 1 else divided(name, module, spec, config, scale, teams)
+
+
+def _normalised(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Algorithm:
+    algorithm = _for_teams(name, spec, config, settings, scale)
+    if settings.wrapping.blind and algorithm.acts_on == "state":
+        chosen = any(flag.endswith("critic_input") for flag in flags_of(config))
+        how = "set critic_input to local" if chosen else "choose an algorithm that acts on observations"
+        raise InputError(f"{name} acts on the global state, which blind does not hide: {how}.")
+    if not settings.normalise_rewards:
+        return algorithm
+    gamma = max(value for flag, value in flags_of(config).items() if flag.endswith("gamma"))  # the largest of all sides
+    return normalise_rewards(algorithm, spec, gamma, settings.reward_clip)
+
+
+def scale_of_learning(
+    name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale, opponents: SavedOpponents | None = None
+) -> Scale:
+    """``scale`` without the updates before the replay buffers can be sampled, so that schedules end with training."""
+    replay = made(name, spec, config, settings, scale, opponents).replay
+    waiting = feed.updates_before_learning(replay, settings.num_envs, settings.rollout_length)
+    return scale._replace(num_updates=max(1, scale.num_updates - waiting))
+
+
+def acting(
+    name: str, spec: EnvSpec, config: Any, settings: Settings, opponents: SavedOpponents | None = None
+) -> Algorithm:
+    """The algorithm for acting only; one minibatch, so that no batch size needs to divide."""
+    config, scale = override(config, {"minibatches": 1}), Scale(1, settings.rollout_length, 1)
+    return made(name, spec, config, settings, scale, opponents, training=False)
+
+
+def saved_policy(folder: Path, algorithm: Any, seeds: int, run: Mapping[str, Any], best: bool = False) -> PyTree:
+    """The newest intact ``Learner.policy`` of a run folder, with a leading seed axis.
+
+    Args:
+        folder: the run's.
+        algorithm: the run's.
+        seeds: number of seeds of the run.
+        run: the run's configuration (:func:`shoal.storage.configuration.identity`).
+        best: each seed's best policy instead of its last.
+
+    Raises:
+        CheckpointError: there is none, or it was trained under another configuration.
+    """
+    keys = jax.random.split(jax.random.key(0), seeds)
+    template = jax.eval_shape(jax.vmap(algorithm.init), keys).policy
+    where = folder / (FOLDER if best else "policy")
+    if not where.exists():
+        raise CheckpointError(
+            f"{folder} has no best policy; train with --eval-every to keep it."
+            if best
+            else f"{folder} has no trained policy yet."
+        )
+    return Checkpoints(where, run=run).restore(template)[0]
+
+
+def opponents_of(
+    folder: Path, settings: Settings, spec: EnvSpec, trust: bool = False, trained: bool = False
+) -> SavedOpponents | None:
+    """The frozen opponents of a run: the copy in its folder, or those that its settings name before there is one.
+
+    Args:
+        folder: the run's.
+        settings: the run's.
+        spec: its wrapped environment's.
+        trust: see :func:`opponents_in`.
+        trained: the run has begun, so that it must have a copy of a run folder.
+
+    Raises:
+        InputError: see :func:`opponents_in`.
+        CheckpointError: ``trained``, and the copy is missing.
+    """
+    name = settings.opposition.opponents
+    if name is None or name == PAST:
+        return None
+    copy = folder / OPPONENTS
+    if trained and not copy.is_dir() and Path(name).is_dir():  # a run that names itself would be opened without end
+        raise CheckpointError(f"{folder} lacks {OPPONENTS}/, the copy of the policies that it was trained against.")
+    return opponents_in(str(copy) if copy.is_dir() else name, spec, trust)
+
+
+def opponents_in(name: str, spec: EnvSpec, trust: bool = False) -> SavedOpponents:
+    """The policies of a run folder, or of an algorithm that does not learn, as opponents.
+
+    Args:
+        name: a run folder, or the name of an algorithm.
+        spec: the environment that they play in.
+        trust: import an algorithm ``module:make`` even if the folder is not of your own training.
+
+    Raises:
+        InputError: there is no such folder or algorithm, or its policies are for another environment.
+        CheckpointError: no saved policy is intact.
+    """
+    if not (folder := Path(name)).is_dir():
+        if not algorithms.known(name) and ":" not in name:
+            raise InputError(
+                f"opponents {name!r} is neither a run folder, nor 'past', nor the name of an algorithm or of a module."
+            )
+        config, settings = algorithms.get(name).Config(), Settings()
+        learner = acting(name, spec, config, settings).init(jax.random.key(0))
+        return SavedOpponents(
+            name, config, settings, jax.device_get(jax.tree.map(lambda x: x[None], learner.policy)), None
+        )
+    run = described(folder, trust)
+    here, there = games_to_json(spec, run.spec)
+    if here != there:
+        key = next(key for key in here if here[key] != there[key])
+        if run.spec.name != spec.name:
+            raise InputError(
+                f"{name} was trained in {run.spec.name}, so its policies cannot be opponents in {spec.name}."
+            )
+        options = " ".join(f"{option}={value}" for option, value in run.env.items()) or "no options"
+        raise InputError(
+            f"The policies of {name} cannot be opponents in {spec.name} as it is configured here: "
+            f"{SPEC_WORDS.get(key, key)} differ, {shortened(there[key])} there and {shortened(here[key])} here. Their "
+            f"run has the environment with {options}; give the same options and wrappers."
+        )
+    theirs = opponents_of(folder, run.settings, run.spec, trust, trained=True)
+    algorithm = acting(run.algorithm, run.spec, run.config, run.settings, theirs)
+    policies = saved_policy(folder, algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE))
+    return SavedOpponents(run.algorithm, run.config, run.settings, jax.device_get(policies), theirs)

@@ -1,0 +1,114 @@
+"""The final evaluation of a run, and the check whether a run has finished."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from shoal.errors import CheckpointError
+from shoal.storage import evaluation_file
+from shoal.storage.checkpoint import Checkpoints
+from shoal.storage.evaluation_file import FILE
+from shoal.storage.log import FILE as ROWS
+from shoal.storage.log import Log
+from shoal.system import notices
+from shoal.system.files import dumps, write_text
+from shoal.training import ending, selection
+from shoal.training.evaluation import Evaluation, evaluation_of
+from shoal.training.settings import Settings
+from shoal.training.trainer import Trainer
+from shoal.types import Learner
+
+
+def settle(
+    folder: Path, settings: Settings, run: Mapping[str, Any], guard: Callable[[], None], continue_stopped: bool = False
+) -> bool:
+    """Whether a run has finished: its newest checkpoint and policy are intact, and it ended there.
+
+    If so, prints a notice, and repairs the log as resuming would.
+
+    Args:
+        folder: the run's.
+        settings: the run's, possibly with more steps than before or other limits.
+        run: its configuration (:func:`shoal.storage.configuration.identity`).
+        guard: raises if the folder is no longer the run's.
+        continue_stopped: a run that a callback stopped has not finished.
+
+    Raises:
+        CheckpointError: the checkpoint was saved in another configuration.
+    """
+    checkpoints, policies = (Checkpoints(folder / name, run=run) for name in ("checkpoints", "policy"))
+    last = checkpoints.latest()
+    if last is None or policies.latest() != last or last > settings.num_updates:
+        return False
+    try:
+        meta = checkpoints.load_meta(last)
+        policies.load_meta(last)
+    except CheckpointError:  # training reports it, and resumes from an earlier one
+        return False
+    at = ending.standing(last, meta)
+    at = at._replace(stopped="") if continue_stopped else at
+    if not ending.ended(settings, at):
+        return False
+    checkpoints.check_run(last)
+    notices.warn(ending.sentence(settings, at))
+    step = last * settings.steps_per_update
+    Log(folder, guard=guard).resume(step, checkpoints.file(ROWS, last) or b"", meta.get("rows", 0))
+    return True
+
+
+def by_training(trainer: Trainer, learner: Callable[[], Learner], episodes: int) -> Evaluation | None:
+    """Evaluate the trained policies in the worker processes of training, or by the program that evaluated them during
+    training; None if there is neither.
+
+    Args:
+        trainer: the trainer, not yet closed.
+        learner: () -> the trained policies.
+        episodes: greedy episodes per seed.
+    """
+    play, compiled = trainer.program.play, trainer.selection and trainer.selection.evaluator
+    if play is not None:
+        trainer.progress.say(f"Evaluating {episodes} greedy episodes of each seed.")
+        played = play(learner(), jax.random.key(0), episodes, True)
+        if played is not None:
+            return evaluation_of(trainer.env.spec, *played)
+    return compiled(learner(), jax.random.key(0)) if compiled and compiled.episodes == episodes else None
+
+
+def write(folder: Path, last: Evaluation, best: Evaluation | None, episodes: int, step: int, ended: str = "") -> str:
+    """Write ``evaluation.json``: the evaluations on ``episodes`` greedy episodes per seed.
+
+    Args:
+        folder: the run's.
+        last: of the policies after ``step`` steps.
+        best: of the best policies, if they were kept.
+        episodes: episodes per seed.
+        step: environment steps per seed.
+        ended: why training ended before its last step; empty if it did not.
+
+    Returns:
+        Both as text.
+
+    Raises:
+        WriteError: the disk is full.
+    """
+    entries: dict[str, Any] = {"episodes": episodes, "greedy": True, "step": step, "text": str(last)}
+    if ended:
+        entries["ended"] = ended
+    if best is not None:
+        meta = Checkpoints(folder / selection.FOLDER).load_meta()
+        entries["best"] = best.as_json() | {"step": meta["step"], "selected_with": meta["score"]}
+        entries["text"] += "\n" + "\n".join(f"best policies {line}" for line in str(best).split("\n"))
+    write_text(folder / FILE, dumps(last.as_json() | entries, "evaluation", indent=1) + "\n")
+    return entries["text"]
+
+
+def read(folder: Path, step: int, episodes: int | None) -> str | None:
+    """The text of the evaluation after ``step`` steps on ``episodes`` (None: any number); None if there is none."""
+    found = evaluation_file.read(folder)
+    if found is None or found.get("step") != step or not isinstance(text := found.get("text"), str):
+        return None
+    if episodes not in (None, found.get("episodes")) or not all(line.isprintable() for line in text.split("\n")):
+        return None
+    return text

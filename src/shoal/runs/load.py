@@ -1,0 +1,121 @@
+"""Loading of trained policies from a run folder, without building or importing its environment."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.deploy import Policies
+from shoal.errors import CheckpointError, InputError
+from shoal.runs.assembly import acting, opponents_of, saved_policy
+from shoal.sides.opponent_options import PAST
+from shoal.storage.checkpoint import Checkpoints, restore_part
+from shoal.storage.configuration import identity
+from shoal.training.selection import learner_of
+from shoal.training.settings import CHANGEABLE, Settings
+from shoal.trust.run_file import described
+from shoal.types import Algorithm, Learner
+
+
+def load(
+    folder: str | Path, *, seed: int | None = None, greedy: bool = True, trust: bool = False, best: bool = False
+) -> Policies:
+    """Load the trained policies of a run; the environment itself is not needed.
+
+    Args:
+        folder: a run folder.
+        seed: one of the run's seeds; None for the first.
+        greedy: act by the mode of the policy rather than by sampling.
+        trust: import an algorithm ``module:make`` even if the folder is not of your own training (docs/security.md).
+        best: the policy with the best evaluation during training (``eval_every``) instead of the last one.
+
+    Raises:
+        InputError: the folder holds no run, the run does not have the seed, or its algorithm is not imported for an
+            untrusted folder.
+        CheckpointError: no saved policy is intact.
+    """
+    run = described(Path(folder), trust)
+    opponents = opponents_of(Path(folder), run.settings, run.spec, trust)
+    algorithm = acting(run.algorithm, run.spec, run.config, run.settings, opponents)
+    policy = saved_policy(Path(folder), algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE), best)
+    one = jax.tree.map(lambda x: x[seed_index(run.settings, seed)], policy)
+    title = f"{run.algorithm} in {run.environment}, seed {run.settings.seed if seed is None else seed}"
+    return Policies(run.spec, algorithm, one, greedy=greedy, wrapping=run.settings.wrapping, title=title)
+
+
+def learner_with_critic(folder: Path, algorithm: Algorithm, seeds: int, run: Mapping[str, Any]) -> Learner:
+    """A run's newest policies with their critics, leaves [S, ...].
+
+    Without an intact checkpoint of the policies' update, ``critic`` and ``statistics`` are empty tuples: the learner
+    can act, and ``Algorithm.inspect`` leaves out values. ``optimiser`` is empty. Arguments are those of
+    :func:`saved_policy`.
+
+    Raises:
+        CheckpointError: there is no policy, or it was trained under another configuration.
+    """
+    learner = learner_of(saved_policy(folder, algorithm, seeds, run))
+    template = jax.eval_shape(jax.vmap(algorithm.init), jax.random.split(jax.random.key(0), seeds))
+    checkpoints, step = Checkpoints(folder / "checkpoints", run=run), Checkpoints(folder / "policy").latest()
+    if step is None or step not in checkpoints.steps():
+        return learner
+    wanted = template._replace(policy=(), optimiser=(), updates=())  # pyright: ignore[reportArgumentType]
+    try:
+        found = restore_part(checkpoints, "learner", wanted, step)
+    except CheckpointError:
+        return learner
+    return learner._replace(critic=found.critic, statistics=found.statistics)
+
+
+def seed_index(settings: Settings, seed: int | None) -> int:
+    """Index of ``seed`` (None: the first) on the seed axis.
+
+    Raises:
+        InputError: the run does not have the seed.
+    """
+    index = 0 if seed is None else seed - settings.seed
+    if not 0 <= index < settings.seeds:
+        last = settings.seed + settings.seeds - 1
+        raise InputError(f"The run has no seed {seed}; its seeds are {settings.seed} to {last}.")
+    return index
+
+
+def trained_on(folder: Path) -> int | None:
+    """Number of devices that a run was trained on; None for a new run."""
+    checkpoints = Checkpoints(folder / "checkpoints")
+    return None if checkpoints.latest() is None else math.prod(checkpoints.load_meta()["shards"].values())
+
+
+def devices_before(folder: Path) -> int | None:
+    """Number of devices that a run was trained on, at most the local ones; None for a new run."""
+    before = trained_on(folder)
+    return None if before is None else min(before, jax.local_device_count())
+
+
+def past_selves(folder: Path, algorithm: Algorithm, settings: Settings, run: Mapping[str, Any]) -> dict[int, Learner]:
+    """The pool of a run against past selves: learners that can act, leaves [S, ...], by their number of updates.
+
+    Args:
+        folder: the run's.
+        algorithm: the run's.
+        settings: the run's.
+        run: the run's configuration.
+
+    Raises:
+        InputError: the run has no such pool.
+        CheckpointError: no checkpoint of its newest policy is intact.
+    """
+    if settings.opposition.opponents != PAST:
+        raise InputError(f"{folder} was not trained against past selves (--opponents past).")
+    pool = learner_with_critic(folder, algorithm, settings.seeds, run).statistics
+    if not pool:
+        raise CheckpointError(
+            f"{folder} has no intact checkpoint of its newest policy, so its past policies cannot be read."
+        )
+    updates = np.asarray(pool.updates)[0]  # those of all seeds are equal
+    return {
+        int(made): learner_of(jax.tree.map(lambda x, slot=slot: x[:, slot], pool.pool))
+        for made, slot in sorted(zip(updates.tolist(), range(len(updates)), strict=True))
+    }

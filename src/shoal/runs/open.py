@@ -1,0 +1,180 @@
+"""Opening of run folders, which may be untrusted: what may be imported and called, and what is written."""
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from shoal import algorithms
+from shoal.environments import registry
+from shoal.errors import InputError
+from shoal.options.flags import flags_of, options_from_json
+from shoal.runs.assembly import OPPONENTS
+from shoal.runs.run import Run
+from shoal.security import links, user_modules
+from shoal.sides.opponent_options import PAST
+from shoal.storage import manifest
+from shoal.system import notices
+from shoal.training.trainer import Trainer
+from shoal.trust import permission, provenance
+from shoal.trust.run_file import TRUST, decides, described, entries_of, made_of, recorded, unrecorded
+from shoal.types import AnyEnvironment
+
+
+def open_run(folder: str | Path, environment: Any = None, *, trust: bool = False) -> Run:
+    """Open an existing run, to evaluate, replay or plot it.
+
+    The environment is built when it is first needed, for example by :meth:`Run.evaluate`, which raises
+    :class:`InputError` if it cannot be built, has changed, or is not imported for an untrusted folder.
+
+    Args:
+        folder: a run folder.
+        environment: the environment, if the run was not trained in a name.
+        trust: import the environment and the algorithm that the folder names even if they are neither Shoal's nor an
+            extra's and the folder is not of your own training (docs/security.md).
+
+    Raises:
+        InputError: the folder holds no run, or its algorithm is not imported for an untrusted folder.
+    """
+    saved = described(Path(folder), trust)
+
+    def build() -> AnyEnvironment:
+        if isinstance(environment, AnyEnvironment):
+            return registry.make(environment, **saved.env)
+        if environment is None and not saved.by_name:
+            raise InputError(
+                f"{folder} was trained in an Environment object, which has no name: pass that environment again."
+            )
+        if environment is None:
+            permission.permit(Path(folder), saved.as_json(), trust)
+            module = permission.own_module(saved.environment)
+            user_modules.tell_of_changes(Path(folder), made_of(Path(folder)), [module] if module else [])
+        factory = saved.environment if environment is None else environment
+        run.env_options = options_from_json(saved.env, registry.options_of(factory))
+        return registry.make(factory, **run.env_options)
+
+    names = saved.algorithm, saved.environment, saved.env
+    run = Run(Path(folder), *names, saved.settings, saved.config, build, saved.spec)
+    run.by_name, run.trusted = saved.by_name, trust
+    return run
+
+
+def permit_training(run: Run, trust: bool, flags: dict[str, Any]) -> None:
+    """Check that training in a folder does not write elsewhere, and in an untrusted one does not connect elsewhere.
+
+    Args:
+        run: the opened run.
+        trust: whether the user trusts the folder.
+        flags: the settings that the user gives for resuming.
+
+    Raises:
+        InputError: a symbolic link leads out of the folder, even if it is trusted; or an untrusted folder's settings
+            use a Ray cluster, or it would start from another run.
+    """
+    links.check_inside(run.folder)
+    if trust or recorded(run.folder, entries_of(run.folder)) is not None:
+        return
+    why = unrecorded(run.folder, entries_of(run.folder))
+    if run.settings.init_from and not (run.folder / "checkpoints").is_dir():
+        raise InputError(f"{run.folder} {why}, and would start from {run.settings.init_from}: {TRUST}.")
+    if run.settings.workers == "ray" and "workers" not in flags:
+        raise InputError(f"{run.folder} {why}, and would use a Ray cluster: {TRUST}, or give workers yourself.")
+
+
+def keep(run: Run) -> None:
+    """Write a copy of the opponents and ``run.json``, and record that the user's own training wrote them.
+
+    Raises:
+        InputError: the opponents' folder cannot be copied; nothing is written then.
+    """
+    _keep_opponents(run)
+    _write(run)
+    remember(run)
+
+
+@contextlib.contextmanager
+def keeping(run: Run, trainer: Trainer) -> Iterator[None]:
+    """Keep a new run that is trained inside the block; nothing remains of it if a callback refuses its start."""
+    keep(run)
+    try:
+        yield
+    except InputError:
+        if trainer.hooks.refused:
+            (run.folder / manifest.FILE).unlink()
+            (run.folder / provenance.MARK).unlink(missing_ok=True)
+            shutil.rmtree(run.folder / OPPONENTS, ignore_errors=True)
+        raise
+
+
+def _keep_opponents(run: Run) -> None:
+    """Copy the policies that a run plays against into its folder, so that it does not depend on theirs."""
+    name, copy = run.settings.opposition.opponents, run.folder / OPPONENTS
+    if name is None or name == PAST or not (source := Path(name)).is_dir() or (copy / manifest.FILE).exists():
+        return
+    links.check_inside(source)
+    try:
+        for part in ("policy", OPPONENTS):
+            if (source / part).is_dir():
+                shutil.copytree(source / part, copy / part, dirs_exist_ok=True)
+        shutil.copy(source / manifest.FILE, copy / manifest.FILE)  # last, since the copy is complete with it
+    except OSError as error:
+        shutil.rmtree(copy, ignore_errors=True)
+        why = error.args[0][0][2] if isinstance(error, shutil.Error) else error  # of a list of (source, copy, reason)
+        raise InputError(f"The opponents in {source} cannot be copied into the run's folder: {why}.") from None
+    entries = entries_of(source)
+    if (record := recorded(source, entries)) is not None:
+        _record_folder(copy, entries, record)
+
+
+def keep_resumed(run: Run, permitted: bool) -> None:
+    """Write ``run.json`` of a resumed run.
+
+    Args:
+        run: the run, whose settings may have changed.
+        permitted: whether the user trusts the folder, or its environment was built without trust. Otherwise an
+            untrusted folder remains untrusted.
+    """
+    record = recorded(run.folder, entries_of(run.folder))
+    _write(run)
+    if permitted:
+        remember(run)
+    elif record is not None:
+        _record(run, record)
+
+
+def _write(run: Run) -> None:
+    manifest.write(run.folder, run.as_json(), user_modules.digests(_own_modules(run), imported=True))
+
+
+def remember(run: Run) -> None:
+    """Record a run's folder as one of the user's own training; warns if that fails."""
+    folders = {module: user_modules.folder_of(module) for module in _own_modules(run)}
+    directory = next(filter(None, folders.values()), None)
+    modules = user_modules.with_imports(folders, directory) if directory else {}
+    _record(run, provenance.Record(directory, tuple(modules.items())))
+
+
+def _own_modules(run: Run) -> list[str]:
+    """Modules of the user's own that define a run's environment, algorithm, networks and opponents."""
+    module = permission.own_module(run.environment) if run.by_name else None
+    return [
+        *([module] if module else []),
+        *algorithms.own(run.algorithm),
+        *user_modules.named_in(flags_of(run.config), flags_of(run.settings)),
+    ]
+
+
+def _record(run: Run, record: provenance.Record) -> None:
+    try:
+        provenance.record(run.folder, decides(entries_of(run.folder)), record.directory, dict(record.modules))
+    except OSError as error:
+        if _own_modules(run):
+            notices.warn(
+                f"The record that you trained {run.folder} cannot be written, so opening it will need --trust: {error}."
+            )
+
+
+def _record_folder(folder: Path, entries: dict[str, Any], record: provenance.Record) -> None:
+    with contextlib.suppress(OSError):  # opening the folder then needs --trust
+        provenance.record(folder, decides(entries), record.directory, dict(record.modules))

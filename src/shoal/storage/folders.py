@@ -1,0 +1,74 @@
+"""The folder of a run: its name, and the check that it holds no other run."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from shoal.errors import FolderTakenError, InputError
+from shoal.security import links
+from shoal.storage import log, manifest
+
+T = TypeVar("T")
+_WRITTEN = ("checkpoints", "policy", "opponents", "tensorboard")
+"""Folders that training creates in a run's folder."""
+
+
+def path_of(folder: str | Path) -> Path:
+    """The path of a run's folder; an empty name, which would mean the working directory, is an error.
+
+    Raises:
+        InputError: the name is empty, holds the character NUL, or is not valid UTF-8, which its files require.
+    """
+    if not str(folder):
+        raise InputError("The name of the run's folder is empty.")
+    try:
+        sound = "\0" not in str(folder) and bool(str(folder).encode())
+    except UnicodeEncodeError:
+        sound = False
+    if not sound:
+        raise InputError(
+            f"The name of the run's folder, {str(folder)!r}, must be UTF-8 text without the character NUL."
+        )
+    return Path(folder)
+
+
+def check_free(folder: Path, otherwise: str = "resume it") -> None:
+    """Check that a folder holds no run and no parts of one, whose checkpoints a new run would remove.
+
+    Args:
+        folder: the folder.
+        otherwise: what the user can do with a run in it, for the message.
+
+    Raises:
+        FolderTakenError: the folder holds a run, or a part of one.
+        InputError: a folder of a run in it is a symbolic link.
+    """
+    for name in _WRITTEN:
+        links.own_file(folder, name)
+    if (folder / manifest.FILE).exists():
+        raise FolderTakenError(f"{folder} already contains a run; {otherwise}, or choose another folder.")
+    for name in ("checkpoints", "policy", "opponents", log.FILE):
+        if (folder / name).exists():
+            raise FolderTakenError(
+                f"{folder} contains {name} of a run, but no {manifest.FILE} to resume it; choose another folder."
+            )
+
+
+def in_new_folder(algorithm: str, environment: str, start: Callable[[Path], T]) -> T:
+    """Call ``start`` with a new folder; retries with another name if a run that starts at the same time takes it."""
+    while True:
+        try:
+            return start(new_folder(algorithm, environment))
+        except FolderTakenError:
+            continue
+
+
+def new_folder(algorithm: str, environment: str) -> Path:
+    """The path of a folder under ``runs/`` that does not exist yet; it is not created."""
+    names = f"{algorithm}-{environment}".replace("/", "-").replace(":", "-")
+    stem = f"{names}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder, i = Path("runs") / stem, 2
+    while folder.exists():
+        folder, i = Path("runs") / f"{stem}-{i}", i + 1
+    return folder

@@ -1,0 +1,158 @@
+"""``run.json``: the configuration of a run, versions and hardware. It contains no names of users or machines."""
+
+import os
+import platform
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import InputError, shortened
+from shoal.security import reading
+from shoal.system.cores import cores
+from shoal.system.extras import requirements
+from shoal.system.files import dumps, from_json, write_text
+
+FILE = "run.json"
+FORMAT = 9
+"""Format number that :func:`write` writes. Files of format 1 lack it; see :mod:`shoal.storage.configuration`."""
+MOST = 16 * reading.MIB
+"""Largest size in bytes of a ``run.json``."""
+_KEYS = ("format", "config", "made_with")
+_PACKAGES = ("shoal", "jax", "jaxlib", "flax", "optax", "numpy")
+
+
+def describe(environment: str = "") -> dict[str, Any]:
+    """Versions, hardware and platform of this process, and the commit if Shoal runs from a checkout.
+
+    Initialises JAX's devices.
+
+    Args:
+        environment: its name. The versions include those of the libraries of its family, such as MuJoCo's.
+    """
+    import jax
+
+    packages = [*_PACKAGES, *requirements(environment.replace(":", "/").partition("/")[0])]
+    devices = Counter((device.platform, device.device_kind) for device in jax.local_devices())
+    return {
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in packages},
+        "commit": _commit(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "hardware": {
+            "processor": _processor(),
+            "cores": cores(),
+            "memory_gib": _memory(),
+            "devices": [{"platform": p, "kind": kind, "count": n} for (p, kind), n in devices.items()],
+        },
+    }
+
+
+def write(folder: Path, config: dict[str, Any], own_modules: Mapping[str, str] | None = None) -> None:
+    """Write ``run.json`` atomically, with ``config`` (which may hold dataclasses) and :func:`describe`.
+
+    Args:
+        folder: the run's.
+        config: the run's configuration.
+        own_modules: digests of the user's own modules that the run uses, by their names.
+
+    Raises:
+        InputError: a value of ``config`` has no JSON form; the message names it.
+        WriteError: the disk is full, or the folder does not exist.
+    """
+    made = describe(str(config.get("environment", ""))) | ({"own_modules": dict(own_modules)} if own_modules else {})
+    entries = {"format": FORMAT, "config": config, "made_with": made}
+    write_text(Path(folder) / FILE, dumps(entries, "run", indent=2) + "\n")
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The contents of ``run.json``: ``format``, and the objects ``config`` and ``made_with``. Tuples become lists.
+
+    Raises:
+        InputError: there is no readable ``run.json``, its format is newer, or its keys differ from these.
+    """
+    where = f"{FILE} in {str(folder)!r}"
+    try:
+        found = from_json(reading.parse(reading.read_bytes(Path(folder) / FILE, MOST)))
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"There is no {FILE} in {str(folder)!r}, so it is not the folder of a run.") from None
+    except (reading.ReadingError, ValueError) as error:
+        raise InputError(f"{where} {error}.") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{where} is not a JSON object.")
+    version = found.get("format", 1)
+    if type(version) is not int or version < 1:
+        raise InputError(f"{where} has an unknown format: {shortened(version)}.")
+    if version > FORMAT:
+        raise InputError(f"{where} has format {version}, of a newer version of Shoal; this one reads up to {FORMAT}.")
+    for key in found:
+        if key not in _KEYS:
+            raise InputError(f"{where} has the unknown key {shortened(key)}; known: {', '.join(_KEYS)}.")
+    for key in ("config", "made_with"):
+        if not isinstance(found.get(key), dict):
+            raise InputError(f"{where} contains no {'configuration' if key == 'config' else repr(key)}.")
+    return {"format": version} | found
+
+
+def hardware(folder: Path) -> str:
+    """The run's hardware as one line for the summary; empty if ``run.json`` does not hold it.
+
+    Raises:
+        InputError: see :func:`read`.
+    """
+    found = read(folder)["made_with"].get("hardware")
+    found = found if isinstance(found, dict) else {}
+    devices = found.get("devices")
+    names = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
+    text = f"{found.get('processor')}, {found.get('cores')} cores; devices: "
+    text += ", ".join(f"{device.get('count')} × {device.get('kind')}" for device in names)
+    return "".join(x for x in text if x.isprintable())[:200] if found else ""
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit, with ``+`` if the package was changed; None if this file is not in Shoal's own repository."""
+    package = Path(__file__).resolve().parents[1]
+    root = package.parents[1]
+    if not (root / ".git").exists() or root / "src" / "shoal" != package:
+        return None
+    try:
+        git = ["git", "-C", str(root)]
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "--untracked-files=no", "--", "src", "pyproject.toml"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit.stdout.strip() + ("+" if changed.stdout.strip() else "")
+
+
+def _processor() -> str:
+    if sys.platform == "linux":
+        try:
+            lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        except OSError:
+            lines = []
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _memory() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (ValueError, OSError, AttributeError):
+        return None

@@ -1,0 +1,144 @@
+"""One folder per checkpoint, committed by a rename, with a SHA-256 per file to detect damage.
+
+A step is the folder ``<step>`` or ``<step>.<revision>``, written under a hidden name and renamed when all of it is on
+the disk. Saving a step again adds a revision before the old one is removed, so that a crash at any time leaves an
+intact checkpoint.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+from shoal.errors import CheckpointError
+from shoal.security import reading
+from shoal.system.files import digests, remove, sync, sync_tree
+from shoal.system.notices import Warn
+
+_NAME = re.compile(r"(\d+)(?:\.(\d+))?", re.ASCII)
+_HIDDEN = ".unfinished-"
+_DIGESTS = "sha256.json"
+_MOST = 16 * reading.MIB
+
+
+def found(folder: Path) -> list[tuple[int, int, Path]]:
+    """(step, revision, path) of every committed step, newest first; nothing is verified."""
+    paths = folder.iterdir() if folder.is_dir() else ()
+    matches = [(match, path) for path in paths if (match := _NAME.fullmatch(path.name))]
+    return sorted(((int(match[1]), int(match[2] or 0), path) for match, path in matches), reverse=True)
+
+
+@contextmanager
+def commit(folder: Path, step: int, keep: int):
+    """Yield an empty folder to fill; at the end of the block it is flushed and becomes ``step``.
+
+    The newest ``keep`` steps up to ``step`` remain. Later steps are removed: they were saved before the run resumed
+    from an earlier step.
+
+    Raises:
+        CheckpointError: writing failed, for example because the disk is full; or ``folder`` is a symbolic link, whose
+            target may hold unrelated numbered folders.
+    """
+    if folder.is_symlink():
+        raise CheckpointError(f"{folder} is a symbolic link, so no checkpoint is saved there.")
+    work = folder / f"{_HIDDEN}{step}-{os.getpid()}"
+    try:
+        folder.mkdir(exist_ok=True)  # not its parents: a deleted run folder must not be recreated
+        sync(folder.parent)
+        for leftover in folder.glob(f"{_HIDDEN}*"):
+            _try_to_remove(leftover)
+        work.mkdir()
+        yield work
+        (work / _DIGESTS).write_text(json.dumps(digests(work), indent=1), encoding="utf-8")
+        sync_tree(work)
+        before = found(folder)
+        revision = 1 + max((revision for other, revision, _ in before if other == step), default=-1)
+        work.rename(folder / (f"{step}.{revision}" if revision else f"{step}"))
+        sync(folder)
+        earlier = sorted({other for other, _, _ in before if other < step}, reverse=True)[: keep - 1]
+        for other, _, path in before:
+            if other not in earlier:
+                _drop(path)
+    except (Exception, KeyboardInterrupt) as error:
+        _remove_unfinished(work)
+        if not isinstance(error, OSError):
+            raise
+        raise CheckpointError(f"The checkpoint of step {step} cannot be written: {error.strerror or error}.") from error
+
+
+def drop_after(folder: Path, step: int) -> None:
+    """Remove the steps after ``step``.
+
+    Raises:
+        CheckpointError: they cannot be removed, or ``folder`` is a symbolic link, whose target may hold unrelated
+            numbered folders.
+    """
+    if folder.is_symlink():
+        raise CheckpointError(f"{folder} is a symbolic link, so no checkpoint is removed there.")
+    try:
+        for other, _, path in found(folder):
+            if other > step:
+                _drop(path)
+    except OSError as error:
+        raise CheckpointError(f"Checkpoints after step {step} cannot be removed: {error.strerror or error}.") from error
+
+
+def newest_file(folder: Path, name: str, step: int | None = None) -> bytes | None:
+    """The file ``name`` of the newest step (or of ``step``) in which its SHA-256 is right; None if there is none.
+
+    No other file is verified, so the time does not depend on the size of the step.
+    """
+    for other, _, path in found(folder):
+        if step not in (None, other):
+            continue
+        try:
+            data = reading.read_bytes(path / name)
+            if reading.parse(reading.read_bytes(path / _DIGESTS))[name] == hashlib.sha256(data).hexdigest():
+                return data
+        except (OSError, ValueError, LookupError, TypeError):  # removed meanwhile, damaged, or without such a file
+            continue
+    return None
+
+
+def newest_sound(folder: Path, step: int | None, warn: Warn) -> Path:
+    """The newest step (or ``step``) whose files all have the right SHA-256; ``warn`` is called for each damaged one.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    candidates = [(other, path) for other, _, path in found(folder) if step in (None, other)]
+    for other, path in candidates:
+        try:
+            if reading.parse(reading.read_bytes(path / _DIGESTS, _MOST)) == digests(path, but=_DIGESTS):
+                return path
+        except (OSError, ValueError):  # a missing file, or text that is not JSON
+            pass
+        warn(f"The checkpoint of step {other} is damaged and is skipped.")
+    which = "There is no checkpoint" if step is None else f"There is no checkpoint of step {step}"
+    why = " that is not damaged" if candidates else ""
+    raise CheckpointError(f"{which}{why} in the folder {folder.name!r}.")
+
+
+def _drop(path: Path) -> None:
+    gone = path.with_name(_HIDDEN + path.name)
+    path.rename(gone)  # so that a half-deleted step never has the name of a step
+    _try_to_remove(gone)
+
+
+def _remove_unfinished(work: Path) -> None:
+    """Remove what a failed save wrote: its other threads may still create files in it for a moment."""
+    for _ in range(20):
+        _try_to_remove(work)
+        if not work.exists():
+            return
+        time.sleep(0.05)
+
+
+def _try_to_remove(path: Path) -> None:
+    """Remove a folder if possible; the next save retries (on NFS another process may be reading it)."""
+    with contextlib.suppress(OSError):
+        remove(path)

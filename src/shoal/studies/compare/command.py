@@ -1,0 +1,177 @@
+"""Compares trained runs; ``shoal compare`` and :func:`shoal.compare`."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import InputError, unknown
+from shoal.options.convert import several
+from shoal.plots.style import check_format
+from shoal.statistics import compare as compare_scores
+from shoal.statistics import estimate, normalise
+from shoal.studies.compare.curves import Curves, curves_of, scaled
+from shoal.studies.compare.grouping import Methods, methods_of, named
+from shoal.studies.compare.published import check_names, environments_of, sources_of
+from shoal.studies.compare.published import read as read_results
+from shoal.studies.compare.result import MethodSummary, Pair, RunComparison
+from shoal.studies.compare.sources import GREEDY, Source, read
+from shoal.system.files import written_to
+
+STATISTICS = ("iqm", "mean", "median")
+Level = tuple[float | int, float | int]
+
+
+def compare(
+    runs: Sequence[Any] | Mapping[str, Sequence[Any]],
+    *,
+    metric: str = "return",
+    statistic: str = "iqm",
+    normalise: Level | Mapping[str, Level] | None = None,
+    output: str | Path | None = None,
+    file_metric: str | None = None,
+    tasks: Mapping[str, str] = MappingProxyType({}),
+) -> RunComparison:
+    """Compare trained runs by the final evaluation of their last policies; nothing is trained or played.
+
+    Runs of one algorithm are one method. Where runs of an algorithm in the same environment have different settings or
+    hyper-parameters, they are different methods, named by what differs. Intervals are those of
+    :mod:`shoal.statistics`: of other seeds in the same environments.
+
+    A file in marl-eval's JSON format gives a method for each of its algorithms, ``qmix (FILE)``. Its scores are the
+    absolute metrics where all its runs have them, otherwise those of the last evaluation. Tasks without other runs, and
+    algorithms that lack an environment, are left out.
+
+    Args:
+        runs: two or more runs: folders, :class:`~shoal.Run` objects, records ``*.json`` of studies, or files ``*.json``
+            of marl-eval's format. In a mapping the keys are the methods' names.
+        metric: ``return``, or a metric of the environment, for example ``won``.
+        statistic: of the curves and of the area under them: "iqm", "mean" or "median".
+        normalise: (worst, best) score, or one pair for each environment under its name; scores become
+            (score − worst) / (best − worst).
+        output: also draw a figure, .png, .pdf or .svg.
+        file_metric: what files of marl-eval's format call the metric; by default the same, and for ``return`` also
+            ``mean_episode_return`` or ``episode_return``.
+        tasks: the environment that a task of such a file is, where their names differ, for example
+            ``{"smax/3m": "jaxmarl/smax/3m"}``.
+
+    Raises:
+        InputError: there are fewer than two runs, a run has no final evaluation or lacks the metric, a method lacks an
+            environment that another has, a file is damaged, or an argument is invalid.
+        WriteError: the figure cannot be written.
+    """
+    if statistic not in STATISTICS:
+        raise unknown("statistic of curves named", statistic, STATISTICS)
+    if output is not None:
+        check_format(Path(output))  # before anything is read
+    groups = runs if isinstance(runs, Mapping) else {"": runs}
+    paths = {
+        name: [Path(getattr(run, "folder", run)) for run in several("runs", group, (str, Path))]
+        for name, group in groups.items()
+    }
+    sources, notes = _read(paths, metric, file_metric, tasks)
+    if sum(map(len, sources.values())) < 2:
+        raise InputError("A comparison needs at least two runs.")
+    methods = named(sources) if isinstance(runs, Mapping) else methods_of(sources[""])
+    result = _compared(methods, metric, statistic, normalise, notes)
+    if output is not None:
+        result.plot(written_to(output, Path(output)))
+    return result
+
+
+def _read(
+    paths: Mapping[str, Sequence[Path]], metric: str, file_metric: str | None, names: Mapping[str, str]
+) -> tuple[dict[str, list[Source]], list[str]]:
+    """The sources of each group, and notes on files of results."""
+    every = {path: read_results(path, names) for group in paths.values() for path in group}
+    own = {path: read(path, metric) for path, file in every.items() if file is None}
+    files = [file for file in every.values() if file is not None]
+    for given, what in ((names, "tasks"), (file_metric, "file_metric")):
+        if given and not files:
+            raise InputError(f"{what} is for files in marl-eval's format, but no such file is given.")
+    check_names(names, files)
+    environments = environments_of(own.values(), files) if files else []
+    stems = [file.path.stem for file in files]
+    held, notes = {path: [source] for path, source in own.items()}, []
+    for file in files:
+        label = file.path.stem if stems.count(file.path.stem) == 1 else str(file.path)
+        held[file.path], said = sources_of(file, environments, metric, file_metric, label)
+        notes += said
+    return {name: [one for path in group for one in held[path]] for name, group in paths.items()}, notes
+
+
+def _compared(
+    methods: Methods,
+    metric: str,
+    statistic: str,
+    level: Level | Mapping[str, Level] | None,
+    known: Sequence[str],
+) -> RunComparison:
+    environments = tuple(next(iter(methods.values())))
+    scores = {
+        name: {task: np.concatenate([one.scores for one in tasks[task]]) for task in environments}
+        for name, tasks in methods.items()
+    }
+    found = curves_of(methods)
+    curves = found if isinstance(found, Curves) else None
+    if level is not None:
+        bounds = _bounds(level, environments)
+        worst, best = ({task: pair[i] for task, pair in bounds.items()} for i in (0, 1))
+        scores = {name: normalise(tasks, worst, best) for name, tasks in scores.items()}
+        curves = curves and scaled(curves, bounds)
+    statistics = ("mean", "median", "iqm", *(("optimality_gap",) if level is not None else ()))
+    summaries = {
+        name: MethodSummary(
+            {task: one.size for task, one in tasks.items()},
+            {each: estimate(tasks, each) for each in statistics},
+            None if curves is None else estimate(curves.areas(name), statistic),
+        )
+        for name, tasks in scores.items()
+    }
+    pairs = tuple(Pair(x, y, compare_scores(scores[x], scores[y])) for x, y in combinations(scores, 2))
+    notes = [
+        *known,
+        *([] if isinstance(found, Curves) else [found]),
+        *_notes(methods, scores, curves, level is not None),
+    ]
+    return RunComparison(
+        metric, statistic, level is not None, environments, scores, summaries, pairs, curves, tuple(notes)
+    )
+
+
+def _bounds(level: Level | Mapping[str, Level], environments: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """The worst and the best score of each environment."""
+    bounds = level if isinstance(level, Mapping) else dict.fromkeys(environments, level)
+    for task in environments:
+        if task not in bounds:
+            raise InputError(f"The worst and best score of {task} are missing.")
+        pair = bounds[task]
+        if len(pair) != 2 or not all(math.isfinite(x) for x in pair) or pair[0] == pair[1]:
+            raise InputError(f"The worst and best score of {task} are two different numbers, not {pair}.")
+    return {task: (float(bounds[task][0]), float(bounds[task][1])) for task in environments}
+
+
+def _notes(
+    methods: Methods, scores: Mapping[str, Mapping[str, np.ndarray]], curves: Curves | None, normalised: bool
+) -> list[str]:
+    notes = []
+    every: list[Source] = [one for tasks in methods.values() for runs in tasks.values() for one in runs]
+    if curves is not None:
+        greedy = "greedy " if all(one.greedy is not None for one in every) else ""
+        what = f"{greedy}evaluations during training" if curves.kind == GREEDY else "the episodes of training"
+        notes.append(f"The area is that under the curve of {what}, divided by its length.")
+    if single := [(name, task) for name, tasks in scores.items() for task, one in tasks.items() if one.size == 1]:
+        name, task = single[0]
+        more = f", as {len(single) - 1} more" if len(single) > 1 else ""
+        notes.append(f"{name} has one seed in {task}{more}, so there are no intervals with it.")
+    if len({one.environment for one in every}) > 1 and not normalised:
+        notes.append("Scores of the environments are averaged as they are; normalise takes their worst and best.")
+    for task in {one.environment: None for one in every}:
+        steps = sorted({one.step for one in every if one.environment == task and one.step is not None})
+        if len(steps) > 1:
+            notes.append(f"The runs in {task} ended after {steps[0]:,} to {steps[-1]:,} steps per seed.")
+    return notes

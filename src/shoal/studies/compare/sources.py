@@ -1,0 +1,180 @@
+"""What a run folder or a study's record says of its seeds: their final scores and their curves.
+
+Files of others' results are read by :mod:`shoal.studies.compare.published`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from shoal.errors import InputError, shortened, unknown
+from shoal.plots.curves import series
+from shoal.storage import evaluation_file, log, manifest
+from shoal.storage.configuration import migrated
+from shoal.studies import record
+from shoal.studies.exchange import options_text
+from shoal.training.settings import CHANGEABLE
+
+Curve = tuple[Float[np.ndarray, " _"], Float[np.ndarray, "_ _"]]
+"""Environment steps per seed [X], and the scores there [X, seeds]."""
+GREEDY, TRAINING = "greedy", "training"
+LENGTH = {"steps", "schedule_steps", "stop_at", "time_budget"}
+_SAME = (CHANGEABLE - LENGTH) | {"seed", "seeds", "rows"}
+"""Settings in which runs of one method may differ."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The seeds of one run, or the runs of one algorithm in one environment of a file of results."""
+
+    path: Path
+    name: str
+    """Name of its folder or record, or of the algorithm in a file of results."""
+    algorithm: str
+    environment: str
+    """Name, with the options that were given."""
+    flags: dict[str, Any]
+    """Everything else that distinguishes its method from others, by flag."""
+    axes: dict[str, Any]
+    """Values of the study's axes but the environment; empty for a run folder."""
+    seeds: tuple[int | str, ...]
+    """In a file of results, the names of its runs."""
+    step: int | None
+    """Environment steps per seed after which it was evaluated; None where a file of results has none."""
+    greedy: bool | None
+    """Whether the final evaluation was greedy; None for a file of results, which does not tell."""
+    scores: Float[np.ndarray, " seeds"]
+    """The mean of the final evaluation's episodes."""
+    curves: Mapping[str, Curve]
+    """Those that are known: of evaluations during training (:data:`GREEDY`) and of the episodes of training
+    (:data:`TRAINING`)."""
+
+
+def read(path: Path, metric: str) -> Source:
+    """Read a run folder, or a record ``*.json`` of a study.
+
+    Args:
+        path: the folder or file.
+        metric: ``return`` for the score, or a metric of the environment.
+
+    Raises:
+        InputError: there is none, it is damaged, the run has no final evaluation, or no such metric.
+    """
+    return _from_record(path, metric) if path.suffix == ".json" else _from_folder(path, metric)
+
+
+def _from_folder(folder: Path, metric: str) -> Source:
+    found = manifest.read(folder)
+    run = _checked(migrated(found["config"], found["format"]), str(folder))
+    evaluation = evaluation_file.read(folder)
+    if evaluation is None:
+        raise InputError(
+            f"{folder} has no final evaluation: shoal train --resume {folder} finishes the run (--eval-episodes 256 if "
+            f"it was trained without)."
+        )
+    metrics = evaluation.get("metrics", {})
+    held = {"return": evaluation, **(metrics if isinstance(metrics, dict) else {})}
+    if metric not in held:
+        raise unknown(f"metric in the final evaluation of {folder} named", metric, map(printable, held))
+    seeds = _seeds(run, str(folder))
+    scores = _scores(held[metric].get("per_seed") if isinstance(held[metric], dict) else None, seeds, metric, folder)
+    rows, curves = log.read(folder), {}
+    for kind, column in ((GREEDY, f"greedy/{metric}"), (TRAINING, metric)):
+        if any(column in row for row in rows):
+            steps, values = series(folder, column)
+            if values.shape[1] == len(seeds):
+                curves[kind] = known(steps, values)
+    return _source(folder, folder.resolve().name, run, {}, seeds, _step(evaluation, folder), True, scores, curves)
+
+
+def _from_record(path: Path, metric: str) -> Source:
+    held = record.read(path)
+    name = "score" if metric == "return" else metric
+    values = held.values(name)
+    if values is None:
+        raise unknown(f"metric in {path} named", metric, ["return", *map(printable, held.evaluation["metrics"])])
+    run = _checked(held.run, str(path))
+    seeds = _seeds(run, str(path))
+    means = [float(np.mean(row[np.isfinite(row)])) if np.isfinite(row).any() else None for row in values]
+    scores, curves = _scores(means, seeds, metric, path), {}
+    if metric == "return" and held.curve["step"]:
+        steps, points = (np.asarray(held.curve[key], np.float64) for key in ("step", "score"))
+        curves[TRAINING] = known(steps, points)
+    axes = {axis: value for axis, value in held.cell.items() if axis != "environment" and not axis.startswith("env.")}
+    step, greedy = held.evaluation["step"], held.evaluation["greedy"]
+    return _source(path, path.stem, run, axes, seeds, step, greedy, scores, curves)
+
+
+def _source(
+    path: Path,
+    name: str,
+    run: Mapping[str, Any],
+    axes: dict[str, Any],
+    seeds: tuple[int, ...],
+    step: int,
+    greedy: bool,
+    scores: np.ndarray,
+    curves: Mapping[str, Curve],
+) -> Source:
+    flags = {flag: value for flag, value in run["settings"].items() if flag not in _SAME} | run["config"]
+    environment = printable(run["environment"] + options_text(run["env"]))
+    name = printable(name)
+    return Source(path, name, run["algorithm"], environment, flags, axes, seeds, step, greedy, scores, curves)
+
+
+def known(steps: np.ndarray, values: np.ndarray) -> Curve:
+    """A curve without the steps at which the score of a seed is not known, for example because no episode had ended."""
+    there = np.isfinite(values).all(1)
+    return steps[there], values[there]
+
+
+def _checked(run: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Check the parts of a configuration that are read here."""
+    kinds = {"algorithm": str, "environment": str, "env": dict, "settings": dict, "config": dict}
+    for key, kind in kinds.items():
+        if not isinstance(run.get(key), kind):
+            raise InputError(f"{where} does not describe a run: {key!r} is {shortened(run.get(key))}.")
+    if not run["algorithm"].isprintable() or not run["environment"].isprintable():
+        raise InputError(f"{where} does not describe a run: a name in it cannot be printed.")
+    return run
+
+
+def _seeds(run: Mapping[str, Any], where: str) -> tuple[int, ...]:
+    first, count = run["settings"].get("seed"), run["settings"].get("seeds")
+    if type(first) is not int or type(count) is not int or not 1 <= count <= 65_536:
+        raise InputError(
+            f"{where} does not describe a run: its seeds are {shortened(count)} from {shortened(first)} on."
+        )
+    return tuple(range(first, first + count))
+
+
+def _step(evaluation: Mapping[str, Any], folder: Path) -> int:
+    step = evaluation.get("step")
+    if type(step) is not int:
+        raise InputError(f"The final evaluation of {folder} is damaged: its step is {shortened(step)}.")
+    return step
+
+
+def _scores(found: Any, seeds: tuple[int, ...], metric: str, path: Path) -> Float[np.ndarray, " seeds"]:
+    """The score of each seed.
+
+    Raises:
+        InputError: they are not one finite number for each.
+    """
+    numbers = isinstance(found, list) and all(x is None or type(x) in (int, float) for x in found)
+    if not numbers or len(found) != len(seeds):
+        raise InputError(f"The final evaluation of {path} is damaged: it has no score of each of {len(seeds)} seeds.")
+    scores = np.array([np.nan if x is None else x for x in found], np.float64)
+    if not np.isfinite(scores).all():
+        seed = seeds[int(np.argmin(np.isfinite(scores)))]
+        raise InputError(f"{metric} of seed {seed} in {path} is not known, so this run cannot be compared by it.")
+    return scores
+
+
+def printable(text: str) -> str:
+    """A text from a file of somebody else, without what could change the terminal."""
+    return "".join(x for x in text if x.isprintable())[:120]

@@ -1,0 +1,109 @@
+"""Bayesian search by Optuna's tree-structured Parzen estimator (Bergstra et al. 2011), an optional dependency.
+
+Trials are proposed in rounds, each trained in one program, and reported with their score at every rung; those that did
+not reach the last rung count as pruned. The only file that imports Optuna.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shoal.errors import InputError
+from shoal.studies.entries import label
+from shoal.studies.tuning.draws import rounded
+from shoal.studies.tuning.file import Range
+from shoal.studies.tuning.halving import Scores, ranked
+from shoal.studies.tuning.methods import Method
+from shoal.system import extras
+
+
+def library() -> Any:
+    """Optuna.
+
+    Raises:
+        InputError: it is not installed; the message names the command.
+    """
+    try:
+        import optuna  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise InputError(extras.lacking("search = 'optuna'", "optuna", error, extras.install("optuna"))) from None
+    return optuna
+
+
+def proposed(
+    method: Method, trials: Sequence[Mapping[str, Any]], reached: Mapping[int, Sequence[Scores]], count: int
+) -> list[dict[str, Any]]:
+    """The values of ``count`` new trials.
+
+    Optuna's study is rebuilt from the known scores in each round, with a different seed, so that a resumed search
+    proposes the same values as an uninterrupted one.
+
+    Args:
+        method: the method.
+        trials: values of earlier trials.
+        reached: by trial, its scores at each rung that it reached.
+        count: number of new trials.
+
+    Raises:
+        InputError: Optuna is not installed.
+    """
+    optuna = library()
+    optuna.logging.set_verbosity(logging.ERROR)
+    spaces = {flag: _distribution(optuna, span) for flag, span in method.ranges.items()}
+    sampler = optuna.samplers.TPESampler(
+        seed=method.tuning.draw + len(trials), n_startup_trials=min(10, method.trials), constant_liar=True
+    )
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    standing = _standing(method, reached)
+    for number, values in enumerate(trials):
+        told = _told(optuna, method, values, standing.get(number, []), spaces)
+        if told is not None:
+            study.add_trial(told)
+    asked = [study.ask(spaces) for _ in range(count)]
+    return [{flag: _value(span, one.params[flag]) for flag, span in method.ranges.items()} for one in asked]
+
+
+def _standing(method: Method, reached: Mapping[int, Sequence[Scores]]) -> dict[int, list[float]]:
+    """By trial, minus its rank at each rung that it reached, as a fraction, since scores of several environments may
+    have different scales. A trial that diverged has the last rank."""
+    found: dict[int, list[float]] = {}
+    for rung in range(len(method.rungs)):
+        scores = {trial: each[rung] for trial, each in reached.items() if len(each) > rung}
+        for place, trial in enumerate(ranked(scores)):
+            found.setdefault(trial, []).append(-place / max(1, len(scores)))
+    return found
+
+
+def _told(
+    optuna: Any, method: Method, values: Mapping[str, Any], standing: Sequence[float], spaces: Mapping[str, Any]
+) -> Any:
+    """A finished trial for Optuna; None if its values are not all within the ranges, as the default's may be."""
+    params = {flag: label(x) if span.values else x for flag, span in method.ranges.items() for x in [values.get(flag)]}
+    fits = all(params[flag] is not None and _within(span, values[flag]) for flag, span in method.ranges.items())
+    if not fits or not standing:
+        return None
+    states = optuna.trial.TrialState
+    return optuna.trial.create_trial(
+        state=states.COMPLETE if len(standing) == len(method.rungs) else states.PRUNED,
+        value=standing[-1] if len(standing) == len(method.rungs) else None,
+        params=params,
+        distributions=dict(spaces),
+        intermediate_values={rung.steps: place for rung, place in zip(method.rungs, standing, strict=False)},
+    )
+
+
+def _within(span: Range, value: Any) -> bool:
+    return value in span.values if span.values else isinstance(value, int | float) and span.low <= value <= span.high
+
+
+def _distribution(optuna: Any, span: Range) -> Any:
+    if span.values:
+        return optuna.distributions.CategoricalDistribution([label(value) for value in span.values])
+    kind = "IntDistribution" if isinstance(span.low, int) else "FloatDistribution"
+    return getattr(optuna.distributions, kind)(span.low, span.high, log=span.log)
+
+
+def _value(span: Range, value: Any) -> Any:
+    if span.values:
+        return next(one for one in span.values if label(one) == value)
+    return value if isinstance(span.low, int) else rounded(value, span)

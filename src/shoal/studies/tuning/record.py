@@ -1,0 +1,214 @@
+"""Records of tuning: a small JSON text for each method, with the budget, every trial, and the winner.
+
+Scores are rounded as in :mod:`shoal.studies.record`; values of hyper-parameters are exact. Reading a record executes
+nothing and imports nothing that it names.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import InputError, shortened
+from shoal.studies.combinations import Combination
+from shoal.studies.naming import existing
+from shoal.studies.record import check_hardware, check_keys, check_kind, check_list, check_number, json_text, parsed
+from shoal.studies.study_file import StudyFile, command_word
+from shoal.studies.tuning.halving import ranked
+from shoal.studies.tuning.methods import Method, method_of, methods
+from shoal.system.files import make_folder, to_json, write_text
+
+FORMAT = 1
+_KINDS: dict[str, Any] = {
+    "study": str,
+    "commit": (str, type(None)),
+    "changed": bool,
+    "platform": str,
+    "programs": int,
+    "winner": int,
+    "rungs": list,
+    "runs": list,
+    "trials": list,
+}
+
+
+@dataclass(frozen=True)
+class TuningRecord:
+    """The record of the search of one method."""
+
+    study: str
+    """Name of the study."""
+    method: dict[str, Any]
+    """The values of the axes that the method's runs have in common."""
+    runs: list[dict[str, Any]]
+    """For each environment, the whole configuration of a trial before values are drawn: ``algorithm``, ``environment``,
+    ``env``, ``settings`` and ``config``."""
+    tuning: dict[str, Any]
+    """The settings of the search: ``eta``, ``rounds``, ``seeds``, ``seed``, ``episodes``, ``evaluation_seed``,
+    ``draw``, ``search`` and ``default``."""
+    ranges: dict[str, dict[str, Any]]
+    """By flag: ``low``, ``high``, ``log`` and ``values``; and ``kind``, ``traced`` or ``structural``."""
+    rungs: list[list[int]]
+    """Of each round: the nominal steps of a seed in an environment, and the trials that reach them."""
+    budget: dict[str, int]
+    """``steps``: environment steps allowed, over all trials, seeds, environments and rounds; ``trained``: those done,
+    which are fewer by parts of updates; ``episodes``: of the evaluations, over all of them."""
+    programs: int
+    """Structures: combinations of the values that need compiled programs of their own."""
+    trials: list[dict[str, Any]]
+    """Every trial: ``values`` by flag, and ``scores``: at each rung that it reached, in each environment, the mean
+    score of each seed; None in an environment where it diverged."""
+    winner: int
+    """Index of the best trial."""
+    versions: dict[str, str | None]
+    commit: str | None
+    changed: bool
+    platform: str
+    hardware: dict[str, Any]
+    seconds: dict[str, float | int]
+    """Wall time: ``training`` and ``other``, which is compilation, evaluation and storing."""
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """The winner's values, with tuples for lists."""
+        found = self.trials[self.winner]["values"]
+        return {flag: tuple(value) if isinstance(value, list) else value for flag, value in found.items()}
+
+    @property
+    def environments(self) -> list[str]:
+        """Where trials were made."""
+        return [run["environment"] for run in self.runs]
+
+    def ranked(self) -> list[int]:
+        """Trials from the best to the worst: by the last rung that they reached, then by the ranks of their scores."""
+        found = []
+        for reached in range(len(self.rungs), 0, -1):
+            scores = {i: one["scores"][-1] for i, one in enumerate(self.trials) if len(one["scores"]) == reached}
+            found += ranked(scores)
+        return found
+
+
+def mean(scores: Any) -> float:
+    """A trial's mean over seeds and environments; NaN if it diverged."""
+    return math.nan if any(one is None for one in scores) else float(np.mean(scores))
+
+
+def path_of(folder: Path, method: Method) -> Path:
+    """The path of a method's record in the study's folder of records."""
+    return existing(folder / f"{method.name}.json")
+
+
+def write(path: Path, record: TuningRecord) -> None:
+    """Write a record atomically; its folder is created if needed. The same record gives the same bytes.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
+    found = {"format": FORMAT, "kind": "tuning"} | {field.name: getattr(record, field.name) for field in fields(record)}
+    make_folder(path.parent)
+    write_text(path, json_text(to_json(found, "record")) + "\n")
+
+
+def read(path: Path) -> TuningRecord:
+    """Read and validate a record.
+
+    Raises:
+        InputError: there is none, it is damaged, of another program, or of a newer Shoal.
+    """
+    found = parsed(path)
+    try:
+        return _checked(found)
+    except InputError as error:
+        raise InputError(f"{path} is not a record of tuning: {error}") from None
+
+
+def winner(study: StudyFile, folder: Path) -> Callable[[Combination], Mapping[str, Any]]:
+    """A function that gives the flags of the best trial for a tuned run, from the records in ``folder``.
+
+    It raises an InputError if the method has no record, which names the command that makes it.
+    """
+    found: list[Method] = []
+
+    def flags(one: Combination) -> Mapping[str, Any]:
+        found.extend([] if found else methods(study))
+        method = method_of(found, one)
+        path = path_of(folder, method)
+        if not path.exists():
+            raise study.error(
+                f"{method.title} has no record of tuning {path.name} in {folder}; run shoal tune {command_word(study)}."
+            )
+        return read(path).flags
+
+    return flags
+
+
+def recorded(folder: Path, found: Iterable[Method]) -> dict[str, TuningRecord]:
+    """The records of methods, by the methods' names.
+
+    Raises:
+        InputError: a record is damaged.
+    """
+    paths = {method.name: path_of(folder, method) for method in found}
+    return {name: read(path) for name, path in paths.items() if path.exists()}
+
+
+def _checked(found: Any) -> TuningRecord:
+    if not isinstance(found, dict) or found.get("kind") != "tuning" or "format" not in found:
+        raise InputError("it is not a JSON object of the kind 'tuning' with a format.")
+    version = found.pop("format")
+    found.pop("kind")
+    if type(version) is not int or version < 1:
+        raise InputError(f"its format is {shortened(version)}.")
+    if version > FORMAT:
+        raise InputError(f"its format {version} is of a newer version of Shoal; this one reads up to {FORMAT}.")
+    check_keys("record", found, [field.name for field in fields(TuningRecord)])
+    for name in found:
+        check_kind(name, found[name], _KINDS.get(name, dict))
+    for name, value in [*found["method"].items(), *found["versions"].items(), *found["tuning"].items()]:
+        check_kind(f"{name[:80]!r}", value, (bool, int, float, str, list, type(None)))
+    check_hardware(found["hardware"])
+    for part, names in (("seconds", ("training", "other")), ("budget", ("steps", "trained", "episodes"))):
+        check_keys(part, found[part], names)
+        for name, value in found[part].items():
+            check_number(f"{part}.{name}", value)
+    for run in found["runs"]:
+        check_kind("a run", run, dict)
+        check_keys("runs", run, ("algorithm", "environment", "env", "settings", "config"))
+        check_kind("a run's algorithm", run["algorithm"], str)
+        check_kind("a run's environment", run["environment"], str)
+    for flag, span in found["ranges"].items():
+        check_kind(f"the range of {flag[:80]}", span, dict)
+        check_keys("ranges", span, ("low", "high", "log", "values", "kind"))
+    for rung in found["rungs"]:
+        for value in check_list("rungs", rung):
+            check_number("rungs", value)
+    _check_trials(found)
+    return TuningRecord(**found)
+
+
+def _check_trials(found: Mapping[str, Any]) -> None:
+    seeds, environments, flags = found["tuning"].get("seeds"), len(found["runs"]), set(found["ranges"])
+    for i, trial in enumerate(found["trials"]):
+        check_kind(f"trial {i}", trial, dict)
+        check_keys("trials", trial, ("values", "scores"))
+        check_kind("values", trial["values"], dict)
+        if set(trial["values"]) - flags:
+            raise InputError(f"trial {i} has values without a range.")
+        for value in trial["values"].values():
+            check_kind("a value", value, (bool, int, float, str, list, type(None)))
+        rungs = check_list("scores", trial["scores"])
+        if not 1 <= len(rungs) <= len(found["rungs"]):
+            raise InputError(f"trial {i} has {len(rungs)} rungs of {len(found['rungs'])}.")
+        for rung in rungs:
+            if len(check_list("scores", rung)) != environments:
+                raise InputError(f"trial {i} has scores of {len(rung)} environments of {environments}.")
+            for one in rung:
+                if one is not None and len(check_list("scores", one)) != seeds:
+                    raise InputError(f"trial {i} has scores of {len(one)} seeds of {seeds}.")
+                for value in one or ():
+                    check_number("a score", value)
+    if not 0 <= found["winner"] < len(found["trials"]):
+        raise InputError(f"winner cannot be {found['winner']}.")

@@ -1,0 +1,189 @@
+"""Tunes the methods of a study without a record, and writes their records and presets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shoal.config import preset_files
+from shoal.errors import CheckpointError, GameError, InputError, NonFiniteError
+from shoal.studies.combinations import matches
+from shoal.studies.entries import label
+from shoal.studies.running import OUT, reason_of
+from shoal.studies.state import records_folder
+from shoal.studies.study_file import StudyFile, found, read
+from shoal.studies.trust import check_imports, runs
+from shoal.studies.tuning import bayesian, search
+from shoal.studies.tuning.methods import Method, methods
+from shoal.studies.tuning.record import TuningRecord, path_of, recorded, write
+from shoal.studies.tuning.recording import plan_of, record_of
+from shoal.studies.tuning.search import Search
+from shoal.studies.tuning.structures import Instance, Setting
+from shoal.system import notices
+
+
+@dataclass
+class TuningReport:
+    """The result of :func:`tune`."""
+
+    study: StudyFile
+    methods: list[Method]
+    """The selected methods."""
+    searches: dict[str, Search]
+    """Of the methods that had no record, by name."""
+    records: dict[str, TuningRecord]
+    """All records of the selected methods, by name."""
+    presets: dict[str, Path] = field(default_factory=dict)
+    """The preset files that were written, by the names of the methods."""
+    failed: list[tuple[Method, str]] = field(default_factory=list)
+    """Methods whose search failed, with the reason."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether no search failed."""
+        return not self.failed
+
+    @property
+    def plan(self) -> str:
+        """For each method its trials, rungs, budget, and traced and structural hyper-parameters."""
+        count = f"{len(self.methods)} method{'s' if len(self.methods) > 1 else ''}, {len(self.records)} recorded"
+        lines = [f"{self.study.name}: {count}"]
+        for method in self.methods:
+            word = "recorded" if method.name in self.records else "missing"
+            lines.append(f"  {word}  {method.title} in {', '.join(method.environments)}  ({method.name})")
+            lines += [f"    {line}" for line in plan_of(method, self.searches.get(method.name))]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        """The winner of each method, as flags, and a line for each search that failed."""
+        lines = [f"{self.study.name}: {len(self.records)} of {len(self.methods)} methods tuned"]
+        for method in self.methods:
+            if (record := self.records.get(method.name)) is not None:
+                lines.append(f"{method.title}: {command_flags(record.flags)}")
+        lines += [f"preset: {path}" for path in self.presets.values()]
+        return "\n".join([*lines, *(f"failed: {method.title}: {reason}" for method, reason in self.failed)])
+
+
+def tune(
+    file: str | Path,
+    *,
+    only: Mapping[str, Any] | None = None,
+    out: str | Path = OUT,
+    records: str | Path | None = None,
+    dry_run: bool = False,
+    progress: bool = True,
+    trust: bool = False,
+) -> TuningReport:
+    """Tune the hyper-parameters of a study's methods without a record of tuning; continues stopped searches.
+
+    Args:
+        file: a study file ``*.toml`` with a part ``[tuning]``, or the name of one in ``studies/``.
+        only: values of axes, for example ``{"algorithm": "qmix"}``, or tuples of values; other methods are ignored.
+        out: folder that contains a folder with the states of the searches of each study.
+        records: folder that contains a folder with the records of each study; by default ``records/`` next to the file.
+        dry_run: only check the study, and find traced and structural hyper-parameters.
+        progress: show the progress line and notes.
+        trust: as for :func:`shoal.study`.
+
+    Returns:
+        The methods, their records, and failures. A search that fails does not stop the others.
+
+    Raises:
+        InputError: the file or a range in it is invalid, an environment is stepped by worker processes, or a record
+            is damaged; raised before any trial starts.
+        KeyboardInterrupt: on Ctrl-C; the state is saved, and the same call continues.
+    """
+    described = read(found(file))
+    if dry_run:
+        check_imports(described, trust, builds=True)
+    else:
+        runs(described)
+    chosen = _selected(described, methods(described), only or {})
+    where = records_folder(described, records)
+    held = recorded(where, chosen)
+    searches = {}
+    for method in chosen:
+        if method.name not in held:
+            searches[method.name] = _prepared(described, method, Path(out) / described.name / method.name)
+    report = TuningReport(described, chosen, searches, held)
+    if not dry_run:
+        _run(report, Path(out) / described.name, where, progress)
+    return report
+
+
+def command_flags(flags: Mapping[str, Any]) -> str:
+    """Flags as they are written after ``shoal train``."""
+    words = []
+    for flag, value in flags.items():
+        spelt = flag.replace("_", "-")
+        no, rest = ("no-" if value is False else ""), "" if isinstance(value, bool) else f" {label(value)}"
+        words.append(f"--{no}{spelt}{rest}")
+    return " ".join(words)
+
+
+def _selected(study: StudyFile, known: list[Method], only: Mapping[str, Any]) -> list[Method]:
+    wanted = {axis: tuple(value) if isinstance(value, list) else value for axis, value in only.items()}
+    chosen = [method for method in known if matches(method.values, wanted)]
+    if not chosen:
+        said = " and ".join(f"{axis} {label(value)}" for axis, value in wanted.items())
+        raise InputError(f"{study.path}: --only matches no method: none has {said}.")
+    return chosen
+
+
+def _prepared(study: StudyFile, method: Method, folder: Path) -> Search:
+    """The stored or new search of a method, whose trials are checked; nothing is compiled.
+
+    Raises:
+        InputError: an environment, a trial or a rung is not possible. The message names the file and the method.
+    """
+    try:
+        if method.tuning.search == "optuna":
+            bayesian.library()
+        settings = [Setting(method, cell) for cell in method.cells]
+        traced = [flag for flag in settings[0].traced if all(flag in setting.traced for setting in settings)]
+        state = search.opened(method, settings, traced, folder)
+        trials = state.trials or ([] if method.tuning.search == "optuna" else state.propose())
+        for setting in settings:
+            for structure in search.sort(dict(enumerate(trials)), traced):
+                Instance(setting, structure.fixed).check(trials[number] for number in structure.trials)
+    except InputError as error:
+        raise study.error(f"{method.title}: {error}") from None
+    return state
+
+
+def _run(report: TuningReport, out: Path, where: Path, progress: bool) -> None:
+    for method in report.methods:
+        state = report.searches.get(method.name)
+        if state is None:
+            continue
+        folder = out / method.name
+        try:
+            if not search.run(state, folder, progress, notices.warn if progress else _quiet):
+                raise KeyboardInterrupt
+            record = record_of(state)
+            write(path_of(where, method), record)
+            report.records[method.name] = record
+            report.presets[method.name] = _preset(report.study, method, record, where)
+            search.forget_states(folder)
+        except KeyboardInterrupt:
+            done = f"{len(report.records)} of {len(report.methods)} methods tuned"
+            raise KeyboardInterrupt(f"Stopped with {done}; the same command continues.") from None
+        except (InputError, NonFiniteError, GameError, MemoryError, RuntimeError, CheckpointError) as error:
+            reason = reason_of(error)
+            report.failed.append((method, reason))
+            notices.warn(f"Failed: {method.title}: {reason}")
+
+
+def _quiet(sentence: str) -> None:
+    pass
+
+
+def _preset(study: StudyFile, method: Method, record: TuningRecord, where: Path) -> Path:
+    path = where.parent.parent / "presets" / f"{study.name}-{method.name.removeprefix('tuning-')}.toml"
+    source = (
+        f"shoal tune {study.name}: the best of {len(record.trials)} trials in {', '.join(record.environments)}, "
+        f"{record.budget['trained']:,} environment steps in total, commit {record.commit or 'unknown'}"
+        + (" with changed files" if record.changed else "")
+    )
+    preset_files.write(path, record.runs[0]["algorithm"], record.environments, record.flags, source)
+    return path

@@ -1,0 +1,208 @@
+"""The search of one method: rounds of successive halving. The state is stored after every step."""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import InputError, NonFiniteError
+from shoal.security import links, reading
+from shoal.storage.lock import hold
+from shoal.studies.record import MAX_BYTES
+from shoal.studies.tuning import bayesian, draws
+from shoal.studies.tuning.halving import Scores, ranked
+from shoal.studies.tuning.methods import Method
+from shoal.studies.tuning.population import Population, Result
+from shoal.studies.tuning.structures import Instance, Setting, Structure, Trial, sort
+from shoal.system.files import dumps, from_json, make_folder, write_text
+from shoal.training.progress import Progress
+from shoal.training.stopping import Stop
+
+FILE, STATES = "search.json", "states"
+
+
+@dataclass
+class Search:
+    """The state of the search of one method."""
+
+    method: Method
+    settings: list[Setting]
+    """One for each environment."""
+    traced: list[str]
+    """Flags that are traced arrays."""
+    trials: list[Trial] = field(default_factory=list)
+    """The values of all trials so far, round after round."""
+    scores: dict[str, Result] = field(default_factory=dict)
+    """By ``ROUND/RUNG/ENVIRONMENT`` (numbers from 0), the scores of each trial."""
+    seconds: dict[str, float] = field(default_factory=lambda: {"training": 0.0, "other": 0.0})
+
+    @property
+    def programs(self) -> int:
+        """Structures among the trials."""
+        return len(sort(dict(enumerate(self.trials)), self.traced))
+
+    def propose(self) -> list[Trial]:
+        """The trials of the next round."""
+        method, start = self.method, len(self.trials)
+        default = [self.settings[0].default] if method.tuning.default and not start else []
+        count = method.trials - len(default)
+        if method.tuning.search == "optuna":
+            return default + bayesian.proposed(method, self.trials, self.reached(), count)
+        return default + draws.drawn(method.ranges, count, method.tuning.draw, start + len(default))
+
+    def structures(self, numbers: list[int]) -> list[Structure]:
+        """The structures of some trials."""
+        return sort({number: self.trials[number] for number in numbers}, self.traced)
+
+    def rung(self, turn: int, rung: int) -> dict[int, list]:
+        """The scores of the trials that were evaluated in all environments at a rung of a round."""
+        each = [self.scores.get(f"{turn}/{rung}/{e}", {}) for e in range(len(self.settings))]
+        return {trial: [found[trial] for found in each] for trial in each[0] if all(trial in x for x in each)}
+
+    def alive(self, turn: int, rung: int) -> list[int]:
+        """The trials that train to a rung of a round; after the first rung without those that diverged."""
+        count = self.method.trials
+        if rung == 0:
+            return list(range(turn * count, (turn + 1) * count))
+        before = self.rung(turn, rung - 1)
+        sound = {trial: found for trial, found in before.items() if None not in found}
+        return sorted(ranked(sound)[: self.method.rungs[rung].trials])
+
+    def reached(self) -> dict[int, list[Scores]]:
+        """By trial, its scores at each rung that it reached."""
+        found: dict[int, list] = {number: [] for number in range(len(self.trials))}
+        for turn in range(self.method.tuning.rounds):
+            for rung in range(len(self.method.rungs)):
+                for trial, scores in self.rung(turn, rung).items():
+                    found[trial].append(scores)
+        return found
+
+    def winner(self) -> int:
+        """The best of the trials that reached the last rung.
+
+        Raises:
+            NonFiniteError: all trials diverged.
+        """
+        last = len(self.method.rungs) - 1
+        ends = {t: x for turn in range(self.method.tuning.rounds) for t, x in self.rung(turn, last).items()}
+        order = ranked(ends)
+        if not order or None in ends[order[0]]:
+            raise NonFiniteError(
+                f"Every trial of {self.method.title} diverged; lower the learning rates in its ranges."
+            )
+        return order[0]
+
+
+def opened(method: Method, settings: list[Setting], traced: list[str], folder: Path) -> Search:
+    """The search that is stored in ``folder``, or a new one.
+
+    Raises:
+        InputError: the file of the search is damaged.
+    """
+    path = folder / FILE
+    try:
+        found = from_json(reading.parse(reading.read_bytes(path, MAX_BYTES)))
+        scores = {name: {int(t): x for t, x in each.items()} for name, each in found["scores"].items()}
+        trials = [{flag: _tuple(value) for flag, value in one.items()} for one in found["trials"]]
+        return Search(method, settings, traced, trials, scores, found["seconds"])
+    except FileNotFoundError:
+        return Search(method, settings, traced)
+    except (reading.ReadingError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path} cannot be read ({error}); delete its folder to search again.") from None
+
+
+def run(search: Search, folder: Path, progress: bool, say: Callable[[str], None]) -> bool:
+    """Complete a search; returns False if a signal stopped it.
+
+    After a crash at most the training since the last checkpoint is lost (``checkpoint_seconds``).
+
+    Args:
+        search: the search.
+        folder: where its state is stored.
+        progress: show a progress line.
+        say: called with sentences to print.
+
+    Raises:
+        InputError: trials do not fit in memory, another process searches in the folder, or the disk is full.
+        NonFiniteError: all trials diverged.
+    """
+    with hold(folder):
+        stop = Stop(lambda sentence: say("Stopping after this call; the state is saved."))
+        with stop.listening():
+            for turn in range(search.method.tuning.rounds):
+                if len(search.trials) <= turn * search.method.trials:
+                    search.trials += search.propose()
+                    _store(search, folder)
+                for rung in range(len(search.method.rungs)):
+                    if not _rung(search, turn, rung, folder, progress, stop, say):
+                        return False
+        search.winner()
+    return True
+
+
+def _rung(
+    search: Search, turn: int, rung: int, folder: Path, progress: bool, stop: Stop, say: Callable[[str], None]
+) -> bool:
+    method, alive = search.method, search.alive(turn, rung)
+    for e, setting in enumerate(search.settings):
+        known = search.scores.setdefault(f"{turn}/{rung}/{e}", {})
+        missing = [number for number in alive if number not in known]
+        for structure in search.structures(missing):
+            place = f"rung {rung + 1} of {len(method.rungs)}" + (
+                f", round {turn + 1}" if method.tuning.rounds > 1 else ""
+            )
+            named = f" with {structure.name}" if structure.name else ""
+            say(f"{method.title} in {setting.cell.environment}, {place}: {len(structure.trials)} trials{named}")
+            began = time.monotonic()
+            instance = Instance(setting, structure.fixed)
+            # Named by the first trial of the whole structure, which does not change when trials are dropped.
+            whole = next(one for one in search.structures(search.alive(turn, 0)) if structure.trials[0] in one.trials)
+            states = links.own_file(folder, STATES) / f"{turn}-{e}-{whole.trials[0]}"
+            traced = [flag for flag in search.traced if flag not in structure.fixed]
+            population = Population(instance, _present(search, structure, traced), states)
+            total = instance.updates[rung] * instance.settings.steps_per_update
+            shown = Progress(total, len(structure.trials) * method.tuning.seeds, progress)
+            try:
+                values = {number: search.trials[number] for number in structure.trials}
+                found = population.rung(rung, values, shown, stop)
+            finally:
+                shown.close()
+            search.seconds["training"] += population.seconds
+            search.seconds["other"] += time.monotonic() - began - population.seconds
+            known |= found or {}
+            _store(search, folder)
+            if found is None:
+                return False
+            _report(found, say)
+            if stop.asked:
+                return False
+    return True
+
+
+def _present(search: Search, structure: Structure, traced: list[str]) -> list[str]:
+    """Traced flags that the structure's trials have: the default trial lacks flags for all sides."""
+    return [flag for flag in traced if all(flag in search.trials[number] for number in structure.trials)]
+
+
+def _report(found: Result, say: Callable[[str], None]) -> None:
+    means = [sum(one) / len(one) for one in found.values() if one is not None]
+    lost = len(found) - len(means)
+    text = f"scores {min(means):.4g} to {max(means):.4g}" if means else "no score"
+    say(text + (f"; {lost} diverged" if lost else ""))
+
+
+def _store(search: Search, folder: Path) -> None:
+    make_folder(folder)
+    found: dict[str, Any] = {"trials": search.trials, "scores": search.scores, "seconds": search.seconds}
+    write_text(folder / FILE, dumps(found, "search", indent=1) + "\n")
+
+
+def forget_states(folder: Path) -> None:
+    """Delete the trained states of a search after its record was written."""
+    shutil.rmtree(folder / STATES, ignore_errors=True)
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value

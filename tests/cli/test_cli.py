@@ -1,0 +1,295 @@
+"""The command line, in process: what it does, what it prints, and how it refuses."""
+
+import json
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shoal import cli
+from shoal.errors import NonFiniteError
+from shoal.presets import preset
+from shoal.runs.load import load
+from shoal.training.progress import Progress
+from shoal.training.trainer import Trainer
+
+SPREAD = ["train", "mappo", "mpe/simple_spread"]
+TUNED = preset("mappo", "mpe/simple_spread")
+# Ten updates, in which episodes end. Nearly every test says the same, so that the program is compiled once.
+TINY = ["--num-envs", "2", "--rollout-length", "8", "--steps", "1.6e2", "--seeds", "2", "--env.horizon", "4"]
+TINY += ["--hidden", "8", "--epochs", "1", "--minibatches", "2", "--eval-episodes", "3", "--no-tensorboard"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    assert cli.main([*SPREAD, *TINY, "--folder", str(folder)]) == 0
+    return folder
+
+
+def config(folder: Path) -> dict:
+    return json.loads((folder / "run.json").read_text(encoding="utf-8"))["config"]
+
+
+# Training
+
+
+def test_flags_reach_settings_config_network_and_environment(run: Path) -> None:
+    said = config(run)
+    assert (said["algorithm"], said["environment"], said["env"]) == ("mappo", "mpe/simple_spread", {"horizon": 4})
+    assert (said["settings"]["steps"], said["settings"]["seeds"], said["settings"]["tensorboard"]) == (160, 2, False)
+    assert (said["config"]["minibatches"], said["config"]["hidden"]) == (2, [8])
+    assert said["config"]["gamma"] == TUNED["gamma"], "what is not said comes from the preset"
+
+
+def test_a_finished_run_has_its_pictures(run: Path) -> None:
+    assert {"curves.png", "replay.gif", "evaluation.json", "metrics.jsonl", "policy"} <= {p.name for p in run.iterdir()}
+
+
+def test_the_summary_says_what_to_type_next(shoal: Callable, run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy of a run"
+    shutil.copytree(run, folder)
+    code, out, err = shoal("train", "--resume", folder, "--no-progress")
+    assert (code, err) == (0, "This run has finished its 160 steps per seed; more steps would continue it.\n")
+    assert "greedy score" in out and "2 seeds × 3 episodes" in out
+    assert str(folder / "replay.gif") in out
+    assert f"shoal train --resume '{folder}' --steps 320" in out, "a command must survive a shell"
+
+
+def test_ctrl_c_says_how_to_go_on_and_that_works(
+    shoal: Callable, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr(Progress, "update", lambda *_: signal.raise_signal(signal.SIGINT))
+        code, out, err = shoal(*SPREAD, *TINY, "--folder", folder)
+    assert (code, out) == (130, "")
+    assert err.splitlines()[-1] == f"shoal train --resume {folder}"
+    code, _, err = shoal("train", "--resume", folder, "--eval-episodes", "0")
+    assert code == 0, err
+    rows, straight = (
+        [json.loads(line) for line in (f / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        for f in (folder, run)
+    )
+    assert [row["update"] for row in rows] == [*range(1, 11)]
+    assert [row["entropy"] for row in rows] == [row["entropy"] for row in straight]
+    assert config(folder)["config"] == config(run)["config"]
+
+
+def test_ctrl_c_before_anything_is_saved(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shoal.runs.api.train", stop)
+    assert shoal(*SPREAD, "--folder", tmp_path / "run") == (130, "", "Stopped.\n")
+
+
+def test_ctrl_c_before_training_says_how_to_start_it(
+    shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+
+    def stop(*_: object, **__: object) -> None:
+        folder.mkdir()
+        (folder / "run.json").write_text("{}", encoding="utf-8")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shoal.runs.api.train", stop)
+    said = f"Stopped before training began; start it with\nshoal train --resume {folder}\n"
+    assert shoal(*SPREAD, "--folder", folder) == (130, "", said)
+
+
+def test_a_run_shorter_than_an_episode_still_ends_well(shoal: Callable, tmp_path: Path) -> None:
+    short = ["--rollout-length", "2", "--steps", "4", "--minibatches", "1", "--eval-episodes", "0", "--no-progress"]
+    code, out, err = shoal(*SPREAD, *TINY, *short, "--folder", tmp_path / "run")
+    assert (code, err) == (0, "")
+    assert "no episode ended" in out
+
+
+def test_training_that_breaks_down_ends_with_one(shoal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise NonFiniteError("value_loss is nan.")
+
+    monkeypatch.setattr("shoal.runs.api.train", broken)
+    assert shoal(*SPREAD) == (1, "", "shoal: value_loss is nan.\n")
+
+
+def test_a_name_for_one_agent_is_that_of_a_team(shoal: Callable, tmp_path: Path) -> None:
+    words = ["--num-envs", "2", "--rollout-length", "8", "--steps", "16", "--hidden", "8", "--epochs", "1"]
+    words += ["--minibatches", "2", "--eval-episodes", "0", "--no-tensorboard", "--no-progress", "--seeds", "2"]
+    code, _, err = shoal("train", "ppo", "mpe/simple", *words, "--env.horizon", "4", "--folder", tmp_path / "run")
+    assert code == 0, err
+    assert config(tmp_path / "run")["algorithm"] == "ippo"
+    code, _, err = shoal("train", "ppo", "mpe/simple", "--resume", tmp_path / "run", "--no-progress")
+    assert code == 0, err
+    team = load(tmp_path / "run", seed=1, greedy=False)
+    says = "ippo in mpe/simple, seed 1; {}4 numbers observed, 1 of 5 actions chosen; sampled)"
+    assert repr(team) == "Policies(" + says.format("one agent (agent_0); ")
+    assert repr(team.agent(0)) == "AgentPolicy(agent_0 of " + says.format("")
+
+
+def test_an_environment_of_ones_own(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(__file__).parents[2] / "examples" / "own_environment.py"
+    (tmp_path / "walkers.py").write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = shoal("train", "ippo", "walkers:meeting", "--help")
+    assert code == 0
+    assert "--env.num-agents INT" in out and "number of walkers. (default: 3)" in out
+    words = ["--env.num-agents", "4", "--folder", "run", "--eval-episodes", "0", "--seeds", "1"]
+    code, out, err = shoal("train", "ippo", "walkers:meeting", *TINY, *words)
+    assert code == 0, err
+    assert config(tmp_path / "run")["env"] == {"horizon": 4, "num_agents": 4}
+    assert "run/replay.gif" in out
+
+
+# Looking at a run
+
+
+def test_evaluate(shoal: Callable, run: Path) -> None:
+    code, out, err = shoal("evaluate", run, "--episodes", "3")
+    assert (code, err) == (0, "")
+    assert "2 seeds × 3 episodes" in out and "seed 1: " in out
+    _, sampled, _ = shoal("evaluate", "--sampled", "--episodes", "3", run)
+    assert sampled != out
+
+
+def test_replay(shoal: Callable, run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "video.gif"
+    assert shoal("replay", run, "--output", path, "--episodes", "1", "--seed", "1") == (0, f"{path}\n", "")
+    assert path.read_bytes()[:3] == b"GIF"
+
+
+def test_curves_of_one_run_and_of_several(shoal: Callable, run: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "one.png", tmp_path / "two.png"
+    assert shoal("curves", run, "--output", one, "--metrics", "return", "entropy") == (0, f"{one}\n", "")
+    assert shoal("curves", run, run, "--output", two) == (0, f"{two}\n", "")
+    assert one.exists() and two.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("trian", "did you mean 'train'?"),
+        ("train", "needs an algorithm and an environment"),
+        ("train mappo", "needs an environment"),
+        ("train mappo mpe/simple_spread again", "'again' is an extra word"),
+        ("train mapo mpe/simple_spread", "did you mean 'mappo'?"),
+        ("train mappo mpe/simple_spred", "did you mean 'mpe/simple_spread'?"),
+        ("train mappo no_such_module:thing", "no module 'no_such_module'"),
+        ("train mappo mpe/simple_spread --learning-rat 1", "has no flag --learning-rat; did you mean --learning-rate?"),
+        ("train mappo mpe/simple_spread --lr 1e-3", "has no flag --lr; did you mean --learning-rate?"),
+        ("train mappo mpe/simple_spread --clip-eps=0.1", "has no flag --clip-eps; did you mean --clip?"),
+        ("train qmix mpe/simple_spread --tau 0.01", "has no flag --tau; did you mean --target-rate?"),
+        ("train mappo mpe/simple_spread --total_timesteps 9", "did you mean --steps?"),
+        ("train mappo+ippo mpe/simple_tag --side1-lr 1", "did you mean --side1-learning-rate?"),
+        ("train mappo mpe/simple_spread --hidden", "--hidden needs a value: INT..."),
+        ("train mappo mpe/simple_spread --hidden --seeds 2", "--hidden needs a value: INT..."),
+        ("train mappo mpe/simple_spread --hidden=", "--hidden needs a value: INT..."),
+        ("train iddpg mpe/simple_tag --local_roles", "--local-roles needs a value: INT..."),
+        ("train ppo mpe/simple_spread", "ppo is for one agent, and mpe/simple_spread has 3: use ippo, which is ppo"),
+        ("train dqn mpe/simple_tag", "dqn is for one agent, and mpe/simple_tag has 4: use iql"),
+        ("train mappo mpe/simple_spread --zzz", "--help lists all flags"),
+        ("train mappo mpe/simple_spread --env.agents 3", "did you mean --env.num-agents?"),
+        ("train mappo mpe/simple_spread --seeds 1.5", "--seeds cannot be '1.5'; it takes INT."),
+        ("train mappo mpe/simple_spread --hidden 64 wide", "--hidden cannot be '64 wide'; it takes INT..."),
+        ("train mappo mpe/simple_spread --sharing rolle", "it takes shared|role|independent|INT..."),
+        ("train mappo mpe/simple_spread --env.convention x", "--env.convention cannot be 'x'; it takes mpe2|openai."),
+        ("train mappo mpe/simple_spread --steps", "--steps needs a value: NUMBER."),
+        ("train mappo mpe/simple_spread --env.num-agents 0", "num_agents must be an integer of at least 1, not 0."),
+        ("train mappo mpe/simple_spread --env.local-ratio 1 --env.convention openai", "local_ratio has no meaning"),
+        ("train mappo mpe/simple_spread --minibatches 5", "do not divide into 5 minibatches"),
+        ("train mappo mpe/simple_spread --num-envs 0", "num_envs must be at least 1"),
+        ("train mappo mpe/simple_spread --devices 64", "devices is 64"),
+        ("train mappo mpe/simple_spread --recurrent 8 --chunk-length 7", "7"),
+        ("train mappo mpe/simple_spread --sharing 0 1", "sharing"),
+        (
+            "train mappo mpe/simple_spread --address 10.0.0.1:6379",
+            "address is that of a Ray cluster: add --workers ray",
+        ),
+        ("train mappo mpe/simple_spread --curve-episodes 8", "curve_episodes is that of evaluations during training"),
+        ("train mappo mpe/simple_spread --chunk-length 8", "chunk_length is that of recurrent nets"),
+        ("train mappo+ippo mpe/simple_tag --side1-chunk-length 8", "side1_chunk_length is that of recurrent nets"),
+        ("train mappo mpe/simple_spread --num-workers 4", "compiled with the update: leave out num_workers."),
+        ("train qmix skirmish/3m --worker-timeout 5", "worker_timeout is that of worker processes, and skirmish/3m is"),
+        ("train mappo counters:hosted --num-workers 0 --worker-timeout 5", "starts none: leave out worker_timeout."),
+        ("train mappo mpe/simple_spread --reward-clip 5", "reward_clip clips normalised rewards"),
+        ("train mappo mpe/simple_spread --target-entropy-rate 0.1", "target_entropy_rate is a step towards"),
+        ("train mappo mpe/simple_spread --value-norm none --value-norm-beta 0.9", "value_norm_beta is that of the"),
+        ("train mappo mpe/simple_spread --folder a\0b", "holds the character NUL"),
+        ("train mappo mpe/simple_spread --folder a\udcff", "must be UTF-8 text"),
+        ("train mappo mpe/simple_spread --folder a\\b", "with a backslash in its name"),
+        ("train mappo mpe/simple_spread --minibatches 5 --print-config", "do not divide into 5 minibatches"),
+        ("train mappo mpe/simple_spread --recurrent 8 --chunk-length 7 --print-config", "chunk_length 7"),
+        ("train mappo mpe/simple_spread --env.num-agents 0 --print-config", "num_agents must be an integer"),
+        ("train mappo mpe/simple_spread --opponents nobody --print-config", "opponents 'nobody' is neither"),
+        ("train mappo mpe/simple_spread --init-from nobody --print-config", "not the folder of a run"),
+        ("train mappo mpe/simple_spread --callback nobody --print-config", "--callback takes module:MyCallback"),
+        ("train mappo pettingzoo:", "pettingzoo: does not name a module"),
+        ("train mappo pettingzoo:.", "pettingzoo:. does not name a module"),
+        ("train mappo gymnasium:nobody:", "There is no module 'nobody'"),
+        ("train mappo gymnasium:Swimmer-v5 --env.xml-file evil", "Gymnasium cannot make 'Swimmer-v5': File"),
+        ("train --resume nothing", "not the folder of a run"),
+        ("evaluate nothing", "not the folder of a run"),
+        ("evaluate", "shoal evaluate needs RUN"),
+        ("replay nothing --seed 1", "not the folder of a run"),
+        ("curves", "needs at least one run's folder"),
+        ("curves nothing", "not the folder of a run"),
+        ("list thing", "known: algorithms, environments."),
+    ],
+)
+def test_bad_input(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, said: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Trainer, "run", lambda _: pytest.fail("training began"))
+    code, out, err = shoal(*words.split())
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.startswith("shoal: ") and err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train mappo mpe/simple_reference --resume RUN", "is a run of mappo in mpe/simple_spread"),
+        ("train ippo mpe/simple_spread --resume RUN", "not of ippo in mpe/simple_spread"),
+        ("train --resume RUN --learning-rate 1", "learning_rate cannot change in a resumed run"),
+        ("train --resume RUN --num-workers 4", "num_workers is that of worker processes, and mpe/simple_spread is"),
+        ("train --resume RUN --env.num-agents 5", "num_agents cannot change in a resumed run"),
+        ("train --resume RUN --folder elsewhere", "--folder cannot be combined with --resume"),
+        ("train mappo mpe/simple_spread --folder RUN", "already contains a run"),
+        ("evaluate RUN --episodes 0", "episodes must be at least 1"),
+        ("evaluate RUN --episodes many", "--episodes cannot be 'many'; it takes INT."),
+        ("evaluate RUN RUN", "has no argument for"),
+        ("train --resume RUN --address 10.0.0.1:6379", "address is that of a Ray cluster: add --workers ray"),
+        ("replay RUN --seed 2", "no seed 2"),
+        ("evaluate RUN --sampled --no-sampled", "--sampled and --no-sampled contradict each other"),
+        ("crossplay RUN --side agent_0 0", "side names agent_0 twice"),
+        ("replay RUN --output video.bmp", "video.bmp"),
+        ("curves RUN --metrics retrun", "did you mean 'return'?"),
+    ],
+)
+def test_bad_input_about_a_run(shoal: Callable, run: Path, words: str, said: str) -> None:
+    before = {p: p.stat().st_mtime_ns for p in run.rglob("*")}
+    code, out, err = shoal(*words.replace("RUN", str(run)).split())
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.startswith("shoal: ") and err.count("\n") == 1
+    assert {p: p.stat().st_mtime_ns for p in run.rglob("*")} == before
+
+
+def test_a_working_directory_that_is_gone(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    said = "shoal: The working directory does not exist any more; change to one that does.\n"
+    assert shoal("list", "algorithms") == (2, "", said)
+
+
+def test_a_file_where_a_folder_should_be(shoal: Callable, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, _, err = shoal(*SPREAD, *TINY, "--folder", tmp_path / "file")
+    assert code == 2
+    assert err == f"shoal: {tmp_path / 'file'} is a file, not a folder for a run.\n"

@@ -1,0 +1,70 @@
+"""Numbers in words: rounding, tables, and the summary of a finished run."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shoal.errors import InputError
+from shoal.plots.texts import duration_text, estimate_text, markdown_table, number_text, summary
+from shoal.storage import manifest
+from shoal.storage.log import Log
+
+
+def test_numbers():
+    numbers = {
+        0: "0",
+        2_000_000: "2,000,000",
+        -16.4321: "−16.43",
+        1234.567: "1,235",
+        0.0123412: "0.01234",
+        1.2345e-5: "1.234e−05",
+        math.inf: "inf",
+    }
+    assert {value: number_text(value) for value in numbers} == numbers
+    estimates = {(-16.43, -17.1, -15.66): "−16.43 [−17.10, −15.66]", (1234.5, 1111.0, 1358.0): "1,234 [1,111, 1,358]"}
+    assert {value: estimate_text(value) for value in estimates} == estimates
+    assert estimate_text((2.0, math.nan, math.nan)) == "2"
+    assert estimate_text((2.0, 2.0, 2.0)) == "2.00 [2.00, 2.00]"
+    durations = {41.23: "41.2 s", 133: "2 min 13 s", 3600: "1 h 00 min", 11_100: "3 h 05 min"}
+    assert {value: duration_text(value) for value in durations} == durations
+
+
+def test_a_table_is_markdown():
+    rows = [{"algorithm": "MAPPO", "return": (-16.43, -17.1, -15.66)}, {"algorithm": "A|B", "seeds": 8}]
+    assert markdown_table(rows).splitlines() == [
+        "| algorithm |                  return | seeds |",
+        "| --------- | ----------------------: | ----: |",
+        "| MAPPO     | −16.43 [−17.10, −15.66] |     – |",
+        "| A\\|B      |                       – |     8 |",
+    ]
+    assert markdown_table(rows, ["seeds"]).splitlines()[0] == "| seeds |"
+    with pytest.raises(InputError, match="at least one row"):
+        markdown_table([])
+
+
+def test_a_summary_tells_what_was_reached(tmp_path: Path):
+    with Log(tmp_path, tensorboard=False) as log:
+        for i in range(40):
+            final = [90.0, -90.0, 0.0] if i < 38 else [1.0, 2.0, 3.0] if i < 39 else [1.0, None, 3.0]
+            log.write({"step": 1000 * (i + 1), "return": final, "seconds": 1.5 * (i + 1)})
+    manifest.write(tmp_path, {})
+    lines = dict(line.split("  ", 1) for line in summary(tmp_path).splitlines())
+    text = {name.strip(): value.strip() for name, value in lines.items()}
+    assert text["final return"] == "2.0 [1.0, 3.0]  (range over 3 seeds; mean of the last 2 rows)"
+    assert text["steps"] == "40,000 per seed, 120,000 in total"
+    assert text["speed"] == "2,000 environment steps per second"
+    assert text["time"] == "1 min 00 s"
+    assert "cores; devices: 2 × " in text["on"]
+
+
+def test_a_summary_of_one_seed_claims_no_interval(tmp_path: Path):
+    with Log(tmp_path, tensorboard=False) as log:
+        log.write({"step": 10, "return": np.float32(1.5)})
+    assert summary(tmp_path) == "final return  1.500  (1 seed; last row)\nsteps         10 per seed\n"
+    with Log(tmp_path, tensorboard=False) as log:
+        log.write({"step": 20, "return": math.nan})
+    assert "nan" in summary(tmp_path)
+    with pytest.raises(InputError, match="did you mean 'return'"):
+        summary(tmp_path, "returns")

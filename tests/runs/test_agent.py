@@ -1,0 +1,259 @@
+"""An agent that is trained in parts is the run that is trained at once."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import counters
+import shoal as library
+import toys
+from shoal.errors import InputError
+from shoal.runs.agent import Agent
+from shoal.training import ending
+from shoal.training.trainer import Continued
+
+FLAGS: dict[str, Any] = {
+    "num_envs": 4,
+    "rollout_length": 6,
+    "hidden": (4,),
+    "recurrent": 3,
+    "chunk_length": 3,
+    "epochs": 1,
+    "minibatches": 1,
+    "lr_final": 0.1,
+    "learning_rate": 0.05,
+    "seeds": 2,
+    "steps": 120,
+    "tensorboard": False,
+    "progress": False,
+}
+"""Five updates of 24 steps, over which the learning rate falls."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> library.Run:
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    return library.train("mappo", toys.busy, folder=folder, eval_episodes=0, **FLAGS)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    """In parts of one, two and two updates, evaluated and acting in between."""
+    with library.agent("mappo", toys.busy, folder=tmp_path_factory.mktemp("parts") / "run", **FLAGS) as agent:
+        assert agent.steps == 0
+        before = agent.evaluate(4)
+        assert agent.steps == 0 and agent._parts._trainer is not None and agent._parts._trainer._advance is None
+        agent.train(1)
+        advance = agent._parts._trainer._advance
+        assert agent.steps == 24 and advance is not None
+        assert (agent.evaluate(4).returns != before.returns).any()
+        agent.act(np.zeros((3, 6)))
+        agent.train(25).train(48)
+        assert agent.steps == 120 and agent._parts._trainer._advance is advance
+        yield agent
+
+
+def arrays(run: library.Run) -> list[np.ndarray]:
+    """All that is saved of a run's newest checkpoint."""
+    run = library.open_run(run.folder, toys.busy)
+    template = run.trainer(False).program.template()
+    state, _, _ = run.trainer(False).checkpoints.restore(template)
+    keys = lambda x: jax.random.key_data(x) if jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key) else x  # noqa: E731
+    return [np.asarray(keys(x)) for x in jax.tree.leaves(state)]
+
+
+def test_parts_give_the_bits_of_the_whole(whole: library.Run, trained: Agent) -> None:
+    pairs = zip(arrays(whole), arrays(trained.run), strict=True)
+    assert all((x == y).all() for x, y in pairs)
+    assert "120 steps" in repr(trained)
+
+
+def test_it_evaluates_and_acts_as_the_run(whole: library.Run, trained: Agent) -> None:
+    assert (trained.evaluate(4).returns == whole.evaluate(4).returns).all()
+    assert (trained.evaluate(4, greedy=False, seed=3).returns == whole.evaluate(4, greedy=False, seed=3).returns).all()
+    policies, rng = whole.policies(), np.random.default_rng(0)
+    trained.reset()
+    for _ in range(4):
+        observations = rng.normal(size=(3, 6))
+        assert (trained.act(observations) == policies.act(observations)).all()
+    compiled = trained._policies
+    trained.act(observations, greedy=False)
+    assert trained._policies is compiled and not compiled.greedy
+
+
+def test_pictures_for_notebooks(trained: Agent) -> None:
+    curve, film = trained.curves(), trained.replay(episodes=1)
+    assert Path(curve) == trained.folder / "curves.png" and Path(film).name == "replay.gif"
+    for picture in (curve, film):
+        assert "base64," in (picture._repr_html_() or "") and Path(picture).stat().st_size
+
+
+def test_a_copy_goes_on_elsewhere(trained: Agent, whole: library.Run, tmp_path: Path) -> None:
+    """Also after the declared steps, with the last values of schedules: the agent itself goes the same way."""
+    copy = trained.save(tmp_path / "copy")
+    with pytest.raises(InputError, match="already contains a run"):
+        trained.save(copy)
+    other = library.agent(folder=copy, environment=toys.busy, progress=False)
+    other.train(24)
+    other.close()
+    assert other.steps == 144 and trained.steps == 120
+    trained.train(24)
+    assert all((x == y).all() for x, y in zip(arrays(other.run), arrays(trained.run), strict=True))
+    resumed = library.resume(copy, environment=toys.busy, steps=168, progress=False)
+    assert resumed.last_step == 168
+    other.train(24)  # from where somebody else has left it
+    assert other.steps == 192
+    other.close()
+
+
+def test_ctrl_c_stops_at_the_end_of_an_update(
+    whole: library.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = library.agent("mappo", toys.busy, folder=tmp_path / "run", **FLAGS)
+    take, asked = Continued._take, []
+
+    def interrupted(self: Continued, *given: Any) -> None:
+        take(self, *given)
+        if not asked:
+            asked.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Continued, "_take", interrupted)
+    with pytest.raises(KeyboardInterrupt, match=r"Stopped at step 96; train\(\) goes on from there"):
+        agent.train(120)
+    assert "Stopping after this call" in capsys.readouterr().err
+    assert agent.steps == 96  # the first call makes four updates
+    agent.train(24)
+    assert all((x == y).all() for x, y in zip(arrays(whole), arrays(agent.run), strict=True))
+
+
+def test_after_an_exception_it_goes_on_from_what_is_saved(whole: library.Run, trained: Agent, tmp_path: Path) -> None:
+    agent = library.agent("mappo", toys.busy, folder=tmp_path / "run", **FLAGS)
+    agent.train(48)
+    trainer = agent._parts._trainer
+    assert trainer is not None
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("broken")
+
+    trainer._advance = broken
+    with pytest.raises(RuntimeError, match="broken"):
+        agent.train(24)
+    rows: list[int] = []
+    agent.train(48, callbacks=[lambda context, metrics: rows.append(int(metrics["step"]))])
+    agent.train(24)
+    assert rows == [72, 96]  # of its own part
+    assert all((x == y).all() for x, y in zip(arrays(whole), arrays(agent.run), strict=True))
+
+
+def test_training_beyond_a_learning_rate_of_zero_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Within the schedule it does not, also where both parts are rounded up; beyond it no parameter changes."""
+    folder = tmp_path / "run"
+    library.agent("mappo", toys.busy, folder=folder, **FLAGS | {"lr_final": 0.0, "steps": 50}).train(25)
+    with library.agent(environment=toys.busy, folder=folder, progress=False) as agent:
+        agent.train(25)  # two updates each, and three in the schedule
+        assert agent.steps == 96
+        before = agent.evaluate(4)
+        assert "learning rate" not in capsys.readouterr().err
+        agent.train(24)
+        assert "The learning rate is 0 from step 72 on (lr_final is 0)" in capsys.readouterr().err
+        np.testing.assert_array_equal(agent.evaluate(4).returns, before.returns)
+
+
+def test_only_steps_that_were_asked_for_count_for_that_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without training: each part ends with a whole update, and a checkpoint keeps what that adds."""
+    kept: dict[str, Any] = {}
+
+    def run(trainer: Continued) -> bool:
+        trainer.at = trainer.at._replace(update=trainer.settings.num_updates)
+        kept.update(json.loads(json.dumps(trainer.at.as_json())) | {"update": trainer.update})
+        return True
+
+    def restored(trainer: Continued) -> None:
+        trainer.at = ending.standing(kept["update"], kept)
+
+    monkeypatch.setattr(Continued, "run", run)
+    agent = library.agent("mappo", toys.busy, folder=tmp_path / "run", **FLAGS | {"lr_final": 0.0, "steps": 75})
+    agent.train(25).train(25)  # two updates each, and four in the schedule
+    assert kept["beyond"] == 46
+    monkeypatch.setattr(Continued, "restore", restored)
+    monkeypatch.setattr("shoal.runs.in_parts.Checkpoints", lambda _: SimpleNamespace(latest=lambda: kept["update"]))
+    again = library.agent(environment=toys.busy, folder=tmp_path / "run", progress=False)
+    again.train(25)
+    assert kept["beyond"] == 69 and "learning rate" not in capsys.readouterr().err
+    again.train(1)
+    assert "The learning rate is 0 from step 96 on (lr_final is 0)" in capsys.readouterr().err
+
+
+def test_an_opened_agent_may_evaluate_before_it_trains(trained: Agent, tmp_path: Path) -> None:
+    """In a new process, where JAX starts its devices with the first of the two."""
+    copy = shutil.copytree(trained.folder, tmp_path / "run", ignore=shutil.ignore_patterns("lock"))
+    program = (
+        f"import shoal, toys; agent = shoal.agent(environment=toys.busy, folder={str(copy)!r}, progress=False); "
+        "agent.evaluate(4); print(agent.train(1).steps)"
+    )
+    paths = os.pathsep.join([str(Path(toys.__file__).parent), *sys.path])
+    env = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"} | {"PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [str(trained.steps + 24)], done.stderr  # other tests may have trained it further
+
+
+def test_a_host_environment_keeps_its_workers(tmp_path: Path) -> None:
+    flags = FLAGS | {"recurrent": None, "num_workers": 0, "seeds": 1, "devices": 1}
+    with library.agent("ippo", counters.hosted(), folder=tmp_path / "run", **flags) as agent:
+        agent.train(24)
+        trainer = agent._parts._trainer
+        agent.train(24)
+        assert agent._parts._trainer is trainer and agent.steps == 48
+        assert agent.evaluate().scores.shape == (1, 32)
+
+
+def test_by_default_in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    agent = library.agent("mappo", toys.busy, **FLAGS)
+    assert agent.folder.is_relative_to(tmp_path) and not agent.folder.exists()
+
+
+def test_wrong_observations_are_refused_before_anything_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.runs.in_parts.Parts.begin", lambda _: pytest.fail("it begins to train"))
+    agent = library.agent("mappo", toys.busy, folder=tmp_path / "run", **FLAGS)
+    widths, first = agent.run.spec.obs_dims, agent.run.spec.agents[0]
+    good = [np.zeros(width) for width in widths]
+    with pytest.raises(InputError, match=f"{first}'s observation has width {widths[0]}, not 99"):
+        agent.act([np.zeros(99), *good[1:]])
+    with pytest.raises(InputError, match="legal actions has width"):
+        agent.act(good, [np.ones(99)] * len(good))
+    with pytest.raises(InputError, match="global state has width"):
+        agent.act(good, state=np.zeros(99))
+
+
+def test_what_is_refused(tmp_path: Path, trained: Agent) -> None:
+    for given, message in (
+        ({}, "needs an algorithm and an environment, or the folder"),
+        ({"algorithm": "mappo"}, "mappo needs an environment"),
+        ({"algorithm": "qmix", "folder": trained.folder}, "holds a run, whose algorithm .* keeps: omit 'qmix'"),
+        ({"folder": trained.folder, "seeds": 2}, "takes no flags"),
+        ({"folder": tmp_path}, "no run"),
+        ({"algorithm": "mappo", "environment": toys.busy, "folder": trained.folder}, "already contains a run"),
+        ({"algorithm": "mappo", "environment": toys.busy, "hiden": (3,)}, "hiden"),
+    ):
+        with pytest.raises(InputError, match=message):
+            library.agent(**given)
+    for steps in (0, -5, float("nan")):
+        with pytest.raises(InputError, match="steps must be at least 1"):
+            trained.train(steps)

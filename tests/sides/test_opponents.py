@@ -1,0 +1,256 @@
+"""Frozen players: who plays where, what the learner is told, and what a run keeps of its opponents."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shoal as library
+import toys
+import trained
+from shoal.algorithms import ippo
+from shoal.errors import CheckpointError, InputError
+from shoal.runs import open as opening
+from shoal.runs.load import past_selves
+from shoal.runs.run import Run
+from shoal.sides import frozen_policies
+from shoal.sides.frozen_policies import Guests
+from shoal.sides.opponent_options import Opposition
+from shoal.sides.opponents import against
+from shoal.sides.past_selves import PRESENT, PastStatistics, against_past, put
+from shoal.training.settings import Settings
+from shoal.types import Algorithm, Learner, Step, Trajectory
+
+SPEC = toys.busy().spec
+N = SPEC.num_agents
+TINY: dict[str, Any] = {"num_envs": 8, "rollout_length": 4, "hidden": (4,), "eval_episodes": 4, "progress": False}
+
+
+def steps(num_envs: int) -> Step:
+    """Steps whose observations tell the environment's number."""
+    obs = jnp.broadcast_to(jnp.arange(num_envs, dtype=jnp.float32)[:, None, None], (num_envs, N, SPEC.obs_dim))
+    return Step(
+        obs,
+        jnp.zeros((num_envs, 3)),
+        jnp.ones((num_envs, N, 4), bool),
+        jnp.ones((num_envs, N), bool),
+        jnp.zeros((num_envs, N)),
+        jnp.ones((num_envs, N)),
+        jnp.zeros(num_envs, bool),
+        jnp.zeros(num_envs, bool),
+    )
+
+
+def counting() -> Algorithm:
+    """Every agent's action is its policy's number plus 100 for each environment; the carry counts the steps. An update
+    adds 1 to the policy, and its metric is the number of living agents that it was shown."""
+
+    def act(learner: Learner, carry: Any, step: Step, key: Any, greedy: bool) -> tuple[Any, Any, dict[str, Any]]:
+        action = learner.policy + 100 * step.obs[..., 0].astype(jnp.int32)
+        return carry + 1, action, {"shown": step.alive}
+
+    def update(learner: Learner, traj: Trajectory, key: Any) -> tuple[Learner, dict[str, Any]]:
+        assert set(traj.extras) == {"shown"} and traj.carry.shape == traj.step.first.shape[1:]
+        metrics = {"alive": traj.step.alive.sum() + 0.0, "after": traj.outcome.alive.sum() + 0.0}
+        return learner._replace(policy=learner.policy + 1, updates=learner.updates + 1), metrics
+
+    zero = jnp.zeros((), jnp.int32)
+    return Algorithm(lambda key: Learner(zero, (), (), (), zero), lambda n: jnp.zeros(n, jnp.int32), act, update)
+
+
+def test_each_guest_plays_in_its_own_environments() -> None:
+    algorithm = counting()
+    three = Guests(algorithm, jnp.array([10, 20, 30]))
+    carry = frozen_policies.initial_carry(algorithm, three.number, 7)
+    assert carry.shape == (9,)
+    after, action = frozen_policies.act(three, carry, steps(7), jax.random.key(0), False)
+    assert after.shape == (9,) and (after == 1).all()
+    wanted = [10, 10, 10, 20, 20, 20, 30]
+    assert action.tolist() == [[guest + 100 * env] * N for env, guest in enumerate(wanted)]
+
+
+def test_a_pool_holds_the_newest_policies_at_their_ages() -> None:
+    size, every = 3, 2
+    pool, ages = jnp.zeros(size, jnp.int32), jnp.zeros(size, jnp.int32)
+    entered: list[int] = []
+    for update in range(1, 20):
+        pool, ages = put(PastStatistics((), pool, ages), jnp.int32(1000 + update), jnp.int32(update), every)
+        if update % every == 0:
+            entered.append(update)
+        newest = entered[-size:]
+        missing = size - len(newest)
+        wanted = sorted(newest + [newest[-1] if newest else 0] * missing)
+        assert sorted(ages.tolist()) == wanted
+        assert all(int(p) == (1000 + age if age else 0) for p, age in zip(pool, ages.tolist(), strict=True))
+
+
+def test_past_selves_play_one_side_and_the_learner_does_not_see_it() -> None:
+    window, num_envs = 2, 8
+    self_play = against_past(counting(), SPEC, (0, 2), window, every=1, share=0.5, active=True)
+    learner = self_play.init(jax.random.key(0))._replace(policy=jnp.int32(5))
+    learner = learner._replace(statistics=learner.statistics._replace(pool=jnp.array([1, 2])))
+    carry = self_play.initial_carry(num_envs)
+    now = steps(num_envs)
+    after, action, extras = self_play.act(learner, carry, now, jax.random.key(1), False)
+    present = np.ones((num_envs, N), bool)
+    present[[0, 2]] = [True, False, True]  # side 2 is the past's in even environments, side 1 in odd ones
+    present[[1, 3]] = [False, True, False]
+    past = np.array([1, 1, 2, 2, 0, 0, 0, 0])[:, None]
+    wanted = np.where(present, 5, past) + 100 * np.arange(num_envs)[:, None]
+    np.testing.assert_array_equal(action, wanted)
+    np.testing.assert_array_equal(extras[PRESENT], present)
+    np.testing.assert_array_equal(extras["shown"], present)
+    assert after.past.shape == (4,) and after.own.shape == (num_envs,)
+
+    reward = jnp.zeros((num_envs, N)).at[1].set(jnp.array([1.0, 7.0, 2.0]))  # the learner's agent 1 earns 7
+    one = jax.tree.map(lambda x: x[None], (now, now._replace(reward=reward), extras))
+    traj = Trajectory(one[0], action[None], one[2], one[1], after)
+    learner, metrics = self_play.update(learner, traj, jax.random.key(2))
+    assert metrics["alive"] == metrics["after"] == present.sum()
+    assert float(metrics["past/margin"]) == pytest.approx((7 - 1.5) / 4)
+    assert learner.policy == 6 and learner.statistics.pool.tolist() == [6, 6]  # the first fills the empty place too
+
+    deployed = Learner(learner.policy, (), (), (), jnp.int32(0))
+    passive = against_past(counting(), SPEC, (0, 2), window, every=1, share=0.5, active=False)
+    for acting, of in ((self_play, deployed), (passive, learner)):
+        _, action, extras = acting.act(of, acting.initial_carry(num_envs), now, jax.random.key(1), False)
+        assert (action == 6 + 100 * jnp.arange(num_envs)[:, None]).all() and extras[PRESENT].all()
+
+
+def test_the_other_side_is_played_by_frozen_policies() -> None:
+    opposed = against(counting(), SPEC, (1,), Guests(counting(), jnp.array([10, 20])))
+    learner = opposed.init(jax.random.key(0))._replace(policy=jnp.int32(5))
+    carry, action, extras = opposed.act(learner, opposed.initial_carry(4), steps(4), jax.random.key(1), True)
+    assert (action - 100 * jnp.arange(4)[:, None]).tolist() == [[10, 5, 10], [10, 5, 10], [20, 5, 20], [20, 5, 20]]
+    assert extras["side1/shown"].shape == (4, 1)
+    one = jax.tree.map(lambda x: x[None], (steps(4), extras))
+    learner, metrics = opposed.update(
+        learner, Trajectory(one[0], action[None], one[1], one[0], carry), jax.random.key(2)
+    )
+    assert metrics["alive"] == 4 and learner.policy == 6
+
+
+@pytest.fixture(scope="module")
+def early(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("opponents") / "early"
+    flags = TINY | {"seeds": 2, "opponents": "past", "past_window": 1, "eval_episodes": 0}
+    library.train("ippo", "toys:busy", steps=64, folder=folder, **flags)
+    return folder
+
+
+def test_a_run_keeps_its_opponents(early: Path, tmp_path: Path) -> None:
+    opponents = tmp_path / "opponents"
+    shutil.copytree(early, opponents)
+    flags: dict[str, Any] = {"opponents": str(opponents), "side": ("agent_2",), "learning_starts": 8} | TINY
+    flags["steps"] = 64
+    run = library.train("iql", "toys:busy", folder=tmp_path / "a", **flags)
+    assert run.evaluation is not None
+    # agent_2 alone learns, and makes the score
+    np.testing.assert_allclose(run.evaluation.scores, run.evaluation.returns[..., 2])
+    half = library.train("iql", "toys:busy", folder=tmp_path / "b", **(flags | {"steps": 32}))
+    shutil.rmtree(opponents)
+    again = library.resume(half.folder, steps=64, progress=False)
+    assert again.finished and again.evaluation is not None
+    whole = library.open_run(run.folder)
+    assert whole.evaluate(4).per_seed == run.evaluation.per_seed
+    assert library.load(run.folder).spec.num_agents == N
+    shown = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))["config"]["settings"]
+    assert shown["opponents"] == str(opponents) and shown["side"] == ["agent_2"]
+
+
+@pytest.mark.slow
+def test_self_play_resumes_bit_for_bit(early: Path, tmp_path: Path) -> None:
+    flags: dict[str, Any] = {"seeds": 2, "opponents": "past", "past_window": 1, "past_every": 1, **TINY}
+    whole = library.train("ippo", "toys:busy", steps=96, folder=tmp_path / "whole", **flags)
+    library.train("ippo", "toys:busy", steps=64, folder=tmp_path / "part", **flags)
+    part = library.resume(tmp_path / "part", steps=96, progress=False)
+    one, two = (past_selves(run.folder, run._acting(), run.settings, run._identity()) for run in (whole, part))
+    assert list(one) == list(two) == [3]
+    jax.tree.map(np.testing.assert_array_equal, one[3].policy, two[3].policy)
+    jax.tree.map(np.testing.assert_array_equal, one[3].policy, whole._learner().policy)
+
+
+def test_past_selves_take_part_in_cross_play(early: Path) -> None:
+    result = library.crossplay([early], episodes=2, past=True)
+    assert result.names == ("early after 64 steps", "early")
+    np.testing.assert_array_equal(result.mean[0], result.mean[1])  # the newest past self is the last policy
+    assert "advantage" in result.rating_table()
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ({"opponents": "pst"}, "neither a run folder, nor 'past', nor the name of an algorithm"),
+        ({"past_window": 4}, "past_window needs opponents"),
+        ({"opponents": "scripted", "past_share": 0.2}, "past_share needs opponents 'past'"),
+        ({"opponents": "past", "side": ("nobody",)}, "nobody"),
+        ({"opponents": "past"}, "needs at least 16: raise num_envs to (32|64) or past_share, or lower past_window"),
+        ({"opponents": "past", "past_share": 0.0}, "past_share"),
+    ],
+)
+def test_what_cannot_be(flags: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=reason):
+        library.train("ippo", "toys:busy", steps=64, folder=tmp_path / "run", **TINY, **flags)
+    assert not (tmp_path / "run").exists()
+
+
+def test_opponents_of_another_environment(early: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match="cannot be opponents in toys/busy as it is configured here: the time limits differ"
+    ):
+        library.train("ippo", "toys:busy", env={"horizon": 9}, opponents=str(early), folder=tmp_path / "run", **TINY)
+    with pytest.raises(InputError, match="trained in toys/busy, so its policies cannot be opponents in mpe/simple_tag"):
+        library.train("ippo", "mpe/simple_tag", opponents=str(early), folder=tmp_path / "run", **TINY)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_opponents_that_cannot_be_copied_leave_no_run(early: Path, tmp_path: Path) -> None:
+    opponents = shutil.copytree(early, tmp_path / "opponents")
+    os.mkfifo(opponents / "policy" / "pipe")
+    flags = TINY | {"opponents": str(opponents), "side": ("0",)}
+    with pytest.raises(
+        InputError, match=r"^The opponents in .* cannot be copied into the run's folder: .*named pipe\.$"
+    ):
+        library.train("ippo", "toys:busy", steps=64, folder=tmp_path / "run", **flags)
+    assert not (tmp_path / "run").exists()
+
+
+def test_opponents_are_copied_once(early: Path, tmp_path: Path) -> None:
+    """An agent keeps its run after every part."""
+    opponents = shutil.copytree(early, tmp_path / "opponents")
+    settings = Settings(opposition=Opposition(opponents=str(opponents), side=("0",)))
+    run = Run(tmp_path / "run", "ippo", "toys:busy", {}, settings, ippo.Config(), toys.busy)
+    opening._keep_opponents(run)
+    (opponents / "policy" / "later").touch()
+    opening._keep_opponents(run)
+    copied = run.folder / "opponents"
+    assert (copied / "run.json").is_file() and any((copied / "policy").iterdir())
+    assert not (copied / "policy" / "later").exists()
+    with pytest.raises(InputError, match=r"contains opponents of a run, but no run\.json"):
+        library.train("ippo", "toys:busy", steps=64, folder=run.folder, **TINY)
+
+
+def test_a_run_that_learned_one_side_plays_no_other(early: Path, tmp_path: Path) -> None:
+    with trained.untrained():
+        flags = TINY | {"opponents": str(early), "side": ("0",), "eval_episodes": 0}
+        one = library.train("ippo", "toys:busy", steps=64, folder=tmp_path / "one", **flags)
+    with pytest.raises(InputError, match=r"one trained only agent_0, so it cannot play agent_2: choose the agents"):
+        library.train(
+            "ippo", "toys:busy", steps=64, opponents=str(one.folder), side=("1",), folder=tmp_path / "x", **TINY
+        )
+
+    shutil.rmtree(one.folder / "opponents")
+    description = one.folder / "run.json"
+    text = json.loads(description.read_text(encoding="utf-8"))
+    text["config"]["settings"]["opponents"] = str(one.folder)  # its own
+    description.write_text(json.dumps(text), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="lacks opponents/, the copy of the policies"):
+        library.train(
+            "ippo", "toys:busy", steps=64, opponents=str(one.folder), side=("1", "2"), folder=tmp_path / "z", **TINY
+        )

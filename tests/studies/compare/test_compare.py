@@ -1,0 +1,253 @@
+"""Comparison of runs from their folders and records: grouping, numbers, refusals, and that nothing is executed."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import shoal as library
+from run_folders import refused, run
+from shoal import statistics
+from shoal.storage import manifest
+from shoal.studies import record
+from shoal.studies.compare import sources
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[Path, Path]:
+    return run(tmp_path / "a", [3.0, 4.0, 5.0, 6.0, 7.0]), run(tmp_path / "b", [1.0, 2.0, 3.0, 4.0, 2.5], "ippo")
+
+
+def test_numbers_are_those_of_the_statistics_package(two: tuple[Path, Path], tmp_path: Path) -> None:
+    more = run(tmp_path / "a2", [1.0, 2.0, 2.0], environment="matrix/climbing", steps=(50, 100))
+    less = run(tmp_path / "b2", [0.0, 1.0, 4.0], "ippo", "matrix/climbing", steps=(50, 100))
+    found = library.compare(
+        [*two, more, less], statistic="mean", normalise={"toys:busy": (0, 10), "matrix/climbing": (-1, 4)}
+    )
+    x = {"toys:busy": np.array([3, 4, 5, 6, 7]) / 10, "matrix/climbing": (np.array([1, 2, 2]) + 1) / 5}
+    y = {"toys:busy": np.array([1, 2, 3, 4, 2.5]) / 10, "matrix/climbing": (np.array([0, 1, 4]) + 1) / 5}
+    assert list(found.methods) == ["mappo", "ippo"] and found.environments == ("toys:busy", "matrix/climbing")
+    for name, scores in (("mappo", x), ("ippo", y)):
+        for task in scores:
+            np.testing.assert_allclose(found.scores[name][task], scores[task])
+        for statistic in ("mean", "median", "iqm", "optimality_gap"):
+            assert found.methods[name].estimates[statistic] == pytest.approx(statistics.estimate(scores, statistic))
+    (pair,) = found.pairs
+    expected = statistics.compare(x, y)
+    assert (pair.x, pair.y, pair.found.runs) == ("mappo", "ippo", expected.runs)
+    assert pair.found.difference == pytest.approx(expected.difference)
+    assert pair.found.improvement == pytest.approx(expected.improvement)
+    assert found.curves is not None and not found.curves.same_steps and len(found.curves.places) == 50
+    # Lines from step 48 of 192, and from 50 of 100, to the score: their mean heights are 5/8 and 3/4 of it.
+    area = {"toys:busy": np.array([3, 4, 5, 6, 7]) * 0.0625, "matrix/climbing": (np.array([1, 2, 2]) * 0.75 + 1) / 5}
+    assert found.methods["mappo"].area == pytest.approx(statistics.estimate(area, "mean"))
+
+
+def test_the_text_has_a_row_for_each_method_and_each_pair(two: tuple[Path, Path], tmp_path: Path) -> None:
+    found = library.compare([*two, run(tmp_path / "c", [9.0], "qmix")])
+    text = str(found)
+    head, _, *lines = text.splitlines()
+    assert head == "Final return in toys:busy"
+    columns = ["method", "seeds", "mean", "median", "IQM", "area (IQM)"]
+    assert [cell.strip() for cell in lines[0].strip("|").split("|")] == columns
+    assert [line.split()[1] for line in lines[2:5]] == ["mappo", "ippo", "qmix"]
+    assert "| mappo  |     5 | 5.0 [" in text and "| qmix   |     1 |              9 |" in text
+    assert [line.split()[1:4:2] for line in lines[8:11]] == [["mappo", "ippo"], ["mappo", "qmix"], ["ippo", "qmix"]]
+    assert found.notes == (
+        "The area is that under the curve of greedy evaluations during training, divided by its length.",
+        "qmix has one seed in toys:busy, so there are no intervals with it.",
+    )
+
+
+def test_runs_of_one_method_are_put_together(tmp_path: Path) -> None:
+    """Also where they differ in what does not change training."""
+    one = run(tmp_path / "one", [1.0, 2.0])
+    two = run(tmp_path / "two", [3.0], seed=2, rows=7, keep=9, tensorboard=False)
+    found = library.compare([one, two])
+    assert list(found.methods) == ["mappo"] and found.pairs == ()
+    assert found.scores["mappo"]["toys:busy"].tolist() == [1.0, 2.0, 3.0]
+    assert found.methods["mappo"].estimates["mean"][1:] == (1.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        ([{}, {"gamma": 0.5}], ["mappo, gamma 0.99", "mappo, gamma 0.5"]),
+        ([{"hidden": (4, 4)}, {"num_envs": 8}], ["mappo, hidden 4 4, num_envs 4", "mappo, hidden 64 64, num_envs 8"]),
+        ([{}, {"gamma": 0.5, "lam": 0.5, "clip": 0.1, "epochs": 1}], ["r0", "r1"]),
+        ([{}, {}], ["r0", "r1"]),  # the same seeds again
+        ([{}, {"env": {"death": 0.1}, "seed": 9}], None),
+    ],
+)
+def test_other_settings_are_another_method(
+    flags: list[dict[str, Any]], names: list[str] | None, tmp_path: Path
+) -> None:
+    runs = [run(tmp_path / f"r{i}", [1.0, 2.0 + i], **some) for i, some in enumerate(flags)]
+    if names is None:  # one method in two environments
+        assert library.compare(runs).environments == ("toys:busy", "toys:busy death=0.1")
+        return
+    found = library.compare(runs)
+    assert list(found.methods) == names and len(found.pairs) == 1
+
+
+def test_methods_can_be_named(two: tuple[Path, Path], tmp_path: Path) -> None:
+    third = run(tmp_path / "c", [2.0], seed=5)
+    found = library.compare({"ours": [two[0], third], "theirs": [two[1]]}, metric="won")
+    assert list(found.methods) == ["ours", "theirs"] and found.methods["ours"].seeds == {"toys:busy": 6}
+    assert found.methods["ours"].estimates["mean"] == (0.5, 0.5, 0.5)
+    assert found.curves is None and "has no scores of training" in found.notes[0]
+    again = run(tmp_path / "d", [2.0], seed=3)
+    assert "both have seed 3 of ours in toys:busy; leave one of them out." in refused({"ours": [two[0], again]})
+
+
+def test_training_returns_are_taken_where_a_run_was_not_evaluated(two: tuple[Path, Path], tmp_path: Path) -> None:
+    other = run(tmp_path / "c", [1.0, None, 3.0][:1], "qmix", greedy=False, steps=(30, 100, 160))
+    found = library.compare([*two, other])
+    assert found.curves is not None and found.curves.kind == sources.TRAINING and found.curves.same_steps
+    assert found.curves.places[[0, -1]].tolist() == [48.0, 160.0] and len(found.curves.places) == 50
+    line = found.curves.values["qmix"]["toys:busy"][:, 0]
+    np.testing.assert_allclose(line, found.curves.places / 160 - 1)
+    assert found.notes[-1] == "The runs in toys:busy ended after 160 to 192 steps per seed."
+
+
+def test_records_of_studies(two: tuple[Path, Path], tmp_path: Path) -> None:
+    config = manifest.read(two[0])["config"]
+    scores = [[1.0, 3.0], [2.0, 4.0]]
+    fields: dict[str, Any] = {
+        "study": "s",
+        "cell": {},
+        "run": config | {"settings": config["settings"] | {"seeds": 2}, "algorithm": "mat"},
+        "versions": {},
+        "commit": None,
+        "changed": False,
+        "platform": "p",
+        "hardware": {"processor": "p", "cores": 2, "memory_gib": 1.0, "devices": [], "product_gflops": None},
+        "seconds": {"training": 1.0, "other": 1.0},
+        "curve": {"step": [60, 192], "score": [[None, 1.0], [2.0, 3.0]]},
+        "evaluation": {
+            "episodes": 2,
+            "greedy": True,
+            "seed": 0,
+            "step": 192,
+            "scores": scores,
+            "lengths": scores,
+            "metrics": {"won": [[None, 1.0], [0.0, 1.0]]},
+        },
+    }
+    path = tmp_path / "mat-1.json"
+    record.write(path, record.Record(**fields))
+    found = library.compare([path, two[0]])
+    assert found.scores["mat"]["toys:busy"].tolist() == [2.0, 3.0]
+    assert found.curves is not None and found.curves.places.tolist() == [192.0]  # a seed is unknown before
+    assert library.compare([path, two[0]], metric="won").scores["mat"]["toys:busy"].tolist() == [1.0, 0.5]
+    record.write(path, record.Record(**fields | {"evaluation": fields["evaluation"] | {"greedy": False}}))
+    assert refused([path, two[0]]) == (f"The final evaluation of {path} is sampled and that of {two[0]} is greedy.")
+
+
+def test_records_whose_variants_differ_in_many_flags_are_named_by_their_axes(shoal: Callable) -> None:
+    folder = Path(__file__).parents[3] / "studies" / "records" / "one_policy"
+    code, out, _ = shoal("compare", *sorted(folder.glob("*.json")))
+    names = [line.split("|")[1].strip() for line in out.splitlines() if line.startswith("| mappo, ")]
+    assert code == 0 and names[:2] == ["mappo, a policy each", "mappo, one policy"]
+
+
+def test_a_figure_has_what_there_is(two: tuple[Path, Path], tmp_path: Path) -> None:
+    library.compare(two, output=tmp_path / "new" / "three.png")
+    library.compare(two, metric="won", output=tmp_path / "two.png")  # without curves
+    same = run(tmp_path / "c", [2.0], seed=5)
+    library.compare([two[0], same], metric="won", output=tmp_path / "one.svg")
+    widths = []
+    for name in ("new/three.png", "two.png"):
+        with Image.open(tmp_path / name) as picture:
+            widths.append(picture.width)
+    assert widths[0] == pytest.approx(1.5 * widths[1], rel=0.01) and (tmp_path / "one.svg").stat().st_size > 1000
+
+
+MISTAKES: dict[str, tuple[Callable[[Path, Path, Path], tuple[Any, dict[str, Any]]], str]] = {
+    "one run": (lambda a, b, t: ([a], {}), "A comparison needs at least two runs."),
+    "none": (lambda a, b, t: ({"x": []}, {}), "A comparison needs at least two runs."),
+    "not a run": (lambda a, b, t: ([a, t / "nothing"], {}), "There is no run.json in "),
+    "not a record": (lambda a, b, t: ([a, t / "no.json"], {}), "There is no record "),
+    "a metric": (lambda a, b, t: ([a, b], {"metric": "wom"}), "There is no metric in the final evaluation of "),
+    "a statistic": (lambda a, b, t: ([a, b], {"statistic": "modus"}), "There is no statistic of curves named 'modus'"),
+    "a missing cell": (
+        lambda a, b, t: ([a, b, run(t / "c", [1.0], environment="matrix/climbing")], {}),
+        "Methods are compared on the same environments, but ippo has no run in matrix/climbing, and mappo has.",
+    ),
+    "no evaluation": (
+        lambda a, b, t: ([a, (b / "evaluation.json").unlink() or b], {}),
+        "b has no final evaluation: shoal train --resume ",
+    ),
+    "an unknown score": (
+        lambda a, b, t: ([a, run(t / "c", [1.0, None], "qmix")], {}),
+        "return of seed 1 in ",
+    ),
+    "equal bounds": (lambda a, b, t: ([a, b], {"normalise": (1, 1)}), "are two different numbers, not (1, 1)."),
+    "a missing bound": (lambda a, b, t: ([a, b], {"normalise": {"x": (0, 1)}}), "score of toys:busy are missing."),
+    "a figure": (
+        lambda a, b, t: ([a, b], {"output": "x.gif"}),
+        "The name of a figure must end in .png, .pdf or .svg, not 'x.gif'.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_one_sentence(name: str, two: tuple[Path, Path], tmp_path: Path) -> None:
+    made, sentence = MISTAKES[name]
+    runs, options = made(*two, tmp_path)
+    assert sentence in refused(runs, **options)
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (("algorithm",), "\x1b[2Jevil"),
+        (("settings", "seeds"), 10**9),
+        (("settings", "seed"), "0"),
+        (("env",), []),
+        (("config",), None),
+    ],
+)
+def test_a_folder_of_somebody_else_is_read_with_care(
+    where: tuple[str, ...], value: Any, two: tuple[Path, Path]
+) -> None:
+    said = json.loads((two[0] / "run.json").read_text())
+    inside = said["config"]
+    for key in where[:-1]:
+        inside = inside[key]
+    inside[where[-1]] = value
+    (two[0] / "run.json").write_text(json.dumps(said))
+    assert "does not describe a run" in refused(two)
+
+
+def test_nothing_that_a_folder_names_is_imported(two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("shoal.environments.registry.make", "shoal.algorithms.get", "shoal.security.user_modules.imported"):
+        monkeypatch.setattr(name, lambda *_, **__: pytest.fail("something was imported"))
+    for folder in two:
+        said = json.loads((folder / "run.json").read_text())
+        said["config"]["algorithm"] = f"evil_{folder.name}:make"
+        said["config"]["environment"] = "evil:factory"
+        (folder / "run.json").write_text(json.dumps(said))
+    assert list(library.compare(two).methods) == ["evil_a:make", "evil_b:make"]
+
+
+def test_the_command(two: tuple[Path, Path], tmp_path: Path, shoal: Callable) -> None:
+    code, out, err = shoal("compare", *map(str, two), "--normalise", "-10", "10", "--output", str(tmp_path / "c.png"))
+    assert (code, err) == (0, "")
+    assert out.startswith("Final normalised return in toys:busy\n") and "optimality gap" in out
+    assert out.endswith(f"\n\nfigure: {tmp_path / 'c.png'}\n") and (tmp_path / "c.png").exists()
+    code, out, err = shoal("compare", str(two[0]))
+    assert (code, out, err) == (2, "", "shoal: A comparison needs at least two runs.\n")
+    code, _, err = shoal("compare", *map(str, two), "--statistic", "modus")
+    assert code == 2 and "modus" in err and err.count("\n") == 1
+
+
+def test_its_help_does_not_import_jax() -> None:
+    check = "import sys; from shoal.cli import main; main(['compare', '--help']); sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], capture_output=True, check=False).returncode == 0

@@ -1,0 +1,37 @@
+"""Successive halving against counts made by hand."""
+
+import pytest
+
+from shoal.studies.tuning.halving import Rung, affordable, cost, ranked, rungs
+
+
+def test_a_third_continues_for_three_times_as_long() -> None:
+    assert rungs(27, 900, 3, 3) == (Rung(100, 27), Rung(300, 9), Rung(900, 3))
+    assert rungs(10, 1000, 2, 2) == (Rung(500, 10), Rung(1000, 5))
+    assert rungs(5, 70, 1, 3) == (Rung(70, 5),)
+
+
+def test_trials_continue_and_do_not_start_again() -> None:
+    # 27 trials train 100 steps, 9 of them 200 more, and 3 of those 600 more.
+    assert cost(rungs(27, 900, 3, 3)) == 27 * 100 + 9 * 200 + 3 * 600 == 6300
+
+
+@pytest.mark.parametrize(("budget", "trials"), [(6300, 27), (6299, 26), (0, 0), (99, 0), (100, 1)])
+def test_a_budget_gives_the_most_trials_that_it_pays(budget: float, trials: int) -> None:
+    assert affordable(budget, 900, 3, 3) == trials
+
+
+def test_trials_are_ranked_by_the_mean_over_seeds() -> None:
+    assert ranked({3: [[1.0, 4.0]], 5: [[3.0, 3.0]], 8: [[9.0, -9.0]]}) == [5, 3, 8]
+
+
+def test_a_trial_that_diverged_is_the_worst_and_equal_ones_stay_in_their_order() -> None:
+    assert ranked({0: [None], 1: [[-1e9]], 2: [[5.0]], 3: [[5.0]], 4: [None]}) == [2, 3, 1, 0, 4]
+    assert ranked({0: [[7.0], None], 1: [[1.0], [1.0]]}) == [1, 0]
+    assert ranked({2: [None], 1: [None]}) == [1, 2] and ranked({}) == []
+
+
+def test_environments_count_alike_whatever_their_scale() -> None:
+    # Trial 0 is best by far in the first environment and last in the second, trial 1 is second in both.
+    scores = {0: [[1000.0], [0.1]], 1: [[3.0], [0.3]], 2: [[2.0], [0.4]], 3: [[1.0], [0.2]]}
+    assert ranked(scores)[:2] == [1, 2]

@@ -1,0 +1,314 @@
+"""Every mistake in the part ``[tuning]`` is answered by one sentence that names the file and the key."""
+
+from pathlib import Path
+
+import pytest
+from small_tuning import TUNING, written
+
+import shoal
+from shoal.errors import InputError
+from shoal.studies.study_file import read
+from shoal.studies.tuning.methods import methods
+
+RANGE = "learning_rate = { low = 1e-4, high = 1e-1, log = true }"
+TABLE = f"[tuning.ranges]\n{RANGE}\ngamma = {{ values = [0.9, 0.99] }}\n"
+
+# (what is replaced in TUNING, by what, the sentence after the file's name)
+MISTAKES = {
+    "a tuned run without tuning": (
+        TUNING[TUNING.index("[tuning]") :],
+        "",
+        "the variant 'tuned' tuned requires the table [tuning] with the flags to tune (docs/tuning.md).",
+    ),
+    "tuned as a number": ("tuned = true", "tuned = 1", "the variant 'tuned' tuned must be true or false, not 1."),
+    "no trials": (
+        "trials = 4",
+        "",
+        "[tuning] trials is missing; set it to the number of trials that start in each method, or set budget.",
+    ),
+    "trials and a budget": (
+        "trials = 4",
+        "trials = 4\nbudget = 1e6",
+        "[tuning] budget and trials determine each other; set only one of them.",
+    ),
+    "too few trials": (
+        "trials = 4",
+        "trials = 1",
+        "[tuning] trials must be at least 2, so that one reaches the last of 2 rungs with eta 2, not 1.",
+    ),
+    "trials that are half": ("trials = 4", "trials = 4.5", "[tuning] trials must be a whole number, not 4.5."),
+    "a budget for nothing": (
+        "trials = 4",
+        "budget = 100",
+        "[tuning] budget 100 is too small for 2 trials, the minimum for 2 rungs; raise it, or lower steps, "
+        "seeds or rungs.",
+    ),
+    "a negative budget": (
+        "trials = 4",
+        "budget = -1",
+        "[tuning] budget must be at least 1 and at most 1e15, not -1.",
+    ),
+    "no rungs": ("rungs = 2", "rungs = 0", "[tuning] rungs must be at least 1 and at most 20, not 0."),
+    "nobody leaves": ("eta = 2", "eta = 1", "[tuning] eta must be at least 2 and at most 100, not 1."),
+    "an unknown key": (
+        "episodes = 4\n\n[tuning.ranges]",
+        "episode = 4\n\n[tuning.ranges]",
+        "There is no key in [tuning] named 'episode'; did you mean 'episodes'?",
+    ),
+    "an unknown search": (
+        "eta = 2",
+        "eta = 2\nsearch = 'optun'",
+        "[tuning] search: There is no search 'optun'; did you mean 'optuna'?",
+    ),
+    "one round of Optuna": (
+        "eta = 2",
+        "eta = 2\nsearch = 'optuna'",
+        "[tuning] rounds must be at least 2 where search is optuna, which proposes the first round at random.",
+    ),
+    "seeds that are reported": (
+        "eta = 2",
+        "eta = 2\nseed = 1",
+        "[tuning] seed: trials have the seeds 1 to 2, and mappo in matrix/two_step, variant default has 0 to 1; "
+        "reported runs and trials must have different seeds.",
+    ),
+    "seeds that begin before those that are reported": (
+        "steps = 1024",
+        "steps = 1024\nseed = 10001",
+        "[tuning] seed: trials have the seeds 10000 to 10001, and mappo in matrix/two_step, variant default has 10001 "
+        "to 10002; reported runs and trials must have different seeds.",
+    ),
+    "seeds that end too high": (
+        "eta = 2",
+        "eta = 2\nseed = 2147483647",
+        "[tuning] seed and 2 seeds exceed the largest seed, 2147483647.",
+    ),
+    "episodes that are reported": (
+        "eta = 2",
+        "eta = 2\nevaluation_seed = 1000000",
+        "[tuning] evaluation_seed is 1000000 as in [evaluation]; reported runs and trials must be evaluated on "
+        "different episodes.",
+    ),
+    "no ranges": (
+        TABLE,
+        "",
+        "[tuning] ranges is missing; set the values to try, for example gamma = { low = 0.9, high = 0.99 }.",
+    ),
+    "empty ranges": (TABLE, "[tuning.ranges]\n", "[tuning.ranges] has no flag to tune."),
+    "a range that is a value": (
+        RANGE,
+        "learning_rate = 1",
+        "[tuning.ranges] learning_rate must be a table of keys and values, not 1.",
+    ),
+    "a range without an end": (
+        RANGE,
+        "learning_rate = { low = 1e-4 }",
+        "[tuning.ranges] learning_rate high is missing; it must be a number.",
+    ),
+    "a range without anything": (
+        RANGE,
+        "learning_rate = { log = true }",
+        "[tuning.ranges] learning_rate low is missing; it must be a number (or set values).",
+    ),
+    "a range upside down": (
+        RANGE,
+        "learning_rate = { low = 1, high = 0.5 }",
+        "[tuning.ranges] learning_rate high must be above low, but 0.5 is not above 1.",
+    ),
+    "a logarithm of zero": (
+        RANGE,
+        "learning_rate = { low = 0, high = 0.5, log = true }",
+        "[tuning.ranges] learning_rate low must be above 0 where log is true, not 0.",
+    ),
+    "a range without a limit": (
+        RANGE,
+        "learning_rate = { low = 0, high = inf }",
+        "[tuning.ranges] learning_rate must have finite bounds.",
+    ),
+    "values and an interval": (
+        RANGE,
+        "learning_rate = { low = 0, values = [1.0] }",
+        "There is no key in [tuning.ranges] learning_rate named 'low'; known: values.",
+    ),
+    "no values": (RANGE, "learning_rate = { values = [] }", "[tuning.ranges] learning_rate values is an empty list."),
+    "a value twice": (
+        RANGE,
+        "learning_rate = { values = [0.1, 0.1] }",
+        "[tuning.ranges] learning_rate values has a value twice.",
+    ),
+    "an unknown flag": (
+        RANGE,
+        "lr = { values = [0.1] }",
+        "[tuning.ranges] lr, for mappo: There is no setting 'lr'; did you mean 'learning_rate'?",
+    ),
+    "another unknown flag": (
+        RANGE,
+        "gae = { values = [0.1] }\n",
+        "[tuning.ranges] gae, for mappo: There is no setting 'gae'; did you mean 'gain'?",
+    ),
+    "an end out of bounds": (
+        RANGE,
+        "lam = { low = 0.5, high = 2.0 }",
+        "[tuning.ranges] lam, for mappo: lam must be at least 0 and at most 1, not 2.",
+    ),
+    "half epochs": (
+        RANGE,
+        "epochs = { low = 1.5, high = 4 }",
+        "[tuning.ranges] epochs, for mappo: epochs must be a whole number, not 1.5.",
+    ),
+    "the steps": (
+        RANGE,
+        "steps = { low = 10, high = 100 }",
+        "[tuning.ranges] steps is a setting of the run and not of the method, so it cannot be tuned.",
+    ),
+    "the environment": (
+        RANGE,
+        "env = { horizon = { low = 1, high = 3 } }",
+        "[tuning.ranges] env cannot be tuned, since it changes the environment and not the method.",
+    ),
+    "ranges for no run": (
+        TABLE,
+        "[[tuning.ranges]]\nwhere = { algorithm = 'qmix' }\ngamma = { values = [0.9] }\n",
+        "[[tuning.ranges]] 1 where algorithm cannot be qmix; the runs have mappo.",
+    ),
+    "ranges for the runs that are not tuned": (
+        TABLE,
+        "[[tuning.ranges]]\nwhere = { variant = 'default' }\ngamma = { values = [0.9] }\n",
+        "No table [[tuning.ranges]] has a range for mappo.",
+    ),
+    "two ranges of a flag": (
+        TABLE,
+        "[[tuning.ranges]]\ngamma = { values = [0.9] }\n[[tuning.ranges]]\ngamma = { values = [0.8] }\n",
+        "[[tuning.ranges]] 2 gamma: another table has a range of this flag for the same runs.",
+    ),
+    "ranges of an environment in a common search": (
+        TABLE,
+        "[[tuning.ranges]]\nwhere = { environment = 'matrix/two_step' }\ngamma = { values = [0.9] }\n",
+        "[[tuning.ranges]] 1 where environment requires separately = true in [tuning].",
+    ),
+    "an environment without runs": (
+        "eta = 2",
+        "eta = 2\nenvironments = 'matrix/climbing'",
+        "[tuning] environments: There is no environment of the tuned runs 'matrix/climbing'; known: matrix/two_step.",
+    ),
+    "environments, separately": (
+        "eta = 2",
+        "eta = 2\nenvironments = 'matrix/two_step'\nseparately = true",
+        "[tuning] separately tunes in each environment, so remove environments.",
+    ),
+}
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        methods(read(path))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_sentence(mistake: str, tmp_path: Path) -> None:
+    before, after, sentence = MISTAKES[mistake]
+    assert before in TUNING
+    path = written(tmp_path, TUNING.replace(before, after, 1))
+    assert refusal(path) == f"{path}: {sentence}"
+    assert sorted(tmp_path.iterdir()) == [path], "nothing was written"
+
+
+def test_methods_have_equal_budgets(tmp_path: Path) -> None:
+    text = TUNING.replace('algorithm = "mappo"\nsteps = 1024\n', "").replace(
+        "[[variants]]",
+        """[grid]
+algorithm = ["mappo", "ippo"]
+
+[[overrides]]
+where = { algorithm = "mappo" }
+steps = 64
+
+[[overrides]]
+where = { algorithm = "ippo" }
+steps = 128
+
+[[variants]]""",
+        1,
+    )
+    path = written(tmp_path, text)
+    assert refusal(path) == (
+        f"{path}: [tuning] gives every method the same budget, but ippo, variant tuned has 128 steps and mappo, "
+        f"variant tuned has 64; set steps in [tuning]."
+    )
+    with_steps = written(tmp_path, text.replace("eta = 2", "eta = 2\nsteps = 32"))
+    assert [method.budget for method in methods(read(with_steps))] == [2 * (4 * 16 + 2 * 16)] * 2
+
+
+def test_a_budget_in_place_of_trials(tmp_path: Path) -> None:
+    (method,) = methods(read(written(tmp_path, TUNING.replace("trials = 4", "budget = 8000"))))
+    # Five trials train 512 steps and two of them 512 more, with two seeds each: 7168. Six and three would be 9216.
+    assert [tuple(rung) for rung in method.rungs] == [(512, 5), (1024, 2)] and method.budget == 7168
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        shoal.tune(path, out=path.parent / "out", dry_run=True)
+    assert not (path.parent / "out").exists()
+    return str(caught.value)
+
+
+def test_a_rung_is_at_least_an_update(tmp_path: Path) -> None:
+    path = written(tmp_path, TUNING.replace("rollout_length = 4", "rollout_length = 256"))
+    assert refused(path) == (
+        f"{path}: mappo, variant tuned: The rungs at 512, 1024 steps are too short for updates of 1024 steps (num_envs "
+        f"times rollout_length); raise steps or lower rungs in [tuning]."
+    )
+
+
+def test_something_is_learned_before_the_first_rung(tmp_path: Path) -> None:
+    text = TUNING.replace("mappo", "qmix").replace("epochs = 1\nminibatches = 1", "learning_starts = 1024")
+    path = written(tmp_path, text)
+    assert refused(path).startswith(
+        f"{path}: qmix, variant tuned: learning_starts is above the 512 steps of the first "
+    )
+
+
+def test_a_trial_that_contradicts_itself(tmp_path: Path) -> None:
+    text = TUNING.replace("learning_rate =", "rollout_length = { values = [4, 5] }\nlearning_rate =")
+    path = written(tmp_path, text.replace("epochs = 1\nminibatches = 1", "epochs = 1\nminibatches = 8"))
+    assert ": A trial with rollout_length 5 is invalid: " in refused(path)
+
+
+def test_a_trial_that_scales_rewards_twice(tmp_path: Path) -> None:
+    flags = 'reward_norm = "scale"\nlearning_starts = 64'
+    text = TUNING.replace("mappo", "qmix").replace("epochs = 1\nminibatches = 1", flags)
+    text = text.replace("learning_rate =", "normalise_rewards = { values = [true] }\nlearning_rate =")
+    assert "would both scale rewards" in refused(written(tmp_path, text))
+
+
+def test_environments_of_worker_processes(tmp_path: Path) -> None:
+    pytest.importorskip("gymnasium")
+    path = written(tmp_path, TUNING.replace("matrix/two_step", "gymnasium:CartPole-v1"))
+    assert refused(path) == (
+        f"{path}: mappo, variant tuned: gymnasium:CartPole-v1 is stepped by worker processes, but trials are trained "
+        f"in one compiled program; write the values to try as axes of [grid] instead."
+    )
+
+
+def test_optuna_is_an_extra(tmp_path: Path) -> None:
+    path = written(tmp_path, TUNING.replace("eta = 2", "eta = 2\nsearch = 'optuna'\nrounds = 2"))
+    try:
+        import optuna  # noqa: F401
+    except ImportError:
+        assert (
+            refused(path)
+            == f"{path}: mappo, variant tuned: search = 'optuna' requires Optuna: pip install 'optuna>=4.0'"
+        )
+
+
+def test_a_tuned_run_needs_its_record(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    (method,) = methods(read(path))
+    sentence = (
+        f"{path}: mappo, variant tuned has no record of tuning {method.name}.json in "
+        f"{tmp_path / 'records' / 'demo'}; run shoal tune {path}."
+    )
+    for call in (shoal.study, shoal.results):
+        with pytest.raises(InputError) as caught:
+            call(path)
+        assert str(caught.value) == sentence

@@ -1,0 +1,193 @@
+"""Searches that really train: what they record, what a stop loses, and that trials are runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from small_tuning import TUNING, written
+
+import shoal
+from selection import quick
+from shoal.config import preset_files
+from shoal.storage.checkpoint import Checkpoints
+from shoal.studies.study_file import read
+from shoal.studies.tuning.methods import methods
+from shoal.studies.tuning.population import Population
+from shoal.studies.tuning.record import TuningRecord
+from shoal.studies.tuning.record import read as read_record
+
+SECOND, WHOLE = "second rung", "first rung and end of a rung and second rung"
+
+
+def tuned(path: Path) -> TuningRecord:
+    report = shoal.tune(path, out=path.parent / "out", progress=False)
+    assert report.ok, str(report)
+    (record,) = report.records.values()
+    return record
+
+
+def states(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
+    """The learners at the end of every rung, by its number, filled while a search runs."""
+    seen: dict[int, Any] = {}
+    evaluate = Population._evaluate
+
+    def spy(self: Population, state: Any, trials: Any, number: int) -> Any:
+        seen[number] = (list(trials), jax.device_get(state.learner))
+        return evaluate(self, state, trials, number)
+
+    monkeypatch.setattr(Population, "_evaluate", spy)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def search(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TuningRecord, dict[int, Any]]:
+    folder = tmp_path_factory.mktemp("search")
+    with pytest.MonkeyPatch.context() as patch:
+        seen = states(folder, patch)
+        path = written(folder)
+        return path, tuned(path), seen
+
+
+def test_a_search_records_its_budget_and_every_trial(search: tuple) -> None:
+    path, record, _ = search
+    # 4 trials train 512 steps, and 2 of them 512 more, with 2 seeds each; 6 evaluations of 2 seeds × 4 episodes.
+    assert record.budget == {"steps": 6144, "trained": 6144, "episodes": 48}
+    assert record.rungs == [[512, 4], [1024, 2]] and record.programs == 1
+    assert sorted(len(trial["scores"]) for trial in record.trials) == [1, 1, 2, 2]
+    assert all(np.shape(trial["scores"]) == (len(trial["scores"]), 1, 2) for trial in record.trials)
+    assert record.trials[0]["values"] == {"learning_rate": 7e-4, "gamma": 0.99}, "the default is among them"
+    assert {span["kind"] for span in record.ranges.values()} == {"traced"}
+    (file,) = (path.parent / "records" / "demo").iterdir()
+    assert read_record(file) == record and file.stem == methods(read(path))[0].name
+    assert not list((path.parent / "out").glob("*/*/states")), "states are of no use any more"
+
+
+def test_the_best_half_continues(search: tuple) -> None:
+    _, record, seen = search
+    first = {i: np.mean(trial["scores"][0]) for i, trial in enumerate(record.trials)}
+    best = sorted(sorted(first, key=lambda i: -first[i])[:2])
+    assert seen[0][0] == [0, 1, 2, 3] and seen[1][0] == best
+    ends = {i: np.mean(record.trials[i]["scores"][1]) for i in best}
+    assert record.winner == max(best, key=lambda i: ends[i])
+
+
+def test_a_trial_is_the_run_with_its_values(search: tuple, tmp_path: Path) -> None:
+    """A rung is a prefix of the whole trial, which is what ``shoal train`` does with the same values and seeds."""
+    _, record, seen = search
+    trials, learner = seen[1]
+    values = record.trials[trials[-1]]["values"]
+    flags = {"num_envs": 4, "rollout_length": 4, "hidden": (4,), "devices": 1, "epochs": 1, "minibatches": 1}
+    run = shoal.train(
+        "mappo", "matrix/two_step", folder=tmp_path / "run", progress=False, eval_episodes=0, steps=1024,
+        seed=10_000, seeds=2, tensorboard=False, **flags, **values,
+    )  # fmt: skip
+    assert run.finished
+    policy = Checkpoints(tmp_path / "run" / "policy").restore(jax.tree.map(lambda x: x[-2:], learner.policy.policy))[0]
+    for here, there in zip(jax.tree.leaves(policy), jax.tree.leaves(learner.policy.policy), strict=True):
+        np.testing.assert_allclose(np.asarray(here), there[-2:], rtol=2e-4, atol=2e-6)
+
+
+def test_the_winner_becomes_a_preset_and_the_tuned_run(search: tuple) -> None:
+    path, record, _ = search
+    (file,) = (path.parent / "presets").iterdir()
+    assert preset_files.read(file, "mappo") == record.flags
+    report = shoal.study(path, out=path.parent / "out", dry_run=True)
+    default, best = (state.cell for state in report.states)
+    assert best.flags == default.flags | record.flags and best.digest != default.digest
+    assert shoal.tune(path, out=path.parent / "out", dry_run=True).plan.count("recorded") == 2, "nothing is left"
+
+
+def test_the_page_is_made_from_the_record_alone(search: tuple) -> None:
+    path, record, _ = search
+    page = shoal.results(path)
+    files = [page.with_name("demo-tuning.md"), *page.parent.glob("*.svg")]
+    assert len(files) == 2
+    first = [file.read_bytes() for file in files]
+    for file in files:
+        file.unlink()
+    shoal.results(path)
+    assert [file.read_bytes() for file in files] == first
+    text = first[0].decode()
+    assert text.count("\n|") == (2 + 2) + (2 + 4), "both ranges and all four trials"
+    assert (
+        "6,144 environment steps" in text and "0, the default" in text and f"The winner, trial {record.winner}" in text
+    )
+    assert first[1].count(b"<circle") == 4 + 2 + 4 + 4, "every trial at every rung, and by each value"
+
+
+@pytest.mark.parametrize("places", quick([SECOND, WHOLE], SECOND))
+def test_a_search_goes_on_where_it_was_interrupted(
+    search: tuple, places: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, record, _ = search
+    again = written(tmp_path, TUNING.replace("devices = 1", "devices = 1\ncheckpoint_seconds = 0"))
+    save, evaluate, left = Population._save, Population._evaluate, set(places.split(" and "))
+
+    def interrupt(place: str) -> None:
+        if place in left:
+            left.remove(place)
+            raise KeyboardInterrupt
+
+    def saved(self: Population, trials: Any) -> None:
+        save(self, trials)
+        if self.update not in (32, 64):
+            interrupt("first rung" if self.update < 32 else "second rung")
+
+    def evaluated(self: Population, *args: Any) -> Any:
+        interrupt("end of a rung")  # it is trained, and its scores are lost
+        return evaluate(self, *args)
+
+    monkeypatch.setattr(Population, "_save", saved)
+    monkeypatch.setattr(Population, "_evaluate", evaluated)
+    for _ in list(left):
+        with pytest.raises(KeyboardInterrupt):
+            tuned(again)
+    got = tuned(again)
+    assert not left
+    assert (got.trials, got.winner, got.budget) == (record.trials, record.winner, record.budget)
+
+
+def test_a_trial_that_diverges_leaves_and_stops_no_other(tmp_path: Path) -> None:
+    text = TUNING.replace('"mappo"', '"failing:make"').replace("rungs = 2", "rungs = 2\ndefault = false")
+    text = text.replace("{ low = 1e-4, high = 1e-1, log = true }", "{ values = [0.01, 1.0] }").replace("draw", "")
+    # On two devices, for which five entries are filled up to six.
+    text = text.replace("devices = 1\n", "").replace("trials = 4", "trials = 5")
+    text = text.replace("eta = 2\nseeds = 2", "eta = 2")
+    record = tuned(written(tmp_path, text.replace("rungs = 2", "rungs = 2\nseeds = 1\ndraw = 2")))
+    diverged = [trial["values"]["learning_rate"] > 0.5 for trial in record.trials]
+    assert 0 < sum(diverged) < 5, "or choose another seed of the draws"
+    for trial, broken in zip(record.trials, diverged, strict=True):
+        assert (trial["scores"][0] == [None]) == broken
+        assert not broken or len(trial["scores"]) == 1
+    assert not diverged[record.winner]
+    assert "diverged" in shoal.results(tmp_path / "demo.toml").with_name("demo-tuning.md").read_text()
+
+
+def test_what_no_array_can_be_has_a_program_of_its_own(tmp_path: Path) -> None:
+    text = TUNING.replace(
+        "gamma =", "hidden = { values = [[4], [6]] }\ntarget_entropy = { values = ['None', 0.3] }\ngamma ="
+    )
+    path = written(tmp_path, text.replace("trials = 4", "trials = 6"))
+    report = shoal.tune(path, out=tmp_path / "out", dry_run=True)
+    (state,) = report.searches.values()
+    assert state.traced == ["learning_rate", "target_entropy", "gamma"]
+    assert "structural (a program for each combination, " in report.plan and "here): hidden" in report.plan
+    trials = state.propose()
+    from shoal.studies.tuning.structures import sort
+
+    kinds = {(trial["hidden"], trial["target_entropy"] is None) for trial in trials}
+    structures = sort(dict(enumerate(trials)), state.traced)
+    assert len(structures) == len(kinds) > 1
+    assert sorted(number for one in structures for number in one.trials) == list(range(6))
+
+
+def test_a_search_file_that_is_damaged(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    folder = tmp_path / "out" / "demo" / methods(read(path))[0].name
+    folder.mkdir(parents=True)
+    (folder / "search.json").write_text(json.dumps({"trials": 3}))
+    with pytest.raises(shoal.InputError, match="delete its folder to search again"):
+        shoal.tune(path, out=tmp_path / "out")
