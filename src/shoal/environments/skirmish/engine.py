@@ -93,7 +93,7 @@ def _march(battle: Battle, stats: Stats, side: int, s: State) -> Course:
     goal_x, goal_y = (jnp.broadcast_to(v[None], x.shape) for v in s.goal)
     square = jnp.where(s.health[mine] > 0.0, (goal_x - x) ** 2 + (goal_y - y) ** 2, FAR)
     nearer = (square[None] < square[:, None]).sum(1, dtype=jnp.float32)
-    room = CROWD * half(stats, mine).body * (jnp.sqrt(nearer + 1.0) - 1.0)
+    room = (jnp.sqrt(nearer + 1.0) - 1.0) * (CROWD * half(stats, mine).body)
     if battle.has_healers(side):
         own, rows = half(stats, mine), battle.rows(side, "heals")
         lives = (s.health[mine] > 0.0) & (own.biological > 0.0)
