@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from zoo import FACTS, NAMES, STEPS, TICKS, Played, Scene, beside, play, shots, strength, struck
 
+from oracle import RANGES
 from shoal.environments.skirmish.battle import MOVES, STOP, multiplayer
 from shoal.environments.skirmish.maps import Group, Map
 from shoal.environments.skirmish.tasks import battle_on, make
@@ -77,6 +78,9 @@ def test_weapons_of_multiplayer_games() -> None:
         for i, unit in enumerate(2 * NAMES):
             had, has = table.get(unit, {}).get(name, (found[0][i],) * 2)
             assert (found[0][i], found[1][i]) == pytest.approx((had, has)), (unit, name)
+    reach = dict(zip(NAMES, both[0]["legal_reach"][:, 0].tolist(), strict=False))
+    ordered = {name: max(reach[name], 2.0) for name in RANGES}
+    assert ordered == {name: far for name, (far, _) in RANGES.items()}, "SMACv2's, whatever the weapon's range"
     for task in ("1c3s5z", "zerg_5_vs_5"):
         assert make(task, weapons="multiplayer").spec == make(task).spec
 
