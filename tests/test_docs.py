@@ -99,3 +99,14 @@ def test_links_lead_somewhere(page: Path) -> None:
         if anchor and target.suffix == ".md":
             lines = target.read_text(encoding="utf-8").splitlines()
             assert anchor in {heading(line) for line in lines if line.startswith("#")}, link
+
+
+def test_the_citation_has_the_version_of_the_package() -> None:
+    assert f"\nversion: {shoal.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_the_architecture_has_a_line_about_every_package() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for package in (ROOT / "src" / "shoal").glob("*/__init__.py"):
+        name = package.parent.name
+        assert f"[`{name}/`](../src/shoal/{name}/)" in page
