@@ -85,7 +85,7 @@ def test_zerglings_come_to_rest_around_their_goal(against_one: Play) -> None:
     x, y = state.x[..., 1:], state.y[..., 1:]
     assert np.hypot(x[-1] - 12.0, y[-1] - 16.0).max() < 3.0
     moved = np.hypot(x[-1] - x[-9], y[-1] - y[-9])
-    assert (moved < 0.05).mean() > 0.8, "but for a few at the border"
+    assert (moved < 0.2).mean() > 0.9, "but for a few at the border"
     assert overlaps(state)[-8:].max() < 0.1
 
 

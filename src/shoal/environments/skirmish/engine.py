@@ -19,9 +19,9 @@ MOVE = 2.0
 """Distance of a move's goal: SMAC's ``move_amount``."""
 FOLLOW = 2.0
 """Distance at which an idle healer of the enemy stays behind the nearest unit that it can heal."""
-CROWD = 1.6
-"""Radius of a disc that n units fill over r (√n - 1), with the radius r of a unit: 1.05 in the densest packing, and
-more for units that have come to rest where they were stopped."""
+CROWD, NEXT = 1.2, 0.9
+"""A unit with n others nearer to the goal has arrived within (1.2 √n + 0.9) r of it, with the radius r of its body: the
+second within 2.1 r, a little more than where it touches the first, and later ones in a loosely filled disc."""
 LEAST_DELAY, DELAYS = -1, 4
 """A shot is followed by a random delay of -1, 0, 1 or 2 ticks beside its cooldown."""
 
@@ -93,7 +93,7 @@ def _march(battle: Battle, stats: Stats, side: int, s: State) -> Course:
     goal_x, goal_y = (jnp.broadcast_to(v[None], x.shape) for v in s.goal)
     square = jnp.where(s.health[mine] > 0.0, (goal_x - x) ** 2 + (goal_y - y) ** 2, FAR)
     nearer = (square[None] < square[:, None]).sum(1, dtype=jnp.float32)
-    room = (jnp.sqrt(nearer + 1.0) - 1.0) * (CROWD * half(stats, mine).body)
+    room = (CROWD * jnp.sqrt(nearer) + NEXT * jnp.minimum(nearer, 1.0)) * half(stats, mine).body
     if battle.has_healers(side):
         own, rows = half(stats, mine), battle.rows(side, "heals")
         lives = (s.health[mine] > 0.0) & (own.biological > 0.0)
