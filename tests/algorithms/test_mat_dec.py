@@ -11,7 +11,7 @@ import pytest
 from trajectories import E, N, T, acted, compiled, distance, make_spec, make_trajectory, program
 
 from shoal.algorithms import mat_dec
-from shoal.equations.normalise import denormalise
+from shoal.equations.normalise import VALUES, denormalise
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.types import Scale
@@ -59,7 +59,7 @@ def test_popart_keeps_predictions_while_its_statistics_move() -> None:
     after, metrics = prog.update(prog.learner, traj, KEY)
 
     def in_reward(learner: Any) -> jax.Array:
-        return denormalise(learner.statistics.value, values()(learner.critic, (), traj.step)[1][..., None])
+        return denormalise(learner.statistics.value, values()(learner.critic, (), traj.step)[1][..., None], VALUES)
 
     np.testing.assert_allclose(in_reward(after), in_reward(prog.learner), rtol=1e-3, atol=1e-3)
     assert distance(after.critic, prog.learner.critic) > 0.1 and all(jnp.isfinite(x) for x in metrics.values())
