@@ -29,7 +29,7 @@ from shoal.learning.optimiser import one, optimiser
 from shoal.models.actor_critic import Policy
 from shoal.models.utilities import best, epsilon_greedy, following, make_utilities, utility
 from shoal.networks.body import Body
-from shoal.networks.input_statistics import init_inputs, normalised, update_inputs
+from shoal.networks.inputs import init_inputs, normalised, update_inputs
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
 

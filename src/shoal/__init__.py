@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from shoal.loggers.mlflow_tracking import MLflowLogger
     from shoal.loggers.weights_and_biases import WandbLogger
     from shoal.networks.architecture import Body
-    from shoal.networks.from_modules import feed_forward, from_equinox, from_nnx
-    from shoal.networks.layout import InputPart, Layout
+    from shoal.networks.inputs import InputPart, Layout
     from shoal.networks.net import Net
+    from shoal.networks.user_networks import feed_forward, from_equinox, from_nnx
     from shoal.reporting import report
     from shoal.runs.agent import Agent, agent
     from shoal.runs.api import CrossPlay, Run, crossplay, curves, load, open_run, resume, train
@@ -83,8 +83,8 @@ _HOMES = {
     "shoal.loggers.mlflow_tracking": ("MLflowLogger",),
     "shoal.loggers.weights_and_biases": ("WandbLogger",),
     "shoal.networks.architecture": ("Body",),
-    "shoal.networks.layout": ("InputPart", "Layout"),
-    "shoal.networks.from_modules": ("feed_forward", "from_equinox", "from_nnx"),
+    "shoal.networks.inputs": ("InputPart", "Layout"),
+    "shoal.networks.user_networks": ("feed_forward", "from_equinox", "from_nnx"),
     "shoal.networks.net": ("Net",),
     "shoal.reporting": ("report",),
     "shoal.spec": ("Box", "Discrete", "EnvSpec", "Part", "Scene"),

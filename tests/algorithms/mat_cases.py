@@ -12,7 +12,7 @@ from trajectories import acted, compiled, make_spec, make_trajectory, program
 from shoal.algorithms import mat
 from shoal.equations.distributions import Distribution
 from shoal.networks.body import Body
-from shoal.networks.input_statistics import normalised
+from shoal.networks.inputs import normalised
 from shoal.types import Box, EnvSpec, Learner, Step, Trajectory
 
 # A large ε of Adam keeps its steps proportional to the gradient, so that a small error of the gradient stays small.

@@ -9,7 +9,7 @@ from trajectories import E, compiled, make_spec, make_step
 from shoal.equations.distributions import DiagGaussian, TanhGaussian
 from shoal.models.actor_critic import Policy, make_actor
 from shoal.networks.body import Body
-from shoal.networks.input_statistics import Inputs
+from shoal.networks.inputs import Inputs
 from shoal.types import Box
 
 SPEC = make_spec(action=Box(2, -2.0, 6.0))

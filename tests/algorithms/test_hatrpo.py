@@ -25,7 +25,7 @@ from shoal.algorithms import happo, hatrpo
 from shoal.errors import InputError
 from shoal.models.actor_critic import make_nets
 from shoal.networks.body import Body
-from shoal.networks.input_statistics import normalised
+from shoal.networks.inputs import normalised
 from shoal.networks.sharing import policy_of
 from shoal.types import Box, EnvSpec, Learner, Scale, Trajectory
 

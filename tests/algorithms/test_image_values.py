@@ -8,7 +8,7 @@ import images
 from shoal import algorithms
 from shoal.learning import image_blocks
 from shoal.models.actor_critic import Policy, make_nets
-from shoal.networks.input_statistics import Inputs
+from shoal.networks.inputs import Inputs
 from shoal.options.flags import override
 from shoal.rollouts import fused
 from shoal.types import Learner

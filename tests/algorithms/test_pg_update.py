@@ -14,7 +14,7 @@ from shoal.algorithms import coma, mapg
 from shoal.models import q_critic
 from shoal.models.actor_critic import make_actor
 from shoal.networks.body import Body
-from shoal.networks.input_statistics import normalised
+from shoal.networks.inputs import normalised
 from shoal.networks.sharing import policy_of
 
 KEY = jax.random.key(3)

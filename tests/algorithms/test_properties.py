@@ -26,7 +26,7 @@ from trajectories import (
 
 from shoal.algorithms import mappo
 from shoal.networks.body import Body
-from shoal.networks.input_statistics import normalised
+from shoal.networks.inputs import normalised
 from shoal.types import Box, Scale
 
 KEY = jax.random.key(1)

@@ -10,7 +10,7 @@ from shoal.equations.value_scale import make_value_scale
 from shoal.models import on_policy
 from shoal.models.actor_critic import Policy, make_critic
 from shoal.networks.body import Body
-from shoal.networks.input_statistics import Inputs
+from shoal.networks.inputs import Inputs
 from shoal.types import Learner
 
 RNG = np.random.default_rng(0)

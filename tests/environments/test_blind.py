@@ -20,7 +20,7 @@ from shoal.deploy import Policies
 from shoal.environments import registry
 from shoal.environments.wrappers import Wrapping, fits, unwrapped, wrap
 from shoal.errors import InputError
-from shoal.networks import observations
+from shoal.networks import inputs
 from shoal.options.flags import games_to_json, override
 from shoal.reporting import replays
 from shoal.runs import assembly
@@ -59,7 +59,7 @@ def test_nothing_but_the_time_is_left_of_an_image() -> None:
     assert env.spec.obs_dims == (4, 4) and env.spec.packed
     state, step = env.reset(jax.random.key(3))
     for t in range(images.HORIZON + 1):
-        seen = observations.features(env.spec, jnp.asarray(step.obs))
+        seen = inputs.observation_features(env.spec, jnp.asarray(step.obs))
         time = np.where(np.asarray(step.alive)[:, None], t / images.HORIZON, 0.0)
         np.testing.assert_allclose(seen, time, rtol=1e-6)
         state, step = env.step(jax.random.key(t), state, jnp.zeros(2, jnp.int32))

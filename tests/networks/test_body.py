@@ -8,7 +8,7 @@ from nets import apply, initialise, layer_norm, noise, random
 
 from shoal.errors import InputError
 from shoal.networks.body import Body, build
-from shoal.networks.orthogonal import orthogonal
+from shoal.networks.layers import orthogonal
 
 FIRST = np.zeros((2, 3), bool)
 

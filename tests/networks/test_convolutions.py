@@ -9,8 +9,8 @@ from nets import apply, initialise, noise, random
 from shoal.errors import InputError
 from shoal.networks.architecture import Body
 from shoal.networks.body import build
-from shoal.networks.convolution import convolve, pooled
-from shoal.networks.layout import InputPart, Layout, of_all, vector
+from shoal.networks.inputs import InputPart, Layout, layout_of_agents, vector_layout
+from shoal.networks.layers import convolve, pooled
 
 FIRST = np.zeros((2, 3), bool)
 IMAGE, NUMBERS = (7, 8, 2), 3
@@ -77,7 +77,7 @@ BODY = Body(hidden=(5,), channels=(2, 3, 2))
 
 
 def test_images_are_convolved_and_vectors_follow():
-    net = build(BODY, MIXED + vector(2, "id"), 4)
+    net = build(BODY, MIXED + vector_layout(2, "id"), 4)
     params, x = noise(net), random(2, 3, MIXED.width + 2)
     y = apply(net, params, (), x, FIRST)[1]
     for t, e in np.ndindex(2, 3):
@@ -90,7 +90,7 @@ def test_images_are_convolved_and_vectors_follow():
 
 def test_all_agents_images_go_through_one_network():
     """A critic of both agents has as many convolutions as an actor, and reads both images by them."""
-    net = build(BODY, of_all(MIXED, range(2)), 1)
+    net = build(BODY, layout_of_agents(MIXED, range(2)), 1)
     params, x = noise(net), random(2, 3, 2 * MIXED.width)
     assert len(params["encoder"]) == 1
     y = apply(net, params, (), x, FIRST)[1]
@@ -131,7 +131,7 @@ def test_kernels_are_orthogonal_and_steps_follow_the_size_of_the_image():
 def test_without_images_auto_is_the_mlp_to_the_bit():
     auto, mlp = build(Body((6,)), 4, 2), build(Body((6,), network="mlp"), 4, 2)
     jax.tree.map(np.testing.assert_array_equal, initialise(auto), initialise(mlp))
-    assert "encoder" not in build(BODY, vector(9, "state"), 2).init(jax.random.key(0))
+    assert "encoder" not in build(BODY, vector_layout(9, "state"), 2).init(jax.random.key(0))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.networks import gru
-from shoal.networks.dense import product
+from shoal.networks import recurrent
+from shoal.networks.layers import product
 
 T, R, H = 5, 3, 4
 KEYS = jax.random.split(jax.random.key(0), 9)
@@ -20,7 +20,7 @@ def recurrence(p):
     def gates(x):
         return tuple(jnp.split(x, 3, -1))
 
-    return gru.recurrence(p["start"], gates(p["x"]), RESET, gates(p["kernel"]), p["bias"])
+    return recurrent.gru_recurrence(p["start"], gates(p["x"]), RESET, gates(p["kernel"]), p["bias"])
 
 
 def loop(p):

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from shoal.errors import InputError
-from shoal.networks.input_statistics import init_inputs, normalised, update_inputs
-from shoal.networks.inputs import actor_input, critic_input
+from shoal.networks.inputs import actor_input, critic_input, init_inputs, normalised, update_inputs
 from shoal.types import Discrete, EnvSpec, Step
 
 SPEC = EnvSpec("toy", ("a", "b", "c"), (4, 4, 3), 2, Discrete(2), (2, 2, 2), (0, 0, 1), 5, True, novel=(3, 1))

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import toys
-from shoal.networks.observations import features
+from shoal.networks.inputs import observation_features
 from shoal.spec import Part
 
 IMAGE, SPEED = Part((2, 3, 1), "uint8", "image"), Part((2,), "float32", "speed")
@@ -26,13 +26,13 @@ def test_bytes_become_numbers_whatever_the_order_of_parts() -> None:
     rows = [packed(image, speed), packed(speed, image), np.pad(packed(image), (0, 8))]
     pixels = image.reshape(-1) / 255
     wanted = np.stack([np.r_[pixels, speed], np.r_[speed, pixels], np.r_[pixels, 0, 0]])
-    got = features(spec, jnp.array(np.broadcast_to(np.stack(rows), (5, 3, 14))))
+    got = observation_features(spec, jnp.array(np.broadcast_to(np.stack(rows), (5, 3, 14))))
     np.testing.assert_allclose(got, np.broadcast_to(wanted, (5, 3, 8)), rtol=1e-6)
 
 
 def test_rows_of_numbers_stay_as_they_are() -> None:
     spec = toys.busy().spec
     obs = jnp.ones((4, spec.num_agents, spec.obs_dim))
-    assert features(spec, obs) is obs
+    assert observation_features(spec, obs) is obs
     alike = replace(spec, parts=tuple((Part((d,)),) for d in spec.obs_dims))
-    assert not alike.packed and features(alike, obs) is obs
+    assert not alike.packed and observation_features(alike, obs) is obs

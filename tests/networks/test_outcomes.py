@@ -7,7 +7,7 @@ import pytest
 from nets import apply, noise, random
 
 from shoal.networks.body import Body, build
-from shoal.networks.outcomes import of_outcomes
+from shoal.networks.net import of_outcomes
 from shoal.types import Step, Trajectory
 
 T, E, N, F, H = 6, 4, 2, 3, 5

@@ -12,7 +12,7 @@ from nets import apply, initialise, pick, random
 from shoal.errors import InputError
 from shoal.networks.architecture import Body
 from shoal.networks.body import build
-from shoal.networks.layout import vector
+from shoal.networks.inputs import vector_layout
 from shoal.networks.sharing import per_agent
 
 T, E, N, F, K = 4, 2, 3, 6, 2
@@ -21,7 +21,7 @@ FIRST[2, 1] = True
 
 
 def own(name, **options):
-    return build(Body(network=f"own_nets:{name}", **options), vector(F), K)
+    return build(Body(network=f"own_nets:{name}", **options), vector_layout(F), K)
 
 
 def test_a_flax_module_is_applied_to_each_row():
@@ -51,7 +51,7 @@ def test_a_recurrent_module_remembers_and_forgets_under_every_sharing(index):
 
 
 def test_plain_functions_make_a_net_and_are_told_the_gain():
-    net = build(Body(network="own_nets:linear"), vector(F), K, output_gain=0.01, log_std=-1.0)
+    net = build(Body(network="own_nets:linear"), vector_layout(F), K, output_gain=0.01, log_std=-1.0)
     params = initialise(net)
     kernel, bias = params["net"]
     assert 0 < np.abs(kernel).max() < 0.1 and params["log_std"].tolist() == [-1, -1]
@@ -102,7 +102,7 @@ def test_an_equinox_module_is_applied_to_each_row():
 )
 def test_what_is_no_network_is_refused_in_one_sentence(as_users_run, name, options, said):
     with pytest.raises(InputError, match=said) as caught:
-        build(Body(network=name, **options), vector(F), K)
+        build(Body(network=name, **options), vector_layout(F), K)
     assert "\n" not in str(caught.value)
 
 

@@ -20,7 +20,7 @@ from shoal.errors import GameError
 from shoal.game import Game, HostEnvironment
 from shoal.rollouts import drawing
 from shoal.rollouts.drawing import DrawingError, WatchedGame
-from shoal.rollouts.process import Worker
+from shoal.rollouts.worker import Worker
 from shoal.training import episodes
 from shoal.types import Algorithm, Learner, Step
 

@@ -47,7 +47,7 @@ def test_processes_that_cannot_be_started_are_one_sentence(monkeypatch: pytest.M
     def full(*_: object, **__: object) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr("shoal.rollouts.process.subprocess.Popen", full)
+    monkeypatch.setattr("shoal.rollouts.worker.subprocess.Popen", full)
     with pytest.raises(InputError, match=r"^2 worker processes cannot be started: Too many open files; lower num_wor"):
         Pool(counters.hosted(False), 1, 4, 2)
 

@@ -17,8 +17,8 @@ from shoal import algorithms
 from shoal.checking import process as checking
 from shoal.cli import commands
 from shoal.plots import style
-from shoal.rollouts import process as workers
 from shoal.rollouts import ray
+from shoal.rollouts import worker as workers
 from shoal.security import isolation
 from shoal.storage import manifest
 from shoal.training.settings import Settings

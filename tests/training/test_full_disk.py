@@ -15,7 +15,7 @@ from PIL import Image
 import trained
 from shoal.errors import CheckpointError, InputError, WriteError
 from shoal.plots import curves
-from shoal.rollouts import process
+from shoal.rollouts import worker
 from shoal.storage import checkpoint, manifest, tensorboard
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.log import FILE, Log, read
@@ -179,9 +179,9 @@ def test_shared_memory_that_there_is_no_room_for(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(WriteError, match="shared memory of 4096 bytes cannot be made: No space left on device"):
-        process.memory_file(4096)
+        worker.memory_file(4096)
     monkeypatch.undo()
-    with process.memory_file(5000) as file:
+    with worker.memory_file(5000) as file:
         assert os.fstat(file.fileno()).st_blocks * 512 >= 5000
 
 

@@ -16,7 +16,7 @@ from shoal.environments.rows import as_bytes
 from shoal.environments.spec_rules import check_spec
 from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import InputError
-from shoal.networks import observations
+from shoal.networks import inputs
 from shoal.options.flags import override
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
@@ -155,6 +155,6 @@ def test_a_side_reads_its_part_of_the_bytes() -> None:
         check_spec(side)
         assert side.packed and side.obs_dim == width and side.feature_dim == features
         row = np.concatenate([np.full(width - 8, 255, np.uint8), as_bytes(np.array([0.5, -2.0]))])
-        found = observations.features(side, jnp.asarray(row[None]))
+        found = inputs.observation_features(side, jnp.asarray(row[None]))
         np.testing.assert_array_equal(found[0], np.array([1.0] * (width - 8) + [0.5, -2.0], np.float32))
     assert narrowed(replace(numbers, parts=None), (0,)).parts is None

@@ -27,8 +27,7 @@ from shoal.models.actor_critic import make_distribution
 from shoal.models.deterministic import Actors, draw, relax
 from shoal.models.joint_critic import per_net
 from shoal.networks.body import Body, build
-from shoal.networks.input_statistics import normalised, update_inputs
-from shoal.networks.inputs import actor_input, encode
+from shoal.networks.inputs import actor_input, encode_actions, normalised, update_inputs
 from shoal.networks.sharing import per_agent
 from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step
 
@@ -133,7 +132,7 @@ def make(spec: EnvSpec, config: maddpg.Config, scale: Scale, core: Algorithm, ac
                 space, dist.logits, dist.legal, step.alive[..., None, :], noise,
                 temperature=c.temperature, straight_through=hard,
             )  # fmt: skip
-        return jax.vmap(lambda mean: encode(space, mean, step), -3, -3)(dist.mode())
+        return jax.vmap(lambda mean: encode_actions(space, mean, step), -3, -3)(dist.mode())
 
     def update(learner: Learner, experience: Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         newest, kept, policy = experience.newest, learner.statistics, learner.policy

@@ -35,8 +35,7 @@ from shoal.models import q_critic
 from shoal.models.actor_critic import Carry, Policy, make_actor
 from shoal.models.on_policy import end_update, entropy_coef, inspecting
 from shoal.networks.hyper import Mixing, mixing_critic
-from shoal.networks.input_statistics import init_inputs, normalised
-from shoal.networks.inputs import CriticInput, critic_input
+from shoal.networks.inputs import CriticInput, critic_input, init_inputs, normalised
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, Discrete, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
 

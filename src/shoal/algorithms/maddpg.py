@@ -32,7 +32,7 @@ from shoal.models.deterministic import Policy, delayed, draw, make_actors, relax
 from shoal.models.ensemble import make_ensemble
 from shoal.models.joint_critic import inspecting, make_critics, per_net, taken
 from shoal.networks.body import Body
-from shoal.networks.input_statistics import init_inputs, normalised, update_inputs
+from shoal.networks.inputs import init_inputs, normalised, update_inputs
 from shoal.networks.sharing import Sharing, policy_of
 from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step, Trajectory
 

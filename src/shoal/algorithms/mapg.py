@@ -37,7 +37,7 @@ from shoal.models import q_critic
 from shoal.models.action_critic import Options, make_action_critic, needs_team
 from shoal.models.actor_critic import Carry, Policy, make_actor, make_actor_critic, make_critic
 from shoal.models.on_policy import end_update, entropy_coef, inspecting
-from shoal.networks.input_statistics import init_inputs, normalised
+from shoal.networks.inputs import init_inputs, normalised
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, Box, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
 

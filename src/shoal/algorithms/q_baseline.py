@@ -23,7 +23,7 @@ from shoal.learning.config import EpochsConfig
 from shoal.models.action_critic import make_action_critic
 from shoal.models.actor_critic import ActorCritic, make_actor_critic
 from shoal.models.on_policy import Batch
-from shoal.networks.input_statistics import normalised
+from shoal.networks.inputs import normalised
 from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
 

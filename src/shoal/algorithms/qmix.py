@@ -52,7 +52,7 @@ from shoal.models.actor_critic import Policy
 from shoal.models.mixer import Mixer, mixer_input
 from shoal.models.utilities import best, epsilon_greedy, following, inspecting, make_utilities, utility
 from shoal.networks.hyper import hypernetwork, read
-from shoal.networks.input_statistics import init_inputs, normalised, update_inputs
+from shoal.networks.inputs import init_inputs, normalised, update_inputs
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step, Trajectory
 

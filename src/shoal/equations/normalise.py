@@ -25,7 +25,7 @@ VALUES = Floor(1e-2, 0.0)
 INPUTS = Floor(1e-6, 1e-6)
 """Of observations and states: a deviation of 0.001, or a thousandth of the root mean square if that is more, is
 still scaled to 1. A feature that has been constant becomes 0, and is clipped where it first changes (see
-:func:`shoal.networks.input_statistics.normalised`)."""
+:func:`shoal.networks.inputs.normalised`)."""
 REWARDS = Floor(1e-8, 1e-6)
 """Of rewards and returns: those of 1e-4 are still scaled to 1, and those that are all 0 stay 0."""
 

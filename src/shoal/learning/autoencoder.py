@@ -16,8 +16,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from shoal.equations.reduce import mean_and_std
 from shoal.networks.body import Body, build
+from shoal.networks.inputs import observation_features
 from shoal.networks.net import Net
-from shoal.networks.observations import features
 from shoal.types import Discrete, EnvSpec, PyTree, Trajectory
 
 HELD_OUT = 4
@@ -59,7 +59,7 @@ def _call(net: Net, params: PyTree, x: Array) -> Array:
 def experience(spec: EnvSpec, traj: Trajectory) -> TransitionBatch:
     """The trajectory's transitions, [T, E, N]; weights are 0 from the step in which the agent dies on."""
     step, outcome = traj.step, traj.outcome
-    seen, led_to = features(spec, step.obs), features(spec, outcome.obs)
+    seen, led_to = observation_features(spec, step.obs), observation_features(spec, outcome.obs)
     weight = step.alive & outcome.alive
     action = jax.nn.one_hot(traj.action, spec.action.n) if isinstance(spec.action, Discrete) else traj.action
 

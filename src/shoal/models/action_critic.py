@@ -13,8 +13,16 @@ from shoal.equations.distributions import Categorical, DiagGaussian, Distributio
 from shoal.equations.draws import noise
 from shoal.errors import InputError
 from shoal.networks.body import Body, build
-from shoal.networks.inputs import CriticInput, Input, actor_input, critic_input, encode
-from shoal.networks.layout import Layout, of_all, vector
+from shoal.networks.inputs import (
+    CriticInput,
+    Input,
+    Layout,
+    actor_input,
+    critic_input,
+    encode_actions,
+    layout_of_agents,
+    vector_layout,
+)
 from shoal.networks.sharing import per_agent
 from shoal.types import Box, EnvSpec, PyTree, Step
 
@@ -64,8 +72,10 @@ def make_action_critic(
     if not source.per_agent:
         source = _with_own(source, spec)
     box = space if isinstance(space, Box) else None
-    layout = source.layout + (of_all(vector(space.width, "action"), range(n)) if central else Layout(()))
-    layout += vector(space.width, "action") if box else Layout(())
+    layout = source.layout + (
+        layout_of_agents(vector_layout(space.width, "action"), range(n)) if central else Layout(())
+    )
+    layout += vector_layout(space.width, "action") if box else Layout(())
     body = replace(body, recurrent=None)
     # Initial values are nearly equal for all actions, so that an untrained net has no preference.
     net = per_agent(build(body, layout, 1 if box else space.width, output_gain=0.01), index)
@@ -75,12 +85,12 @@ def make_action_critic(
         x = source.features(step)
         if not central:
             return x
-        others = encode(space, u, step)[..., None, :, :] * (1.0 - jnp.eye(n))[..., None]
+        others = encode_actions(space, u, step)[..., None, :, :] * (1.0 - jnp.eye(n))[..., None]
         return jnp.concatenate([x, others.reshape(*x.shape[:-1], n * space.width)], -1)
 
     def of_own(params: PyTree, x: Array, step: Step, own: Array) -> Array:
         """Q of the agent's own continuous action."""
-        return net.apply(params, (), jnp.concatenate([x, encode(space, own, step)], -1), step.first)[1][..., 0]
+        return net.apply(params, (), jnp.concatenate([x, encode_actions(space, own, step)], -1), step.first)[1][..., 0]
 
     def taken(params: PyTree, step: Step, u: Array) -> Array:
         x = context(step, u)

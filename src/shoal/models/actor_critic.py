@@ -15,8 +15,7 @@ from shoal.learning.config import ValueConfig
 from shoal.learning.image_blocks import over_time
 from shoal.learning.optimiser import ByNet
 from shoal.networks.body import Body, build
-from shoal.networks.input_statistics import Inputs, normalised
-from shoal.networks.inputs import CriticInput, actor_input, critic_input
+from shoal.networks.inputs import CriticInput, Inputs, actor_input, critic_input, normalised
 from shoal.networks.net import last_carry
 from shoal.networks.sharing import for_team, per_agent
 from shoal.types import Box, Discrete, EnvSpec, Learner, PyTree, Step, Trajectory

@@ -12,8 +12,7 @@ from shoal.equations.draws import row_keys
 from shoal.equations.relaxation import gumbel_softmax
 from shoal.models.actor_critic import make_distribution
 from shoal.networks.body import Body, build
-from shoal.networks.input_statistics import Inputs, normalised
-from shoal.networks.inputs import actor_input
+from shoal.networks.inputs import Inputs, actor_input, normalised
 from shoal.networks.net import last_carry
 from shoal.networks.sharing import per_agent
 from shoal.types import Box, Discrete, EnvSpec, Learner, PyTree, Step

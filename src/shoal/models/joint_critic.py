@@ -13,9 +13,7 @@ from shoal.equations.targets import RewardNorm, of_the_team, unscaled
 from shoal.errors import InputError, unknown
 from shoal.models.deterministic import Actors, Carry
 from shoal.networks.body import Body, build
-from shoal.networks.input_statistics import normalised
-from shoal.networks.inputs import critic_input, encode
-from shoal.networks.layout import Layout, of_all, vector
+from shoal.networks.inputs import Layout, critic_input, encode_actions, layout_of_agents, normalised, vector_layout
 from shoal.networks.sharing import copies, per_agent
 from shoal.types import EnvSpec, Learner, PyTree, Step
 
@@ -67,9 +65,9 @@ def make_critics(
     visible = jnp.array([[i == j or not alone[i] for j in range(n)] for i in range(n)], jnp.float32)  # [critic, agent]
     ids = agent_id and max(index) + 1 < n
     own = source.per_agent  # a local input is one observation, read with one action
-    acts = vector(width, "action")
-    layout = source.layout + (acts if own else of_all(acts, range(n)))
-    layout += vector(n, "id") if ids else Layout(())
+    acts = vector_layout(width, "action")
+    layout = source.layout + (acts if own else layout_of_agents(acts, range(n)))
+    layout += vector_layout(n, "id") if ids else Layout(())
     net = per_agent(build(replace(body, recurrent=None), layout, 1), copies(index, count))
 
     def values(params: PyTree, step: Step, joint: Array) -> Array:
@@ -91,7 +89,7 @@ def make_critics(
 
 def taken(spec: EnvSpec, action: Array, step: Step) -> Float[Array, "*b N N A"]:
     """The joint action that was taken, as every agent's critic reads it."""
-    u = encode(spec.action, action, step)
+    u = encode_actions(spec.action, action, step)
     return jnp.broadcast_to(u[..., None, :, :], (*u.shape[:-2], spec.num_agents, *u.shape[-2:]))
 
 

@@ -16,8 +16,7 @@ from shoal.learning import sgd
 from shoal.learning.config import PolicyConfig, PpoConfig, ValueConfig
 from shoal.learning.optimiser import ByNet
 from shoal.models.actor_critic import Actor, ActorCritic, Carry, Policy, ValueEstimate
-from shoal.networks.input_statistics import init_inputs, normalised, update_inputs
-from shoal.networks.inputs import DeadValue
+from shoal.networks.inputs import DeadValue, init_inputs, normalised, update_inputs
 from shoal.types import EnvSpec, Learner, Metrics, Scale, Step, Trajectory
 
 

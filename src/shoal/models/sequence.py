@@ -13,8 +13,7 @@ from shoal.equations.value_scale import ValueScale
 from shoal.errors import InputError
 from shoal.models.actor_critic import Carry, ValueEstimate, make_distribution
 from shoal.networks.body import Body
-from shoal.networks.input_statistics import normalised
-from shoal.networks.inputs import CriticInput, Input, critic_input
+from shoal.networks.inputs import CriticInput, Input, critic_input, normalised
 from shoal.networks.transformer import Encoder, make_decoder, make_encoder
 from shoal.types import Box, Discrete, EnvSpec, Learner, PyTree, Step, Trajectory
 

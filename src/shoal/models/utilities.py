@@ -9,10 +9,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from shoal.equations.distributions import ILLEGAL, Categorical
 from shoal.equations.targets import RewardNorm, unscaled
 from shoal.networks.body import Body, build
-from shoal.networks.input_statistics import normalised
-from shoal.networks.inputs import actor_input
-from shoal.networks.net import Net, last_carry
-from shoal.networks.outcomes import of_outcomes
+from shoal.networks.inputs import actor_input, normalised
+from shoal.networks.net import Net, last_carry, of_outcomes
 from shoal.networks.sharing import per_agent
 from shoal.types import EnvSpec, Learner, PyTree, Step, Trajectory
 

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from shoal.networks.architecture import ACTIVATIONS, Body
-from shoal.networks.dense import product
-from shoal.networks.orthogonal import scaled
+from shoal.networks.layers import product, scaled_orthogonal
 from shoal.types import PyTree
 
 MASKED = -1e9
@@ -22,7 +21,7 @@ MASKED = -1e9
 
 def init_linear(key: PRNGKeyArray, body: Body, inputs: int, outputs: int, gain: float) -> PyTree:
     """An affine layer, with an orthogonal kernel of that gain or a LeCun normal one, as ``body`` sets."""
-    kernel = scaled(gain) if body.orthogonal else jax.nn.initializers.lecun_normal()
+    kernel = scaled_orthogonal(gain) if body.orthogonal else jax.nn.initializers.lecun_normal()
     return {"kernel": kernel(key, (inputs, outputs), jnp.float32), "bias": jnp.zeros(outputs)}
 
 

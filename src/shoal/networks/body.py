@@ -13,15 +13,11 @@ from jaxtyping import Array, PRNGKeyArray
 
 from shoal.errors import InputError
 from shoal.networks.architecture import ACTIVATIONS, Body, check_body, own_network
-from shoal.networks.dense import Dense
-from shoal.networks.encoders import Encoder, alike, observes, shapes_in_words
-from shoal.networks.entities import make_entities
-from shoal.networks.gru import Gru
-from shoal.networks.images import make_images
-from shoal.networks.layout import Layout, vector
-from shoal.networks.lstm import Lstm
+from shoal.networks.encoders import Encoder, alike, make_entities, make_images, observes, shapes_in_words
+from shoal.networks.inputs import Layout, vector_layout
+from shoal.networks.layers import Dense, scaled_orthogonal
 from shoal.networks.net import Net, from_module
-from shoal.networks.orthogonal import scaled
+from shoal.networks.recurrent import Gru, Lstm
 from shoal.networks.user_networks import make_own
 from shoal.types import PyTree
 
@@ -37,7 +33,7 @@ class BodyModule(nnx.Module):
         self.body = body
 
         def kernel(gain: float) -> nnx.Initializer:
-            return scaled(gain) if body.orthogonal else nnx.initializers.lecun_normal()
+            return scaled_orthogonal(gain) if body.orthogonal else nnx.initializers.lecun_normal()
 
         def norms(widths: Sequence[int]) -> list[nnx.LayerNorm]:
             return [nnx.LayerNorm(width, rngs=rngs) for width in widths]
@@ -98,7 +94,7 @@ def build(
             the input does not have, or the user's own network cannot be built.
     """
     check_body(body)
-    layout = vector(inputs) if isinstance(inputs, int) else inputs
+    layout = vector_layout(inputs) if isinstance(inputs, int) else inputs
     if own_network(body):
         return make_own(body, layout, outputs, output_gain, log_std)
     encoder = _encoder(body, layout)

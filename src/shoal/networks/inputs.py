@@ -1,16 +1,129 @@
-"""Inputs of actors and critics. Death mask: a dead agent's features are zero, its id stays (Yu et al. 2022)."""
+"""What networks read: layouts, features of stored observations, inputs of actors and critics, and statistics.
 
-from collections.abc import Callable
+Death mask: a dead agent's features are zero, its id stays (Yu et al. 2022).
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
+from shoal.equations import normalise
 from shoal.errors import InputError, unknown
-from shoal.networks import observations
-from shoal.networks.layout import Layout, observed, of_all, vector
-from shoal.types import Box, Discrete, EnvSpec, Step
+from shoal.spec import EnvSpec, Part
+from shoal.types import Box, Discrete, Step
+
+# Where images, entities and vectors are among the features.
+
+
+class InputPart(NamedTuple):
+    """One array among the features of a network's input."""
+
+    shape: tuple[int, ...]
+    """Its shape: (height, width, channels) of an image, (entities, features) of a set of entities, (features,) of a
+    vector."""
+    kind: Literal["observation", "state", "id", "action"] = "observation"
+    """``state`` is the environment's global state, ``id`` the agent's one-hot number."""
+    name: str = ""
+    """Its key where the observation is a dictionary."""
+    agent: int | None = None
+    """Index of the agent that it belongs to, where a network reads several agents' features; None: the network's own
+    agent, or the team."""
+
+    @property
+    def size(self) -> int:
+        """Number of its features."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The arrays that make up a network's input, flattened and in this order."""
+
+    parts: tuple[InputPart, ...]
+
+    @property
+    def width(self) -> int:
+        """F, the number of features."""
+        return sum(part.size for part in self.parts)
+
+    def split(self, x: Float[Array, "*b F"]) -> list[Array]:
+        """The parts of features [*b, F], each in its own shape [*b, *shape]."""
+        ends = np.cumsum([part.size for part in self.parts]).tolist()
+        return [
+            x[..., end - part.size : end].reshape(*x.shape[:-1], *part.shape)
+            for part, end in zip(self.parts, ends, strict=True)
+        ]
+
+    def __add__(self, other: "Layout") -> "Layout":
+        """The features of both, one after the other."""
+        return Layout(self.parts + other.parts)
+
+
+def vector_layout(
+    width: int, kind: Literal["observation", "state", "id", "action"] = "observation", agent: int | None = None
+) -> Layout:
+    """``width`` numbers."""
+    return Layout((InputPart((width,), kind, agent=agent),))
+
+
+def observation_layout(spec: EnvSpec) -> Layout:
+    """An agent's observation; one vector where the agents' observations consist of different arrays."""
+    if spec.parts is None or len(set(spec.parts)) > 1:
+        return vector_layout(spec.feature_dim)
+    return Layout(tuple(InputPart(part.shape, "observation", part.name) for part in spec.parts[0]))
+
+
+def layout_of_agents(layout: Layout, agents: Iterable[int]) -> Layout:
+    """The layout once for each agent."""
+    return Layout(tuple(part._replace(agent=agent) for agent in agents for part in layout.parts))
+
+
+# Features of stored observations.
+
+
+def observation_features(spec: EnvSpec, obs: Num[Array, "*b N O"]) -> Float[Array, "*b N F"]:
+    """Observations as ``float32`` features, F = ``spec.feature_dim``.
+
+    Rows of numbers are returned unchanged. In rows of bytes (``spec.packed``) a ``uint8`` number is divided by 255, and
+    four bytes are one ``float32`` number; features beyond an agent's own are zero.
+    """
+    if not spec.packed:
+        return obs
+    assert spec.parts is not None
+    if len(set(spec.parts)) == 1:
+        return _features_of_bytes(spec.parts[0], obs)
+    rows = [
+        jnp.pad(
+            row := _features_of_bytes(own, obs[..., i, :]),
+            [(0, 0)] * (row.ndim - 1) + [(0, spec.feature_dim - row.shape[-1])],
+        )
+        for i, own in enumerate(spec.parts)
+    ]
+    return jnp.stack(rows, axis=-2)
+
+
+def _features_of_bytes(parts: tuple[Part, ...], row: Array) -> Array:
+    """One agent's features [*b, F_i] from bytes [*b, O]."""
+    found, start = [], 0
+    for part in parts:
+        if part.dtype == "uint8":
+            found.append(row[..., start : start + part.size].astype(jnp.float32) / 255.0)
+            start += part.size
+        else:
+            four = row[..., start : start + 4 * part.size].reshape(*row.shape[:-1], part.size, 4)
+            found.append(jax.lax.bitcast_convert_type(four, jnp.float32))
+            start += 4 * part.size
+    return found[0] if len(found) == 1 else jnp.concatenate(found, axis=-1)
+
+
+# Inputs of actors and critics.
+
 
 CriticInput = Literal["local", "concat", "state", "agent", "pruned"]
 DeadValue = Literal["team", "masked", "unmasked"]
@@ -32,7 +145,7 @@ class Input(NamedTuple):
 
 
 def _seen(spec: EnvSpec, step: Step) -> Array:
-    return observations.features(spec, step.obs)
+    return observation_features(spec, step.obs)
 
 
 def _alive(step: Step, x: Array) -> Array:
@@ -52,9 +165,9 @@ def _with_state(step: Step, x: Array | None) -> Array:
 
 def actor_input(spec: EnvSpec, agent_id: bool) -> Input:
     """The agent's own observation, and with ``agent_id`` a one-hot id."""
-    own = observed(spec)
+    own = observation_layout(spec)
     if agent_id:
-        layout = own + vector(spec.num_agents, "id")
+        layout = own + vector_layout(spec.num_agents, "id")
         return Input(layout, lambda step: _with_id(_alive(step, _seen(spec, step))), True)
     return Input(own, lambda step: _alive(step, _seen(spec, step)), True)
 
@@ -72,14 +185,14 @@ def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
     """
     if kind not in get_args(CriticInput):
         raise unknown("critic input", kind, get_args(CriticInput))
-    n, own = spec.num_agents, observed(spec)
-    state, number = vector(spec.state_dim, "state"), vector(n, "id")
+    n, own = spec.num_agents, observation_layout(spec)
+    state, number = vector_layout(spec.state_dim, "state"), vector_layout(n, "id")
     if kind in ("state", "agent", "pruned") and spec.state_dim == 0:
         raise InputError(f"{spec.name} has no global state: critic_input {kind!r} needs one; use 'concat' or 'local'.")
     if kind == "local":
         return actor_input(spec, agent_id)
     if kind == "concat":
-        layout = of_all(own, range(n))
+        layout = layout_of_agents(own, range(n))
 
         def all_observations(step: Step) -> Array:
             return _alive(step, _seen(spec, step)).reshape(*step.obs.shape[:-2], layout.width)
@@ -97,11 +210,11 @@ def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
     if not spec.novel:
         return Input(state + number, lambda step: _with_state(step, None), True)
     novel = np.array(spec.novel)
-    layout = state + vector(len(novel)) + number
+    layout = state + vector_layout(len(novel)) + number
     return Input(layout, lambda step: _with_state(step, _seen(spec, step)[..., novel]), True)
 
 
-def encode(space: Discrete | Box, u: Array, step: Step) -> Float[Array, "*b N A"]:
+def encode_actions(space: Discrete | Box, u: Array, step: Step) -> Float[Array, "*b N A"]:
     """Actions as features of size 1: one-hot, or a box's real dimensions in [-1, 1]; 0 for dead agents."""
     if isinstance(space, Box):
         half = (space.high - space.low) / 2
@@ -109,3 +222,48 @@ def encode(space: Discrete | Box, u: Array, step: Step) -> Float[Array, "*b N A"
     else:
         x = (u[..., None] == jnp.arange(space.width)).astype(jnp.float32)
     return jnp.where(step.alive[..., None], x, 0.0)
+
+
+# Running statistics of observations and states.
+
+
+class Inputs(NamedTuple):
+    """Running statistics of raw features; None where they are not normalised."""
+
+    obs: normalise.Running | None = None
+    state: normalise.Running | None = None
+
+
+def normalised(inputs: Inputs, step: Step) -> Step:
+    """The step with observation and state brought to zero mean and unit variance, clipped to ±10.
+
+    The variance is at least 1e-6 and a millionth of the mean square. A feature that has always had one value is 0;
+    another value that appears later is clipped to ±10 at first, and scaled as the statistics take it up.
+    """
+
+    def scale(stats: normalise.Running | None, x: Array) -> Array:
+        return x if stats is None else jnp.clip(normalise.normalise(stats, x, normalise.INPUTS), -10.0, 10.0)
+
+    return step._replace(obs=scale(inputs.obs, step.obs), state=scale(inputs.state, step.state))
+
+
+def init_inputs(spec: EnvSpec, normalise_inputs: bool) -> Inputs:
+    """Empty statistics, or None in both fields; rows of bytes have none, since networks scale them."""
+    if not normalise_inputs:
+        return Inputs()
+    return Inputs(None if spec.packed else normalise.init((spec.obs_dim,)), normalise.init((spec.state_dim,)))
+
+
+def update_inputs(spec: EnvSpec, inputs: Inputs, step: Step, freeze: tuple[str, ...] = ()) -> Inputs:
+    """The statistics with a batch of steps [T E ...] added, but for dead agents' observations and padding.
+
+    They stay as they are if ``freeze`` names them (``inputs``).
+    """
+    if "inputs" in freeze:
+        return inputs
+    real = jnp.arange(spec.obs_dim) < jnp.array(spec.obs_dims)[:, None]
+
+    def count(stats: normalise.Running | None, x: Array, weight: Array | None) -> normalise.Running | None:
+        return None if stats is None else normalise.update(stats, x, weight, beta=None)
+
+    return Inputs(count(inputs.obs, step.obs, step.alive[..., None] & real), count(inputs.state, step.state, None))

@@ -15,15 +15,99 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from jax.core import Tracer
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal.errors import InputError, shortened
 from shoal.networks.architecture import Body
-from shoal.networks.layout import Layout
-from shoal.networks.net import Net
+from shoal.networks.inputs import Layout
+from shoal.networks.net import Net, from_module, functional
 from shoal.security import user_modules
 from shoal.types import PyTree
+
+# From modules of Flax NNX and Equinox, and from plain functions, to a :class:`Net`.
+
+
+InitialCarry = Callable[[tuple[int, ...]], PyTree]
+"""Batch shape (B,) -> the recurrent state at the start of an episode, leaves [B, H]."""
+
+
+def feed_forward(
+    init: Callable[[PRNGKeyArray], PyTree], apply: Callable[[PyTree, Float[Array, "R F"]], Float[Array, "R K"]]
+) -> Net:
+    """A net of two functions: key -> parameters, and (parameters, features [R, F]) -> outputs [R, K]."""
+
+    def over_time(params: PyTree, carry: PyTree, x: Array, first: Array) -> tuple[PyTree, Array]:
+        del first
+        y = apply(params, x.reshape(-1, x.shape[-1]))
+        return carry, y.reshape(*x.shape[:-1], *y.shape[1:])
+
+    return Net(init, over_time, lambda batch: ())
+
+
+def from_nnx(make: Callable[[nnx.Rngs], nnx.Module], initial_carry: InitialCarry | None = None) -> Net:
+    """A net of a Flax NNX module.
+
+    Args:
+        make: random numbers -> the module.
+        initial_carry: of a recurrent module, which is called with (carry [B, H], x [T, B, F], first [T, B]) and returns
+            (carry after each timestep [T, B, H], y [T, B, K]). Without it the module is called with x [R, F] and
+            returns y [R, K].
+
+    Raises:
+        InputError: ``make`` is a module that is already built.
+    """
+    if isinstance(make, nnx.Module):
+        raise InputError(_already_built(make, "from_nnx", "nnx.Rngs", "rngs"))
+    if initial_carry is not None:
+        return from_module(make, initial_carry)
+    return feed_forward(*functional(make))
+
+
+def from_equinox(make: Callable[[PRNGKeyArray], Any], initial_carry: InitialCarry | None = None) -> Net:
+    """A net of an Equinox module, or of another callable that is a pytree; its arrays are the parameters.
+
+    Args:
+        make: key -> the module.
+        initial_carry: of a recurrent module; see :func:`from_nnx`. Without it the module is called with the features
+            [F] of one row, as Equinox's layers are, and returns [K].
+
+    Raises:
+        InputError: ``make`` is a module that is already built.
+    """
+    if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(make)):
+        raise InputError(_already_built(make, "from_equinox", "a key", "key"))
+    kept: dict[str, Any] = {}
+
+    def init(key: PRNGKeyArray) -> dict[str, Array]:
+        leaves, kept["tree"] = jax.tree_util.tree_flatten_with_path(make(key))
+        named = [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves]
+        kept["names"] = [name for name, _ in named]
+        kept["others"] = {name: leaf for name, leaf in named if not isinstance(leaf, jax.Array)}
+        return {name: leaf for name, leaf in named if isinstance(leaf, jax.Array)}
+
+    jax.eval_shape(init, jax.random.key(0))
+    tree, names, others = kept["tree"], kept["names"], kept["others"]
+
+    def module(params: dict[str, Array]) -> Any:
+        return jax.tree.unflatten(tree, [others[name] if name in others else params[name] for name in names])
+
+    if initial_carry is not None:
+        return Net(init, lambda params, carry, x, first: module(params)(carry, x, first), initial_carry)
+    return feed_forward(init, lambda params, x: jax.vmap(module(params))(x))
+
+
+def _already_built(module: Any, function: str, argument: str, short: str) -> str:
+    kind = type(module).__name__
+    return (
+        f"{function} takes a function from {argument} to a module, such as lambda {short}: {kind}(..., "
+        f"{short}={short}), since every policy of every seed has weights of its own; it was given a {kind} that is "
+        f"already built."
+    )
+
+
+# Checks of the user's own networks.
 
 
 def make_own(body: Body, layout: Layout, outputs: int, output_gain: float, log_std: float | None) -> Net:
@@ -37,7 +121,7 @@ def make_own(body: Body, layout: Layout, outputs: int, output_gain: float, log_s
     if user_modules.standard(user_modules.top(getattr(function, "__module__", None) or "builtins")):
         raise InputError(f"{name!r} is in Python's standard library and cannot make networks.")
     net = _called(name, function, layout, outputs, body, output_gain)
-    _check(name, net, layout, outputs, body)
+    _check_net(name, net, layout, outputs, body)
     if not any(isinstance(value, Tracer) for value in (*vars(body).values(), output_gain)):
         with jax.ensure_compile_time_eval():  # also while an algorithm is traced
             _probe(name, net, layout.width)
@@ -71,7 +155,7 @@ def _tried(name: str, call: Callable[[], Any]) -> Any:
         raise InputError(f"The network {name!r} failed with {said} ({user_modules.place_of(error)}).") from error
 
 
-def _check(name: str, net: Net, layout: Layout, outputs: int, body: Body) -> None:
+def _check_net(name: str, net: Net, layout: Layout, outputs: int, body: Body) -> None:
     """Check shapes and types without computing anything."""
     T, B = 2, 3
     params = _tried(name, lambda: jax.eval_shape(net.init, jax.random.key(0)))

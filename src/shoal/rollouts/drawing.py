@@ -15,8 +15,8 @@ from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
 from shoal.rollouts import worker as serving
 from shoal.rollouts.pool import BUILDING, Pool
-from shoal.rollouts.process import Worker, how_it_ended
 from shoal.rollouts.stepping import Fault, importable
+from shoal.rollouts.worker import Worker, how_it_ended
 
 DRAWING = 30.0
 """Time-out in seconds for one picture."""

@@ -16,8 +16,8 @@ import numpy as np
 from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment, HostTimestep
 from shoal.rollouts import worker as serving
-from shoal.rollouts.process import Worker, how_it_ended, memory_file
 from shoal.rollouts.stepping import Board, Fault, Stepper, board, board_bytes, fault_of, importable
+from shoal.rollouts.worker import Worker, how_it_ended, memory_file
 from shoal.system import notices
 from shoal.system.cores import cores
 from shoal.system.notices import Warn

@@ -4,12 +4,14 @@ Source: Agarwal et al. 2021, Deep Reinforcement Learning at the Edge of the Stat
 and 4.3. With the same number of runs in all tasks, the values are those of the authors' library rliable.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from shoal.errors import InputError, unknown
+from shoal.statistics.intervals import DRAWN, Estimate, check_confidence, interval, tail_beyond
 from shoal.statistics.scores import Scores, by_task
 
 STATISTICS = ("mean", "median", "iqm", "optimality_gap")
@@ -104,3 +106,107 @@ def _iqm(*parts: np.ndarray, axis: int = -1) -> np.ndarray | np.floating:
     below, above = np.cumsum(weight, -1), np.cumsum(weight[..., ::-1], -1)[..., ::-1]
     kept = weight * (np.minimum(below, above) > 0.25 + 1e-9)  # sums of 1 / runs are rounded
     return (values * kept).sum(-1) / kept.sum(-1)
+
+
+# Intervals of aggregates by a bootstrap that resamples the runs within each task.
+
+
+BATCH = 1000
+"""Resamples held in memory at a time."""
+
+
+def estimate(
+    scores: Scores,
+    statistic: str = "iqm",
+    *,
+    target: float | int = 1.0,
+    confidence: float = 0.95,
+    resamples: int = DRAWN,
+    seed: int = 0,
+) -> Estimate:
+    """An aggregate over runs and tasks and its interval by the stratified bootstrap.
+
+    The runs of each task are resampled, the tasks are not: the interval is about other seeds on the same tasks. It
+    holds the quantiles a and 1 − a of the aggregate over resamples, with a of
+    :func:`~shoal.statistics.intervals.tail_beyond` for the mean over tasks. The plain percentile interval,
+    a = (1 − confidence) / 2, is too narrow for few runs. No end lies beyond what resamples of the data can give. The
+    interval of a mean (or optimality gap) is :func:`~shoal.statistics.intervals.interval`.
+
+    Coverage of a 95 % interval, 500 simulated studies each (standard error 1 to 2 %; ``benchmarks/coverage.py``):
+
+        tasks                           1                  3                  10
+        runs                   3     5    10      3     5    10      3     5    10
+        iqm, normal           75 %  94 %  97 %   94 %  95 %  96 %   96 %  95 %  93 %
+        iqm, exponential      74 %  93 %  96 %   93 %  96 %  95 %   97 %  94 %  97 %
+        iqm, 2 in 10 fail     73 %  94 %  99 %   92 %  96 %  95 %   95 %  96 %  95 %
+        median, normal        76 %  93 %  94 %   89 %  96 %  97 %   96 %  96 %  95 %
+        median, exponential   68 %  87 %  91 %   90 %  98 %  95 %   87 %  85 %  84 %
+        median, 2 in 10 fail  51 %  71 %  90 %   57 %  80 %  96 %   65 %  92 %  97 %
+        mean, normal          71 %  93 %  94 %   93 %  95 %  97 %   97 %  95 %  95 %
+        mean, exponential     71 %  87 %  90 %   90 %  90 %  94 %   94 %  93 %  95 %
+        mean, 2 in 10 fail    49 %  67 %  87 %   87 %  96 %  95 %   95 %  95 %  95 %
+
+    The interval of three runs of one task is at most their range. The median is the mean of one or two tasks, which are
+    chosen by noisy scores, and is biased where these lie far apart: prefer the IQM.
+
+    Args:
+        scores: [runs, tasks], or an array [runs] for each task.
+        statistic: "mean", "median", "iqm" or "optimality_gap"; see :mod:`shoal.statistics.aggregates`.
+        target: of the optimality gap.
+        confidence: between 0 and 1.
+        resamples: number of resamples for median and IQM.
+        seed: of these resamples; the same seed gives the same interval.
+
+    Returns:
+        (aggregate, low, high). If a task has a single run, its spread is unknown, and low and high are NaN.
+
+    Raises:
+        InputError: the scores are malformed (see :func:`~shoal.statistics.by_task`), there is no such statistic, or
+            ``confidence`` is not between 0 and 1.
+
+    Source: Agarwal et al. 2021, section 4.1, for the strata; Hesterberg 2015 for the quantiles.
+    """
+    check_confidence(confidence)
+    reduce, parts = reduction(statistic), by_task(scores)
+    if statistic == "optimality_gap":
+        parts = shortfalls(parts, target)
+    middle = float(reduce(*parts))
+    if min(part.size for part in parts) == 1:
+        return middle, float("nan"), float("nan")
+    if is_mean(statistic, len(parts)):
+        return interval(*(part / len(parts) for part in parts), confidence=confidence)
+    low, high = ends(resampled(parts, reduce, count=resamples, seed=seed), tail_beyond(parts, confidence))
+    return middle, float(low), float(high)
+
+
+def resampled(
+    parts: Sequence[Float[np.ndarray, "*X _"]],
+    reduce: Callable[..., Any],
+    *,
+    count: int = DRAWN,
+    seed: int = 0,
+) -> Float[np.ndarray, "*X resamples"]:
+    """``reduce`` of resamples of the runs within each part. All X use the same runs.
+
+    Args:
+        parts: [*X, runs] for each task, or for each task and algorithm, with at least two runs.
+        reduce: a function of arrays [*b, runs], one for each part, and ``axis``, to [*b].
+        count: number of resamples.
+        seed: of the resamples.
+
+    Raises:
+        InputError: ``count`` is less than 1.
+    """
+    if count < 1:
+        raise InputError(f"A bootstrap needs at least one resample, not {count}.")
+    from scipy.stats import bootstrap  # slow to import
+
+    found = bootstrap(
+        tuple(parts), reduce, axis=-1, vectorized=True, n_resamples=count, batch=BATCH, method="percentile", rng=seed
+    )
+    return found.bootstrap_distribution
+
+
+def ends(resamples: Float[np.ndarray, "*X resamples"], tail: float) -> Float[np.ndarray, "2 *X"]:
+    """The quantiles ``tail`` and 1 − ``tail``."""
+    return np.quantile(resamples, [tail, 1 - tail], axis=-1)

@@ -5,8 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from shoal.statistics.aggregates import reduction, shortfalls
-from shoal.statistics.bootstrap import ends, resampled
+from shoal.statistics.aggregates import ends, reduction, resampled, shortfalls
 from shoal.statistics.intervals import DRAWN, Estimate, check_confidence, interval, tail_beyond
 from shoal.statistics.scores import Scores, in_pairs
 

@@ -6,8 +6,7 @@ import numpy as np
 from jaxtyping import Float, Real
 
 from shoal.errors import InputError
-from shoal.statistics.aggregates import is_mean, reduction, shortfalls
-from shoal.statistics.bootstrap import resampled
+from shoal.statistics.aggregates import is_mean, reduction, resampled, shortfalls
 from shoal.statistics.intervals import band, check_confidence, tail_beyond
 from shoal.statistics.profiles import RESAMPLES
 from shoal.statistics.scores import Band

@@ -4,8 +4,7 @@ import numpy as np
 from jaxtyping import Float, Real
 
 from shoal.errors import InputError, unknown
-from shoal.statistics.aggregates import reduction
-from shoal.statistics.bootstrap import resampled
+from shoal.statistics.aggregates import reduction, resampled
 from shoal.statistics.intervals import check_confidence, tail_beyond
 from shoal.statistics.scores import Band, Scores, by_task
 

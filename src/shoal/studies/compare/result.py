@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from shoal.plots import comparison
+from shoal.plots import figures
 from shoal.plots.texts import markdown_table, markdown_text
 from shoal.statistics import Comparison, Estimate, profile, spanning
 from shoal.studies.compare.curves import Curves
@@ -94,7 +94,7 @@ class RunComparison:
             method: (self.curves.places, self.curves.band(method, self.statistic)) for method in self.methods
         }
         over = "" if self.curves is None else "evaluated" if self.curves.kind == GREEDY else "in training"
-        return comparison.plot(
+        return figures.plot_comparison(
             {} if lines is None else lines,
             {method: (thresholds, profile(held, thresholds)) for method, held in self.scores.items()},
             {(pair.x, pair.y): pair.found.improvement for pair in self.pairs},
