@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.models.mixer import Mixer
-from shoal.models.utilities import best, make_utilities, utility
+from shoal.models.utilities import Mixer, best, make_utilities, utility
 from shoal.networks.sharing import policy_of
 from shoal.types import Environment, EnvSpec, Learner, PyTree, Step
 

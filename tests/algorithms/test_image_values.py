@@ -6,7 +6,7 @@ import pytest
 
 import images
 from shoal import algorithms
-from shoal.learning import image_blocks
+from shoal.learning import sgd
 from shoal.models.actor_critic import Policy, make_nets
 from shoal.networks.inputs import Inputs
 from shoal.options.flags import override
@@ -29,7 +29,7 @@ def test_values_in_blocks(recurrent: int | None, monkeypatch: pytest.MonkeyPatch
         state, traj, _ = rollout.collect(nets.act, learner, state, jax.random.key(turn))
     found, memory = [], []
     for size in (2**21, 1 + traj.step.obs.size // 3, 1):
-        monkeypatch.setattr(image_blocks, "IMAGE_BYTES", size)
+        monkeypatch.setattr(sgd, "IMAGE_BYTES", size)
         compiled = jax.jit(lambda learner, traj: nets.evaluate(learner, traj)).lower(learner, traj).compile()
         found.append(compiled(learner, traj))
         memory.append(compiled.memory_analysis().temp_size_in_bytes)

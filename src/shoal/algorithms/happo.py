@@ -31,8 +31,7 @@ from shoal.equations.targets import cut_off
 from shoal.equations.value_scale import make_value_scale
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, check_options
-from shoal.learning.freezing import freezing
-from shoal.learning.optimiser import ByNet, Optimiser, one, optimiser
+from shoal.learning.optimiser import ByNet, Optimiser, freezing, one, optimiser
 from shoal.models import on_policy
 from shoal.models.actor_critic import Actor, ActorCritic, make_nets
 from shoal.models.on_policy import Batch

@@ -40,8 +40,7 @@ from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, check_options
-from shoal.learning.freezing import freezing
-from shoal.learning.optimiser import ByNet, optimiser
+from shoal.learning.optimiser import ByNet, freezing, optimiser
 from shoal.models import on_policy
 from shoal.models.actor_critic import make_nets
 from shoal.networks.sharing import Sharing, policy_of

@@ -5,7 +5,7 @@
 
 Gradients pass through discrete actions as Gumbel-softmax samples. Section 4's extensions are in other files: inferred
 ``policies`` (4.2, :mod:`shoal.algorithms.inferred_policies`), and an ``ensemble`` of K sub-policies per agent, each
-trained on the episodes in which it acted (4.3, :mod:`shoal.models.ensemble`).
+trained on the episodes in which it acted (4.3, :func:`shoal.models.deterministic.make_ensemble`).
 
 Deviations from the authors' code: one-hot actions in the environment, the buffer and Q (``relaxation="soft"`` relaxes
 those of the actors' gradient and the target only); gradients are clipped by the norm of a whole net; inferred policies
@@ -25,11 +25,9 @@ from shoal.equations.distributions import Categorical
 from shoal.equations.targets import count, follow, of_the_team, scaled
 from shoal.learning import sgd
 from shoal.learning.config import CriticConfig
-from shoal.learning.freezing import freezing
-from shoal.learning.optimiser import ByNet, Optimiser, optimiser
+from shoal.learning.optimiser import ByNet, Optimiser, freezing, optimiser
 from shoal.learning.replay import ReplayConfig, as_trajectory, check_replay, init_targets, make_replay, warmed_up
-from shoal.models.deterministic import Policy, delayed, draw, make_actors, relax
-from shoal.models.ensemble import make_ensemble
+from shoal.models.deterministic import Policy, delayed, draw, make_actors, make_ensemble, relax
 from shoal.models.joint_critic import inspecting, make_critics, per_net, taken
 from shoal.networks.body import Body
 from shoal.networks.inputs import init_inputs, normalised, update_inputs

@@ -32,8 +32,7 @@ from shoal.equations.value_scale import ValueNorm, make_value_scale
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, check_options
-from shoal.learning.freezing import freezing
-from shoal.learning.optimiser import ByNet, both, optimiser
+from shoal.learning.optimiser import ByNet, both, freezing, optimiser
 from shoal.models import on_policy
 from shoal.models.actor_critic import ActorCritic, make_nets
 from shoal.models.on_policy import Batch

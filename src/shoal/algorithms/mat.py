@@ -30,8 +30,7 @@ from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import PpoConfig, check_options, no_critic_network
-from shoal.learning.freezing import freezing
-from shoal.learning.optimiser import ByNet, one, optimiser
+from shoal.learning.optimiser import ByNet, freezing, one, optimiser
 from shoal.models import on_policy
 from shoal.models.on_policy import Batch
 from shoal.models.sequence import FEED_FORWARD, SequenceTeam, make_sequence_team

@@ -37,8 +37,7 @@ from shoal.equations.targets import (
 )
 from shoal.learning import sgd
 from shoal.learning.config import check_options
-from shoal.learning.freezing import freezing
-from shoal.learning.optimiser import optimiser
+from shoal.learning.optimiser import freezing, optimiser
 from shoal.learning.replay import (
     QConfig,
     TargetStatistics,
@@ -49,8 +48,16 @@ from shoal.learning.replay import (
     warmed_up,
 )
 from shoal.models.actor_critic import Policy
-from shoal.models.mixer import Mixer, mixer_input
-from shoal.models.utilities import best, epsilon_greedy, following, inspecting, make_utilities, utility
+from shoal.models.utilities import (
+    Mixer,
+    best,
+    epsilon_greedy,
+    following,
+    inspecting,
+    make_utilities,
+    mixer_input,
+    utility,
+)
 from shoal.networks.hyper import hypernetwork, read
 from shoal.networks.inputs import init_inputs, normalised, update_inputs
 from shoal.networks.sharing import policy_of
@@ -125,6 +132,13 @@ class Nets(NamedTuple):
     mixer: PyTree
 
 
+def returns_of_several_steps(c: QConfig, r: Array, d: Array, value: Array, cut: Array) -> Array:
+    """y with ``n_step`` or ``lam``: the n-step return, or the λ-return (Peng's Q(λ))."""
+    if off(c.lam):
+        return n_step_returns(r, d, value, cut, gamma=c.gamma, n=c.n_step)
+    return td_lambda(r, d, value, cut, gamma=c.gamma, lam=c.lam)
+
+
 class QBatch(NamedTuple):
     """Rows of one gradient step, [B, L, ...], with normalised inputs."""
 
@@ -169,34 +183,35 @@ def make_q_learning(spec: EnvSpec, config: QConfig, scale: Scale, mixer: Mixer) 
         """Q_tot of a joint action."""
         return mixer.apply(phi, utility(values, action, step.alive), best(values, step)[1], action, step)
 
-    def targets(statistics: TargetStatistics, theta: PyTree, traj: Trajectory, passed: tuple[PyTree, Array]) -> Array:
-        """y: one for the team, or each agent's own. ``passed`` is what θ gave for the steps."""
-        frozen, out = statistics.target, traj.outcome
-        evaluating = following(q, frozen.utilities, traj)
-        selecting = following(q, theta, traj, passed) if c.double_q else evaluating
-        value = mixed(frozen.mixer, evaluating, best(selecting, out)[0], out)
-        if mixer.team:
-            value, (reward, discount), cut = of_a_living_team(value, out.alive), team_reward(traj), out.last
-        else:
-            value, cut = of_the_team(value, out.alive, spec.shared_reward), cut_off(traj)
-            reward, discount = out.reward, out.discount
-        reward = scaled(c.reward_norm, statistics.reward, reward)
-        if off(c.lam):
-            return n_step_returns(reward, discount, value, cut, gamma=c.gamma, n=c.n_step)
-        return td_lambda(reward, discount, value, cut, gamma=c.gamma, lam=c.lam)
-
     def loss(statistics: TargetStatistics, params: Nets, part: QBatch) -> tuple[Array, Metrics]:
-        """(y − Q_tot)² over a part of the batch; the pass over the sequences serves y as well."""
-        carry = net.initial_carry(part.action.shape[1:2])
-        after, values = q(params.utilities, carry, part.step)
-        traj = Trajectory(part.step, part.action, {}, part.outcome, carry)
-        target = targets(statistics, jax.lax.stop_gradient(params.utilities), traj, (after, values))
-        value = mixed(params.mixer, values, part.action, part.step)
-        error = target - value
+        """(y − Q_tot)² over a part of the batch (eq. 6); θ's pass over the sequences serves the next action as well."""
+        out, frozen, carry = part.outcome, statistics.target, net.initial_carry(part.action.shape[1:2])
+        traj = Trajectory(part.step, part.action, {}, out, carry)
+        passed = q(params.utilities, carry, part.step)
+
+        # THE NEXT JOINT ACTION, SELECTED BY θ AND EVALUATED BY θ^-
+        after = following(q, frozen.utilities, traj)
+        selecting = following(q, jax.lax.stop_gradient(params.utilities), traj, passed) if c.double_q else after
+        value = mixed(frozen.mixer, after, best(selecting, out)[0], out)  # max_u' Q_tot(s', u'; θ^-)
+
+        # y: ONE FOR THE TEAM, OR EACH AGENT'S OWN
+        if mixer.team:
+            r, d, value, cut = *team_reward(traj), of_a_living_team(value, out.alive), out.last
+        else:
+            r, d, cut = out.reward, out.discount, cut_off(traj)
+            value = of_the_team(value, out.alive, spec.shared_reward)
+        r = scaled(c.reward_norm, statistics.reward, r)
+        y = r + c.gamma * d * value  # (eq. 6)
+        if c.several_steps:
+            y = returns_of_several_steps(c, r, d, value, cut)
+
+        # (y − Q_tot)²
+        q_tot = mixed(params.mixer, passed[1], part.action, part.step)
+        error = y - q_tot
         cost = jnp.square(error) / 2 if c.huber is None else huber(error, c.huber)
-        metrics = {"td_loss": cost, "q": value, "td_error": jnp.abs(error)}
+        metrics = {"td_loss": cost, "q": q_tot, "td_error": jnp.abs(error)}
         if mixer.constraints is not None:
-            added, rows = mixer.constraints(params.mixer, values, part.action, part.step)
+            added, rows = mixer.constraints(params.mixer, passed[1], part.action, part.step)
             cost, metrics = cost + added, metrics | rows
         return (cost * part.weight).sum(), {name: (x * part.weight).sum() for name, x in metrics.items()}
 

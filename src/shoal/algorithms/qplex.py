@@ -25,8 +25,7 @@ from shoal.algorithms import qmix
 from shoal.bounds import Depth, Width
 from shoal.learning.config import check_options
 from shoal.learning.replay import QConfig
-from shoal.models.mixer import Mixer, mixer_input
-from shoal.models.utilities import joint_action
+from shoal.models.utilities import Mixer, joint_action, mixer_input
 from shoal.networks.hyper import hypernetwork, read
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
 

@@ -30,8 +30,7 @@ from shoal.equations.distributions import ILLEGAL
 from shoal.errors import unknown
 from shoal.learning.config import check_options
 from shoal.learning.replay import QConfig
-from shoal.models.mixer import Mixer, mixer_input
-from shoal.models.utilities import best, joint_action, utility
+from shoal.models.utilities import Mixer, best, joint_action, mixer_input, utility
 from shoal.networks.hyper import Mixing, hypernetwork, mixing_critic, read
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
 

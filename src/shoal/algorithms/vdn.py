@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from shoal.algorithms import qmix
 from shoal.learning.replay import QConfig
-from shoal.models.mixer import Mixer
+from shoal.models.utilities import Mixer
 from shoal.types import Algorithm, EnvSpec, Scale
 
 

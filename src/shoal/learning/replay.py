@@ -75,9 +75,14 @@ class QConfig(ReplayConfig):
     """Width δ of a Huber loss, in units of the reward; None for ½e²."""
 
     @property
+    def several_steps(self) -> bool:
+        """Whether targets have the rewards of several steps."""
+        return self.n_step > 1 or not off(self.lam)
+
+    @property
     def sequences(self) -> bool:
         """Whether sequences are drawn from the buffer rather than transitions."""
-        return bool(self.network.recurrent) or self.n_step > 1 or not off(self.lam)
+        return bool(self.network.recurrent) or self.several_steps
 
 
 def check_replay(config: ReplayConfig) -> None:

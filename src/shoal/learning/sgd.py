@@ -18,17 +18,18 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
 
 from shoal.equations.reduce import DEVICES, total
 from shoal.errors import InputError
-from shoal.learning.image_blocks import image_blocks
-from shoal.learning.loss import Loss, of_scalars
 from shoal.learning.optimiser import Step
 from shoal.types import Metrics, PyTree, Scale
 
 Batch = TypeVar("Batch", bound=Any)
 Tree = TypeVar("Tree")
+Found = TypeVar("Found")
 KL_MARGIN = 1.5
 """An update stops where the KL exceeds this many times ``kl_stop``, as in Spinning Up and Stable-Baselines3."""
 LEAST_ROWS = 24
 """Rows of a timestep below which products in a recurrent net's loop run at a fraction of their rate on a CPU."""
+IMAGE_BYTES = 2**21
+"""Largest number of bytes of images in a block. What a CNN keeps for its gradient takes about 30 times as many."""
 
 
 def items(tree: PyTree, length: int) -> PyTree:
@@ -117,6 +118,30 @@ def whole(batch: Batch) -> Batch:
     return batch._replace(weight=batch.weight / jnp.maximum(total(batch.weight.sum()), 1.0))
 
 
+Loss = Callable[[PyTree, Any], tuple[Float[Array, ""], Metrics]]
+"""(parameters, time-major part of a batch) -> (sum over rows times ``weight``, metrics that are such sums too)."""
+
+
+def of_scalars(loss: Loss) -> Loss:
+    """``loss``, with a check of its metrics when it is traced: means over gradient steps would hide their shapes.
+
+    Raises:
+        InputError: in the returned function: a metric is not a scalar.
+    """
+
+    def checked(params: PyTree, part: Any) -> tuple[Array, Metrics]:
+        found = loss(params, part)
+        for name, x in found[1].items() if isinstance(found, tuple) else ():
+            if jnp.shape(x):
+                raise InputError(
+                    f"The loss's metric {name!r} has the shape {jnp.shape(x)}; it must be one number, a sum over rows "
+                    f"times batch.weight."
+                )
+        return found
+
+    return checked
+
+
 def gradient(
     loss: Loss, params: PyTree, batch: Any, block: int, policy_of: tuple[int, ...] | None = None
 ) -> tuple[PyTree, Metrics]:
@@ -143,6 +168,29 @@ def gradient(
         return x if x.shape[0] == 1 else x * own.reshape(-1, *(1,) * (x.ndim - 1))
 
     return jax.tree.map(scaled, slope), metrics
+
+
+def image_blocks(step: Any) -> int:
+    """Number of blocks of at most :data:`IMAGE_BYTES` of timesteps' images; 0 where observations are not bytes."""
+    obs = getattr(step, "obs", None)
+    return -(-obs.size // IMAGE_BYTES) if obs is not None and obs.dtype == jnp.uint8 else 0
+
+
+def over_time(follow: Callable[[PyTree, Any], tuple[PyTree, Found]], carry: PyTree, steps: Any) -> Found:
+    """What ``follow`` finds in all timesteps, one block of timesteps after another where they have many images.
+
+    Args:
+        follow: (recurrent state, timesteps [T ...]) -> (recurrent state after the last, what it finds [T ...]).
+        carry: the recurrent state before the first timestep.
+        steps: timesteps, and what belongs to them, for example their outcomes; leaves [T, ...].
+    """
+    length, needed = steps[0].first.shape[0], image_blocks(steps[0])
+    if needed <= 1:
+        return follow(carry, steps)[1]
+    pieces = next(k for k in range(min(needed, length), length + 1) if length % k == 0)
+    cut = jax.tree.map(lambda x: x.reshape(pieces, length // pieces, *x.shape[1:]), steps)
+    _, found = jax.lax.scan(follow, carry, cut)
+    return jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), found)
 
 
 def blocks(batch: Batch, block: int) -> Batch:

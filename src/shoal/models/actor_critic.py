@@ -12,8 +12,8 @@ from shoal.equations.distributions import Categorical, DiagGaussian, Distributio
 from shoal.equations.exploration import mixed_with_uniform
 from shoal.errors import InputError
 from shoal.learning.config import ValueConfig
-from shoal.learning.image_blocks import over_time
 from shoal.learning.optimiser import ByNet
+from shoal.learning.sgd import over_time
 from shoal.networks.body import Body, build
 from shoal.networks.inputs import CriticInput, Inputs, actor_input, critic_input, normalised
 from shoal.networks.net import last_carry

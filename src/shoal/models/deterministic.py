@@ -1,4 +1,4 @@
-"""Actors of MADDPG, DDPG and MATD3: deterministic, or discrete and relaxed."""
+"""Actors of MADDPG, DDPG and MATD3: deterministic, or discrete and relaxed; and ensembles of them."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from shoal.models.actor_critic import make_distribution
 from shoal.networks.body import Body, build
 from shoal.networks.inputs import Inputs, actor_input, normalised
 from shoal.networks.net import last_carry
-from shoal.networks.sharing import per_agent
+from shoal.networks.sharing import copies, per_agent
 from shoal.types import Box, Discrete, EnvSpec, Learner, PyTree, Step
 
 
@@ -34,7 +34,7 @@ class Carry(NamedTuple):
     actor: PyTree
     """Recurrent state of the actors [E, N, H]."""
     member: Int[Array, "E N"] | None = None
-    """The sub-policy that each agent uses in this episode; see :mod:`shoal.models.ensemble`."""
+    """The sub-policy that each agent uses in this episode; see :func:`make_ensemble`."""
 
 
 class Actors(NamedTuple):
@@ -128,6 +128,51 @@ def make_actors(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: boo
 
     act, inspect = acting(spec.action, output), inspecting(spec.action, output)
     return Actors(net.init, initial_carry, output, act, inspect, lambda extras: nets, max(index) + 1)
+
+
+# Ensembles of K sub-policies per agent, one of which acts in an episode (Lowe et al. 2017, section 4.3, eq. 9).
+
+
+def make_ensemble(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: bool, members: int) -> Actors:
+    """K = ``members`` sub-policies for each agent; agents with the same number in ``index`` share theirs.
+
+    ``act`` draws each agent's sub-policy at the start of an episode and returns its number as the extra ``member``.
+    D_i^(k) holds the episodes in which agent i's k-th sub-policy acted: one buffer stores them all, with ``member``
+    beside each timestep, and each sub-policy learns from its own rows. The factor 1/K of equation 9 is left out: Adam
+    would cancel it.
+
+    Raises:
+        InputError: continuous actions have no finite box.
+    """
+    make_distribution(spec, False)  # refuses boxes without bounds
+    n, width = spec.num_agents, spec.action.width
+    source = actor_input(spec, agent_id and max(index) + 1 < n)
+    net = per_agent(build(body, source.layout, width, output_gain=0.01), copies(index, members))
+    first_net = jnp.array(index) * members
+
+    def output(params: PyTree, carry: PyTree, step: Step, extras: dict[str, Array]) -> tuple[PyTree, Array]:
+        carry, x = net.apply(params, carry, jnp.repeat(source.features(step), members, axis=-2), step.first)
+        plays = extras["member"][..., None] == jnp.arange(members)
+        return carry, jnp.where(plays[..., None], x.reshape(*x.shape[:-2], n, members, width), 0.0).sum(-2)
+
+    def start(carry: Carry, step: Step, key: PRNGKeyArray) -> tuple[Carry, dict[str, Array]]:
+        assert carry.member is not None
+        drawn = jax.random.randint(key, carry.member.shape, 0, members)
+        member = jnp.where(step.first[:, None], drawn, carry.member)
+        return carry._replace(member=member), {"member": member}
+
+    def initial_carry(num_envs: int) -> Carry:
+        return Carry(net.initial_carry((num_envs,)), jnp.zeros((num_envs, n), jnp.int32))
+
+    def net_of(extras: dict[str, Array]) -> Array:
+        return first_net + extras["member"]
+
+    act, inspect = acting(spec.action, output, start), inspecting(spec.action, output)
+    nets = members * (max(index) + 1)
+    return Actors(net.init, initial_carry, output, act, inspect, net_of, nets, ("member",))
+
+
+# What critics read.
 
 
 def relax(

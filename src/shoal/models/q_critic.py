@@ -12,8 +12,7 @@ from shoal.equations.targets import follow
 from shoal.equations.value_scale import Stats
 from shoal.learning import sgd
 from shoal.learning.config import QCriticConfig, check_options
-from shoal.learning.freezing import Init, freezing
-from shoal.learning.optimiser import Optimiser, optimiser
+from shoal.learning.optimiser import Init, Optimiser, freezing, optimiser
 from shoal.models.on_policy import Coefficients, init_coefficients
 from shoal.types import Learner, Metrics, PyTree, Scale, Trajectory
 

@@ -1,6 +1,7 @@
-"""Utilities, the values of each agent's actions from its own history, and ε-greedy acting."""
+"""Utilities, the values of each agent's actions from its own history, ε-greedy acting, and the mixers of utilities."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +9,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.equations.distributions import ILLEGAL, Categorical
 from shoal.equations.targets import RewardNorm, unscaled
+from shoal.errors import InputError, unknown
 from shoal.networks.body import Body, build
-from shoal.networks.inputs import actor_input, normalised
+from shoal.networks.inputs import Input, actor_input, critic_input, normalised
 from shoal.networks.net import Net, last_carry, of_outcomes
 from shoal.networks.sharing import per_agent
 from shoal.types import EnvSpec, Learner, PyTree, Step, Trajectory
@@ -102,3 +104,36 @@ def epsilon_greedy(q: Utilities) -> Callable[..., tuple[PyTree, Array, dict[str,
         return last_carry(after), action, {}
 
     return act
+
+
+# Mixers: the value of a joint action from the agents' utilities.
+
+
+class Mixer(NamedTuple):
+    """The value of a joint action from utilities: the one difference between the algorithms of QMIX's family."""
+
+    init: Callable[[PRNGKeyArray], PyTree]
+    """key -> parameters, leaves with a leading axis of length 1."""
+    apply: Callable[[PyTree, Array, Array, Array, Step], Array]
+    """(parameters, utilities of the actions [*b N], the agents' best utilities [*b N], actions Int[*b N], step) ->
+    Q_tot [*b]; or Q [*b N] where each agent learns independently. Dead agents' utilities are 0."""
+    team: bool = True
+    """Whether there is one value for the team."""
+    reads_state: bool = False
+    """Whether it needs the global state."""
+    constraints: Callable[[PyTree, Array, Array, Step], tuple[Array, dict[str, Array]]] | None = None
+    """(parameters, utilities of every action [*b N A], actions, step) -> (what is added to the loss [*b], rows of
+    metrics [*b]); where the utilities are fitted to a value that is not computed from them (QTRAN)."""
+
+
+def mixer_input(spec: EnvSpec, kind: str) -> Input:
+    """What a mixer reads: the global ``state``, or ``concat``, all agents' observations.
+
+    Raises:
+        InputError: there is no such input, or no global state.
+    """
+    if kind not in ("state", "concat"):
+        raise unknown("mixer_input", kind, ("state", "concat"))
+    if kind == "state" and spec.state_dim == 0:
+        raise InputError(f"{spec.name} has no global state, which the mixer would read; use mixer_input 'concat'.")
+    return critic_input(spec, kind, agent_id=False)
