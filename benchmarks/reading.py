@@ -1,26 +1,38 @@
-"""Count what has to be read to understand an algorithm's update: the files and lines that run while it is traced.
+"""Count what has to be read to understand an algorithm's update, and to follow a command to it.
 
-    python benchmarks/reading.py                   # every algorithm
+    python benchmarks/reading.py                   # every algorithm, then the ways to it
     python benchmarks/reading.py mappo happo --lines
+    python benchmarks/reading.py --ways --lines    # only these, with the switches into each file
 
 An update is traced once (feed-forward nets, discrete actions, otherwise the defaults), and every line of Shoal that
 runs meanwhile is noted. ``equations/`` and ``networks/`` are counted apart: they are read as formulas and as layers, on
 their own. A hop is a step from one file to another on the way from an algorithm's file to an equation: 1 where a file
 of ``algorithms/`` calls the equation itself.
+
+A way is what runs of Shoal from a call until a point: ``shoal train`` until its program first calls ``update`` (while
+it is traced for compilation), ``shoal.load``, and the first ``Policies.act``. Counted are the files with functions that
+run, and the switches: places in one file that call a function of another, with or without other libraries in between. A
+place counts once, however often it is passed (``calls`` counts each time), since a loop over flags is read once. Code
+that runs when a module is imported is left out. A line ``before`` counts what runs before a point of the way.
 """
 
 import argparse
+import contextlib
+import io
 import sys
+import tempfile
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import shoal
-from shoal import algorithms
+from shoal import algorithms, cli
 from shoal.options.flags import flags_of, override
 from shoal.types import Discrete, EnvSpec, Experience, Replay, Scale, Step, Trajectory
 
@@ -116,12 +128,116 @@ def read_update(name: str) -> Read:
     return found
 
 
+class Reached(BaseException):
+    """A way has reached its end."""
+
+
+class Way:
+    """What ran from a call until a point: files, and switches between them."""
+
+    def __init__(self, until: Callable[[str, str], bool] = lambda *_: False, parts: tuple[tuple[str, str], ...] = ()):
+        """Prepare; ``until`` is the end, and ``parts`` are points in between, as (file, function)."""
+        self.until, self.parts = until, parts
+        self.files: list[str] = []
+        """In the order in which they are first entered."""
+        self.places: set[tuple[str, int, str, str]] = set()
+        """(file, line) of each call and (file, function) that it calls."""
+        self.calls = 0
+        self.passed: dict[tuple[str, str], tuple[int, int, int]] = {}
+        """Files, switches and calls before each of ``parts``."""
+
+    def counts(self) -> tuple[int, int, int]:
+        """Files, switches and calls so far."""
+        return len(self.files), len(self.places), self.calls
+
+    def watch(self, frame: FrameType, event: str, _: Any) -> None:
+        """A trace function for calls only; see :func:`sys.settrace`."""
+        name, function = _name(frame), frame.f_code.co_name
+        if name is None or function == "<module>" or _importing(frame):
+            return
+        if self.until(name, function):
+            sys.settrace(None)
+            raise Reached
+        if (name, function) in self.parts:
+            self.passed.setdefault((name, function), self.counts())
+        if name not in self.files:
+            self.files.append(name)
+        above = frame.f_back
+        while above is not None and _name(above) is None:
+            above = above.f_back
+        if above is not None and (caller := _name(above)) is not None and caller != name:
+            self.calls += 1
+            self.places.add((caller, above.f_lineno, name, function))
+
+    @contextlib.contextmanager
+    def walked(self) -> Iterator[None]:
+        """Count what runs inside the block, which ends where the way does."""
+        sys.settrace(self.watch)
+        try:
+            yield
+        except Reached:
+            pass
+        finally:
+            sys.settrace(None)
+
+
+def _importing(frame: FrameType) -> bool:
+    """Whether a function runs because a module of Shoal is imported, for example a decorator."""
+    at = frame.f_back
+    while at is not None:
+        if at.f_code.co_name == "<module>" and _name(at) is not None:
+            return True
+        if _name(at) is not None and at.f_code.co_name != "<module>" and _name(at) != _name(frame):
+            return False
+        at = at.f_back
+    return False
+
+
+COMMAND = "mappo", "mpe/simple_spread", "--steps", "1024", "--num-envs", "4", "--rollout-length", "128"
+COMMAND += ("--devices", "1", "--eval-episodes", "0", "--no-progress", "--folder")
+PARTS = (("training/trainer.py", "run"),)
+"""The training loop."""
+
+
+def ways() -> dict[str, Way]:
+    """The ways of ``shoal train`` to its first update, of ``shoal.load``, and of the first action."""
+    with tempfile.TemporaryDirectory() as home, contextlib.redirect_stdout(io.StringIO()):
+        where = Path(home) / "run"
+        asked = [*COMMAND, str(where)]
+        train = Way(lambda file, function: file.startswith("algorithms/") and function == "update", PARTS)
+        with train.walked():
+            cli.main(["train", *asked])
+        flags = {"num_envs": 4, "rollout_length": 8, "steps": 32, "devices": 1, "eval_episodes": 0, "progress": False}
+        trained = shoal.train("mappo", "mpe/simple_spread", folder=Path(home) / "trained", **flags)
+        load, act = Way(), Way()
+        with load.walked():
+            policies = shoal.load(trained.folder)
+        observations = {name: np.zeros(18, np.float32) for name in policies.agents}
+        with act.walked():
+            policies.act(observations)
+    return {"shoal train": train, "shoal.load": load, "act": act}
+
+
+def print_ways(lines: bool) -> None:
+    """Print the files and switches of each way."""
+    print("\nway          files  switches  calls")
+    for name, way in ways().items():
+        for (file, function), counted in (*way.passed.items(), (("", ""), way.counts())):
+            print("{:11}  {:5}  {:8}  {:5}".format(name, *counted), f"  before {function} in {file}" * bool(file))
+        for file in way.files if lines else ():
+            print(f"             {sum(place[2] == file for place in way.places):15}  {file}")
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("algorithms", nargs="*", default=list(algorithms.NAMES))
     parser.add_argument("--lines", action="store_true", help="also print the lines of each file")
+    parser.add_argument("--ways", action="store_true", help="only the ways to an update")
     asked = parser.parse_args()
+    if asked.ways:
+        print_ways(asked.lines)
+        return
     print("algorithm  files  lines  equations/, networks/  hops to equations (1, 2, 3 and more)")
     for name in asked.algorithms:
         found = read_update(name)
@@ -134,6 +250,7 @@ def main() -> None:
         if asked.lines:
             for file, count in sorted(own.items(), key=lambda item: -item[1]):
                 print(f"             {count:4}  {file}")
+    print_ways(asked.lines)
 
 
 if __name__ == "__main__":
