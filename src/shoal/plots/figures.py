@@ -61,15 +61,11 @@ def plot_efficiency(
     path, panel = _panel(curves, path, 6.4, 3.9)
     if vertical == "log":
         check_positive(curves)
-    unit, word = step_unit(max(float(np.max(steps)) for steps, _ in curves.values()))
-    draw_lines(panel, {name: (np.asarray(steps) / unit, band) for name, (steps, band) in curves.items()})
+    _draw_efficiency(panel, curves, label, "Environment steps per run")
     panel.set_yscale(vertical, **({"linthresh": 1.0} if vertical == "symlog" else {}))
     if vertical != "linear":
         panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # by default a formula
         panel.yaxis.set_minor_formatter(lambda value, _: "")
-    panel.margins(x=0.0, y=0.06)
-    panel.set_xlabel(f"Environment steps per run{word}", color=INK)
-    panel.set_ylabel(label, color=INK)
     return _finish(panel, path, title)
 
 
@@ -96,12 +92,7 @@ def plot_profiles(
         WriteError: the figure cannot be written.
     """
     path, panel = _panel(profiles, path, 6.4, 3.9)
-    draw_lines(panel, profiles, stairs=True)  # the share at τ holds until the next threshold
-    panel.margins(x=0.0)
-    panel.set_ylim(-0.02, 1.02)
-    panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-    panel.set_xlabel(label, color=INK)
-    panel.set_ylabel(share, color=INK)
+    _draw_profiles(panel, profiles, label, share)
     return _finish(panel, path, title)
 
 
@@ -161,13 +152,55 @@ def plot_improvement(pairs: Mapping[tuple[str, str], Estimate], path: Path | str
         WriteError: the figure cannot be written.
     """
     path, panel = _panel(pairs, path, 6.0, 1.2 + 0.36 * max(1, len(pairs)))
-    panel.axvline(0.5, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
-    draw_rows(panel, list(pairs.values()), [PALETTE[0]] * len(pairs))
-    name_rows(panel, [f"{x} > {y}" for x, y in pairs])
-    panel.set_xlim(-0.02, 1.02)
-    panel.set_xticks([0, 0.25, 0.5, 0.75, 1])
-    panel.set_xlabel("Probability of improvement, P(X > Y)", color=INK)
+    _draw_improvement(panel, pairs)
     return _finish(panel, path, title, lines=False)
+
+
+@figures()
+def plot_comparison(
+    curves: Mapping[str, Line],
+    profiles: Mapping[str, Line],
+    pairs: Mapping[tuple[str, str], Estimate],
+    path: Path | str,
+    *,
+    label: str,
+    score: str,
+    in_steps: bool = True,
+) -> Path:
+    """Draw up to three panels; those without data are omitted.
+
+    Args:
+        curves: (places, band) by method; may be empty. The methods have the order and colours of ``profiles``.
+        profiles: (thresholds, band) by method.
+        pairs: the probability of improvement by the names of X and Y; may be empty.
+        path: the figure, .png, .pdf or .svg.
+        label: of the curves' vertical axis.
+        score: of the profiles' horizontal axis.
+        in_steps: whether ``places`` are environment steps, else per cent of the steps.
+
+    Raises:
+        InputError: there is no method, or the suffix is not supported.
+        WriteError: the figure cannot be written.
+    """
+    path = Path(path)
+    check_format(path)
+    if not profiles:
+        raise InputError("A figure requires at least one method.")
+    shown = [bool(curves), True, bool(pairs)]
+    height = max(3.6, 1.2 + 0.36 * len(pairs))
+    panels = iter(new_figure(4.6 * sum(shown), height).subplots(1, sum(shown), squeeze=False)[0])
+    if curves:
+        panel = next(panels)
+        _draw_efficiency(panel, curves, label, "Environment steps per seed" if in_steps else None)
+        legend(panel)
+    panel = next(panels)
+    _draw_profiles(panel, profiles, f"{score} τ", "Share of runs with score > τ")
+    if not curves:
+        legend(panel)
+    if pairs:
+        _draw_improvement(next(panels), pairs)
+    save(panel.figure, path)
+    return path
 
 
 def check_positive(curves: Mapping[str, Line]) -> None:
@@ -191,6 +224,35 @@ def _panel(drawn: Mapping[Any, Any], path: Path | str, width: float, height: flo
     if not drawn:
         raise InputError("A figure requires at least one algorithm.")
     return path, new_figure(width, height).subplots()
+
+
+def _draw_efficiency(panel: Any, curves: Mapping[str, Line], label: str, steps: str | None) -> None:
+    """Curves over environment steps, which ``steps`` names, or over the share of the steps in per cent."""
+    unit, word = step_unit(max(float(np.max(places)) for places, _ in curves.values())) if steps else (1.0, "")
+    draw_lines(panel, {name: (np.asarray(places) / unit, band) for name, (places, band) in curves.items()})
+    panel.margins(x=0.0, y=0.06)
+    panel.set_xlabel(f"{steps}{word}" if steps else "Share of the steps (%)", color=INK)
+    panel.set_ylabel(label, color=INK)
+
+
+def _draw_profiles(panel: Any, profiles: Mapping[str, Line], label: str, share: str) -> None:
+    """Performance profiles; the share at a threshold holds until the next one."""
+    draw_lines(panel, profiles, stairs=True)
+    panel.margins(x=0.0)
+    panel.set_ylim(-0.02, 1.02)
+    panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    panel.set_xlabel(label, color=INK)
+    panel.set_ylabel(share, color=INK)
+
+
+def _draw_improvement(panel: Any, pairs: Mapping[tuple[str, str], Estimate]) -> None:
+    """A row for each pair, and a line at ½."""
+    panel.axvline(0.5, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
+    draw_rows(panel, list(pairs.values()), [PALETTE[0]] * len(pairs))
+    name_rows(panel, [f"{x} > {y}" for x, y in pairs])
+    panel.set_xlim(-0.02, 1.02)
+    panel.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    panel.set_xlabel("Probability of improvement, P(X > Y)", color=INK)
 
 
 def draw_lines(panel: Any, lines: Mapping[str, Line], stairs: bool = False) -> None:
@@ -229,70 +291,5 @@ def _finish(panel: Any, path: Path, title: str, lines: bool = True) -> Path:
         legend(panel)
     if title:
         set_title(panel, title)
-    save(panel.figure, path)
-    return path
-
-
-# The figure of a comparison: sample efficiency, performance profiles and probability of improvement.
-
-
-@figures()
-def plot_comparison(
-    curves: Mapping[str, Line],
-    profiles: Mapping[str, Line],
-    pairs: Mapping[tuple[str, str], Estimate],
-    path: Path | str,
-    *,
-    label: str,
-    score: str,
-    in_steps: bool = True,
-) -> Path:
-    """Draw up to three panels; those without data are omitted.
-
-    Args:
-        curves: (places, band) by method; may be empty. The methods have the order and colours of ``profiles``.
-        profiles: (thresholds, band) by method.
-        pairs: the probability of improvement by the names of X and Y; may be empty.
-        path: the figure, .png, .pdf or .svg.
-        label: of the curves' vertical axis.
-        score: of the profiles' horizontal axis.
-        in_steps: whether ``places`` are environment steps, else per cent of the steps.
-
-    Raises:
-        InputError: there is no method, or the suffix is not supported.
-        WriteError: the figure cannot be written.
-    """
-    path = Path(path)
-    check_format(path)
-    if not profiles:
-        raise InputError("A figure requires at least one method.")
-    shown = [bool(curves), True, bool(pairs)]
-    height = max(3.6, 1.2 + 0.36 * len(pairs))
-    panels = iter(new_figure(4.6 * sum(shown), height).subplots(1, sum(shown), squeeze=False)[0])
-    if curves:
-        panel = next(panels)
-        unit, word = step_unit(max(float(np.max(places)) for places, _ in curves.values())) if in_steps else (1.0, "")
-        draw_lines(panel, {name: (np.asarray(places) / unit, band) for name, (places, band) in curves.items()})
-        panel.margins(x=0.0, y=0.06)
-        panel.set_xlabel(f"Environment steps per seed{word}" if in_steps else "Share of the steps (%)", color=INK)
-        panel.set_ylabel(label, color=INK)
-        legend(panel)
-    panel = next(panels)
-    draw_lines(panel, profiles, stairs=True)
-    panel.margins(x=0.0)
-    panel.set_ylim(-0.02, 1.02)
-    panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-    panel.set_xlabel(f"{score} τ", color=INK)
-    panel.set_ylabel("Share of runs with score > τ", color=INK)
-    if not curves:
-        legend(panel)
-    if pairs:
-        panel = next(panels)
-        panel.axvline(0.5, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
-        draw_rows(panel, list(pairs.values()), [PALETTE[0]] * len(pairs))
-        name_rows(panel, [f"{x} > {y}" for x, y in pairs])
-        panel.set_xlim(-0.02, 1.02)
-        panel.set_xticks([0, 0.25, 0.5, 0.75, 1])
-        panel.set_xlabel("Probability of improvement, P(X > Y)", color=INK)
     save(panel.figure, path)
     return path
