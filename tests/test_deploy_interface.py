@@ -19,8 +19,7 @@ import shoal
 from shoal.algorithms import mappo
 from shoal.deploy import Policies
 from shoal.environments import registry
-from shoal.environments.adapters.interface import interface
-from shoal.environments.adapters.spaces import Observation, actions, describe
+from shoal.environments.adapters.spaces import Observation, actions, describe, interface
 from shoal.environments.conversion import Converter
 from shoal.environments.spec_rules import check_spec
 from shoal.environments.wrappers import Wrapping, wrap

@@ -15,7 +15,7 @@ import small_games
 import toys
 from shoal import algorithms
 from shoal.environments import registry
-from shoal.environments.rivals import rivals_of
+from shoal.environments.spec_rules import rivals_of
 from shoal.errors import InputError
 from shoal.options.flags import override
 from shoal.runs.assembly import made, told_of_teams

@@ -15,7 +15,7 @@ import faulty
 from shoal import cli
 from shoal.checking import check
 from shoal.cli import running
-from shoal.environments.spelling import commands
+from shoal.environments.names import commands_with
 from shoal.errors import InputError
 from shoal.game import HostEnvironment
 from shoal.runs.run import Run
@@ -112,7 +112,7 @@ VALUES = [
 
 @pytest.mark.parametrize(("option", "value"), VALUES)
 def test_an_option_is_read_back_from_the_command_line(option: str, value: Any) -> None:
-    train, check = commands("test_commands:typed", {option: value})
+    train, check = commands_with("test_commands:typed", {option: value})
     assert train.startswith("shoal train ") and check == train.replace("train mappo", "check")
     algorithm, environment, env = pasted(train)
     assert (algorithm, environment) == ("mappo", "test_commands:typed")
@@ -133,7 +133,7 @@ FREE = {
 
 
 def test_options_of_a_flexible_factory_are_read_back() -> None:
-    assert pasted(commands("test_commands:flexible", FREE)[0]) == ("mappo", "test_commands:flexible", FREE)
+    assert pasted(commands_with("test_commands:flexible", FREE)[0]) == ("mappo", "test_commands:flexible", FREE)
 
 
 @pytest.mark.parametrize(
@@ -151,15 +151,15 @@ def test_options_of_a_flexible_factory_are_read_back() -> None:
     ],
 )
 def test_what_the_command_line_cannot_say_is_said_in_python(options: dict[str, Any]) -> None:
-    train, check = commands("test_commands:typed", options)
+    train, check = commands_with("test_commands:typed", options)
     assert train.startswith("shoal.train(") and check.startswith("shoal.check(")
     assert pasted(train) == ("mappo", "test_commands:typed", options)
 
 
 def test_objects_are_given_by_the_names_of_variables() -> None:
     options = {"anything": {1: object()}}
-    assert pasted(commands("test_commands:typed", options)[0], env=options)[2] == options
-    assert pasted(commands(typed, {"number": 3})[0], environment=typed) == ("mappo", typed, {"number": 3})
+    assert pasted(commands_with("test_commands:typed", options)[0], env=options)[2] == options
+    assert pasted(commands_with(typed, {"number": 3})[0], environment=typed) == ("mappo", typed, {"number": 3})
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
@@ -184,7 +184,7 @@ OPTIONS = st.fixed_dictionaries(
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(OPTIONS)
 def test_any_options_are_read_back(options: dict[str, Any]) -> None:
-    _, _, env = pasted(commands("test_commands:typed", options)[0], env=options)
+    _, _, env = pasted(commands_with("test_commands:typed", options)[0], env=options)
     assert DEFAULTS | env == DEFAULTS | options
 
 

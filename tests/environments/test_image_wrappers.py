@@ -233,7 +233,7 @@ def test_changes_of_images_need_images() -> None:
 
 
 def test_large_images_are_resized_without_overflow() -> None:
-    from shoal.environments.image_changes import Look, _changed
+    from shoal.environments.images import Look, _changed
 
     white = np.full((1, 1000, 1600, 1), 255, np.uint8)
     for xp in (np, jnp):

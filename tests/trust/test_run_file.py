@@ -21,7 +21,7 @@ import shoal as library
 import toys
 from shoal import algorithms
 from shoal.environments import registry
-from shoal.environments.spec_rules import LARGEST
+from shoal.environments.spec_rules import MAX_STEP_NUMBERS
 from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import CheckpointError, InputError
 from shoal.options.flags import flags_of, games_to_json, leaves, spec_to_json
@@ -567,7 +567,7 @@ def test_arrays_that_earlier_versions_did_not_describe_are_no_difference(tmp_pat
 
 def test_the_largest_description_fits(tmp_path: Path) -> None:
     """The bound leaves room for whatever could be trained."""
-    assert 100 * max(spec.num_agents * max(spec.obs_dim, spec.action.width) for spec in SPECS) <= LARGEST
+    assert 100 * max(spec.num_agents * max(spec.obs_dim, spec.action.width) for spec in SPECS) <= MAX_STEP_NUMBERS
 
 
 # The command line.

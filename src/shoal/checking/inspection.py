@@ -15,7 +15,7 @@ from shoal.checking.play import Copy, Episode, play, repeat
 from shoal.checking.sizes import suggested
 from shoal.checking.subject import Built, Here
 from shoal.environments import registry
-from shoal.environments.spelling import commands
+from shoal.environments.names import commands_with
 from shoal.errors import InputError
 from shoal.game import HostTimestep
 from shoal.options.convert import mapping
@@ -81,7 +81,7 @@ def check(
         _inspect(Checked(subject, timeout), environment, options, findings, facts, episodes, steps, seed)
     finally:
         subject.end()
-    train, again = commands(environment, options)
+    train, again = commands_with(environment, options)
     return Report(registry.called(environment), ordered(findings), tuple(facts), train, again)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from shoal.checking.findings import Finding, Level
 from shoal.checking.play import Episode
 from shoal.checking.rules import Played, Rule, when
-from shoal.environments.adapters.limits import DEFAULT_LIMIT
+from shoal.environments.adapters.gymnasium import DEFAULT_LIMIT
 from shoal.spec import EnvSpec
 
 

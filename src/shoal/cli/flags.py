@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from shoal.bounds import Bounds
-from shoal.environments import common_options
-from shoal.environments.spelling import hint_of
+from shoal.environments.names import hint_of
+from shoal.environments.options import OPTION_DOCS
 from shoal.errors import InputError
 from shoal.options.convert import Anything, alternatives, is_boolean, takes
 from shoal.options.flags import leaves
@@ -135,7 +135,7 @@ def of_environment(name: str, given: dict[str, Any], args: Sequence[str] = ()) -
     """
     from shoal.environments import registry  # imports JAX
 
-    docs = common_options.DOCS | argument_docs(inspect.getdoc(registry.factory_of(name)) or "")
+    docs = OPTION_DOCS | argument_docs(inspect.getdoc(registry.factory_of(name)) or "")
     options = registry.options_of(name)
     flags = []
     for option in options.values():

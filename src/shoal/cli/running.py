@@ -12,7 +12,7 @@ import shoal
 from shoal.cli import hooks
 from shoal.cli.flags import number
 from shoal.cli.output import attempted
-from shoal.environments.spelling import path_words
+from shoal.environments.names import path_words
 from shoal.errors import CallbackError, GameError, InputError, Terminated, WriteError
 from shoal.security import links
 from shoal.storage import manifest

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import shoal
 from shoal.bounds import Bounds
 from shoal.cli.output import attempted
-from shoal.environments.spelling import path_words
+from shoal.environments.names import path_words
 from shoal.errors import InputError
 
 _CLUSTER = ("workers", "address", "cpus_per_run", "gpus_per_run")

@@ -14,7 +14,7 @@ from shoal.config import config_files, preset_files
 from shoal.config.config_files import ConfigFile, key_to_toml, to_toml
 from shoal.config.merge import DEFAULT, Layer, Merged, merged
 from shoal.environments import names, registry
-from shoal.environments.spelling import hint_of
+from shoal.environments.names import hint_of
 from shoal.errors import InputError, shortened, unknown
 from shoal.options.convert import Anything, from_toml, mapping, takes, typed
 from shoal.options.flags import Leaf, flags_of, leaves, options_from_json

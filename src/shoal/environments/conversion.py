@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.environments.forms import acted, dim_of, flat, joint_mask, parsed, pictured, width_of
-from shoal.environments.image_layout import check_integers
+from shoal.environments.images import check_image_integers
 from shoal.environments.rows import as_bytes
 from shoal.environments.rows import width_of as width_of_part
 from shoal.errors import InputError
@@ -193,7 +193,7 @@ def row_of(parts: Sequence[Part], given: Any, who: str) -> np.ndarray:
             raise InputError(f"{who}'s observation has an array {part.shape} of {part.dtype}, not {array.shape}.")
         if part.dtype == "uint8":
             try:
-                check_integers(array)
+                check_image_integers(array)
             except ValueError as error:
                 raise InputError(f"{who}'s observation has an image of another type: {error}.") from None
         if part.dtype == "uint8" and not np.isin(array, np.arange(256)).all():

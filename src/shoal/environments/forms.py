@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.environments.image_layout import arranged, check_integers
+from shoal.environments.images import arranged_image, check_image_integers
 from shoal.environments.rows import as_bytes
 from shoal.errors import InputError
 
@@ -128,7 +128,7 @@ def flat(form: Form, seen: Any, who: str, packed: bool = False) -> np.ndarray:
         seen: the observation from the environment.
         who: the agent's name, for errors.
         packed: give a row of bytes, in which four are one number, and images are arranged
-            (:mod:`shoal.environments.image_layout`).
+            (:mod:`shoal.environments.images`).
 
     Raises:
         InputError: it does not match its space.
@@ -164,8 +164,8 @@ def flat(form: Form, seen: Any, who: str, packed: bool = False) -> np.ndarray:
 def _image(shape: list[int], seen: Any, who: str) -> np.ndarray:
     try:
         pixels = np.asarray(seen)
-        check_integers(pixels)
-        return arranged(pixels, shape)
+        check_image_integers(pixels)
+        return arranged_image(pixels, shape)
     except (TypeError, ValueError) as error:
         raise InputError(f"{who} observes what is not an image of its space: {error}.") from None
 

@@ -1,8 +1,17 @@
-"""The names of environments, and where their factories are. Does not import JAX or any environment."""
+"""The names of environments, where their factories are, and commands with them. Does not import JAX."""
 
+import ast
 import difflib
+import inspect
+import shlex
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 from shoal.errors import InputError, unknown
+from shoal.options.convert import Anything, is_boolean, is_flag
 
 _MPE = "shoal.environments.mpe"
 _MATRIX = "shoal.environments.matrix"
@@ -85,3 +94,102 @@ def check_name(name: str) -> None:
         f"There is no environment {name!r}; 'shoal list environments' lists them all; the name of your own is "
         f"'module:name'."
     )
+
+
+# An environment's name and options as words of a command line, for printed commands.
+
+
+def hint_of(option: inspect.Parameter, default: Any) -> Any:
+    """The type of an option on the command line: its annotation, else the type of its default."""
+    if option.annotation is not option.empty and not isinstance(option.annotation, str):
+        return option.annotation
+    return Anything if default is option.empty or default is None else type(default)
+
+
+def commands_with(environment: Any, options: Mapping[str, Any]) -> tuple[str, str]:
+    """(command to train in an environment, command to check it), as shell commands if name and options can be written
+    as words, else as Python calls, in which other objects are called ``environment`` and ``env``."""
+    from shoal.environments import registry  # imports JAX
+
+    name = registry.called(environment)
+    if isinstance(environment, str):
+        words = _words(environment, options)
+        if words is not None:
+            return f"shoal train mappo {shlex.join([name, *words])}", f"shoal check {shlex.join([name, *words])}"
+    what = repr(name) if isinstance(environment, str) else "environment"
+    given = f", env={dict(options)!r}" if _literal(dict(options)) else ", env=env"
+    given = given if options else ""
+    return f'shoal.train("mappo", {what}{given})', f"shoal.check({what}{given})"
+
+
+def path_words(path: Path | str) -> str:
+    """A path as a shell word that is not mistaken for a flag."""
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
+
+
+def _words(name: str, options: Mapping[str, Any]) -> list[str] | None:
+    """Flags for ``options``; None if one cannot be written as words."""
+    from shoal.environments import registry  # imports JAX
+
+    known, words = registry.options_of(name), []
+    for option, value in options.items():
+        parameter = known.get(option)
+        if parameter is None or parameter.kind is parameter.VAR_KEYWORD:
+            hint = Anything
+        else:
+            hint = hint_of(parameter, parameter.default)
+        flag = _flag(option.replace("_", "-"), value, hint)
+        if flag is None:
+            return None
+        words += flag
+    return words
+
+
+def _flag(name: str, value: Any, hint: Any) -> list[str] | None:
+    if is_boolean(hint) and isinstance(value, bool):
+        return [f"--env.{name}" if value else f"--env.no-{name}"]
+    texts = _texts(value, hint)
+    if not texts or any(is_flag(text) for text in texts[1:]):
+        return None
+    if not texts[0] and not isinstance(value, str):  # an empty tuple cannot be written
+        return None
+    if texts[0][:1] in ("-", ""):  # a word that could be mistaken for a flag or a missing value
+        return [f"--env.{name}={texts[0]}", *texts[1:]]
+    return [f"--env.{name}", *texts]
+
+
+def _texts(value: Any, hint: Any) -> list[str] | None:
+    """The words after a flag of type ``hint`` that are parsed as ``value``; None if there are none."""
+    origin, choices = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Anything:
+        plain = isinstance(value, str) and Anything.read(value) == value and isinstance(Anything.read(value), str)
+        return [value] if plain else [repr(value)] if _literal(value) else None
+    if origin in (typing.Union, types.UnionType):
+        if isinstance(value, str) and value == "None":
+            return None
+        found = (_texts(value, choice) for choice in choices)
+        return next((texts for texts in found if texts is not None), None)
+    if origin is Literal:
+        return [str(value)] if any(type(value) is type(x) and value == x for x in choices) else None
+    if origin is tuple and isinstance(value, tuple | list):
+        kinds = [choices[0]] * len(value) if Ellipsis in choices else list(choices)
+        each = [_texts(x, kind) for x, kind in zip(value, kinds, strict=True)] if len(kinds) == len(value) else [None]
+        return None if None in each else [text for texts in each if texts is not None for text in texts]
+    if hint in (None, types.NoneType):
+        return ["None"] if value is None else None
+    if hint is Path and isinstance(value, Path | str):
+        return [str(value)]
+    if isinstance(value, bool) or hint not in (int, float, str):
+        return None
+    if hint is float and isinstance(value, int):
+        value = float(value)
+    return [str(value) if hint is str else repr(value)] if isinstance(value, hint) else None
+
+
+def _literal(value: Any) -> bool:
+    """Whether a value equals its ``repr`` read as a literal."""
+    try:
+        return ast.literal_eval(repr(value)) == value
+    except (ValueError, SyntaxError):
+        return False

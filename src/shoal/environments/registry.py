@@ -5,9 +5,15 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from shoal.environments import common_options
 from shoal.environments.adapters import foreign
 from shoal.environments.names import FACTORIES, FAMILIES, built_in, check_name, names
+from shoal.environments.options import (
+    COMMON_OPTIONS,
+    INFO_OPTIONS,
+    apply_common_options,
+    split_common_options,
+    split_metrics,
+)
 from shoal.environments.spec_rules import check_spec
 from shoal.environments.validation import validate
 from shoal.errors import InputError
@@ -25,21 +31,21 @@ def make(name: Any, **options: Any) -> Environment | HostEnvironment:
         name: a built-in name (see :func:`names`), a name of a family (:data:`FAMILIES`), ``package.module:factory``,
             that factory itself (for example a PettingZoo class), or an environment.
         options: keyword arguments of its factory, and the options that every environment takes
-            (:mod:`shoal.environments.common_options`, see :func:`options_of`).
+            (:mod:`shoal.environments.options`, see :func:`options_of`).
 
     Raises:
         InputError: the name is unknown, an option is unknown or out of range, a library is not installed, or the
             factory returns an object without a supported interface.
     """
     if isinstance(name, Environment | HostEnvironment):
-        own, common = common_options.split(options, {})
+        own, common = split_common_options(options, {})
         if own:
             raise InputError(f"{name.spec.name} is already built, so it takes no option {_list(own)}.")
-        return common_options.apply(name, common)
+        return apply_common_options(name, common)
     factory = factory_of(name)
     accepted = _parameters(factory)
-    options, metrics = common_options.of_info(options, accepted) if _is_own(name) else (options, ())
-    own, common = common_options.split(options, accepted)
+    options, metrics = split_metrics(options, accepted) if _is_own(name) else (options, ())
+    own, common = split_common_options(options, accepted)
     flexible = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     for option in own:
         if option not in accepted and not flexible:
@@ -53,7 +59,7 @@ def make(name: Any, **options: Any) -> Environment | HostEnvironment:
         made = foreign.adapt(made, functools.partial(factory, **own), called(name), metrics)
     elif metrics:
         raise InputError(f"{name} names its metrics in its spec, so it takes no option 'metrics'.")
-    return common_options.apply(made, common)
+    return apply_common_options(made, common)
 
 
 def called(name: Any) -> str:
@@ -80,7 +86,7 @@ def options_of(name: Any) -> dict[str, inspect.Parameter]:
         InputError: the environment is unknown.
     """
     own = _parameters(factory_of(name))
-    common = common_options.OPTIONS | (common_options.OF_INFO if _is_own(name) else {})
+    common = COMMON_OPTIONS | (INFO_OPTIONS if _is_own(name) else {})
     return own | {option: parameter for option, parameter in common.items() if option not in own}
 
 

@@ -1,4 +1,4 @@
-"""Validation of specs. Does not import JAX."""
+"""Validation of specs, and which agents play against each other by their names. Does not import JAX."""
 
 import functools
 import math
@@ -6,6 +6,8 @@ import numbers
 import re
 import types
 import typing
+from collections.abc import Sequence
+from typing import Any
 
 from shoal.environments.forms import dim_of, parsed
 from shoal.errors import InputError, shortened
@@ -15,7 +17,7 @@ from shoal.spec import Box, EnvSpec, Part
 COLUMNS = ("step", "update", "seconds", "steps_per_second", "return", "episode_length")
 """Columns of every run's log, which are not allowed as names of metrics."""
 _METRIC = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-LARGEST = 2**28
+MAX_STEP_NUMBERS = 2**28
 """Largest number of values in one timestep of an environment, including padding."""
 LONGEST = 1000
 """Largest number of characters in a name."""
@@ -46,8 +48,8 @@ def check_spec(spec: EnvSpec) -> None:
     _check_parts(spec)
     if isinstance(spec.action, Box) and not spec.action.low < spec.action.high:
         raise InputError(f"{spec.name}: spec.action.low must be below spec.action.high.")
-    if spec.num_agents * max(spec.obs_dim, spec.action.width) + spec.state_dim > LARGEST:
-        raise InputError(f"{spec.name}: one step of the environment would hold more than {LARGEST:,} numbers.")
+    if spec.num_agents * max(spec.obs_dim, spec.action.width) + spec.state_dim > MAX_STEP_NUMBERS:
+        raise InputError(f"{spec.name}: one step of the environment would hold more than {MAX_STEP_NUMBERS:,} numbers.")
     if spec.horizon < 1:
         raise InputError(f"{spec.name}: spec.horizon must be at least 1, not {spec.horizon}.")
     if min(spec.action_dims) < 1 or max(spec.action_dims) != spec.action.width:
@@ -137,7 +139,7 @@ def _check_parts(spec: EnvSpec) -> None:
                         f"{spec.name}: the shape {shortened(shape)} in spec.parts must be a tuple of whole numbers, "
                         f"such as (64, 64, 3)."
                     )
-                if any(length < 0 for length in shape) or math.prod(shape) > LARGEST or len(shape) > 8:
+                if any(length < 0 for length in shape) or math.prod(shape) > MAX_STEP_NUMBERS or len(shape) > 8:
                     raise InputError(f"{spec.name}: {shortened(shape)} in spec.parts is not the shape of an array.")
             if not isinstance(part.name, str) or len(part.name) > LONGEST or not (part.name + " ").isprintable():
                 raise InputError(f"{spec.name}: {shortened(part.name)} in spec.parts is not short printable text.")
@@ -147,3 +149,16 @@ def _check_parts(spec: EnvSpec) -> None:
             raise InputError(f"{spec.name}: spec.parts takes {sum(sizes)} {unit}, but spec.obs_dims says {width}.")
     if spec.packed and spec.novel:
         raise InputError(f"{spec.name}: spec.novel must be None or () where observations are rows of bytes.")
+
+
+# Which agents play against each other, by their names in the particle environments of Lowe et al. 2017 and in SMAX.
+
+
+ADVERSARIES = frozenset({"adversary", "leadadversary", "eve", "enemy"})
+"""Names, without numbers, of agents that play against all others."""
+
+
+def rivals_of(agents: Sequence[Any]) -> tuple[int, ...] | None:
+    """``EnvSpec.rivals`` of agents with these names, team 0 that of the first; None where they tell of one team."""
+    adverse = [re.sub(r"[\W_]*\d+$", "", str(agent)) in ADVERSARIES for agent in agents]
+    return tuple(int(one != adverse[0]) for one in adverse) if len(set(adverse)) > 1 else None

@@ -25,7 +25,7 @@ class State(NamedTuple):
     """Number of steps."""
 
 
-LARGEST = 1e6
+MAX_PAYOFF = 1e6
 """Largest magnitude of a reward, for single precision."""
 
 

@@ -14,9 +14,9 @@ from typing import Annotated, Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from shoal.bounds import Bounds, Positive, Size, check
-from shoal.environments import changes, image_changes, observation_changes, rows
+from shoal.environments import changes, images, rows
 from shoal.environments.changes import Change
-from shoal.environments.image_changes import Look
+from shoal.environments.images import Look
 from shoal.errors import InputError
 from shoal.game import Game, HostEnvironment, HostTimestep, blank
 from shoal.spec import EnvSpec, Part
@@ -105,19 +105,19 @@ def change_of(spec: EnvSpec, wrapping: Wrapping) -> Change:
     if w.time_limit is not None:
         makers.append(functools.partial(changes.time_limit, limit=w.time_limit))
     if w.look != Look():
-        looked = functools.partial(image_changes.images, look=w.look)
+        looked = functools.partial(images.change_images, look=w.look)
         if w.blind:
             looked(spec)  # only for its errors, since nothing of an image is shown
         else:
             makers.append(looked)
     if w.blind:
-        makers.append(observation_changes.blind)
+        makers.append(changes.blind)
     elif w.frame_stack > 1:
-        makers.append(functools.partial(observation_changes.frame_stack, count=w.frame_stack))
+        makers.append(functools.partial(changes.frame_stack, count=w.frame_stack))
     if w.last_action:
-        makers.append(observation_changes.last_action)
+        makers.append(changes.last_action)
     if w.agent_ids:
-        makers.append(observation_changes.agent_ids)
+        makers.append(changes.agent_ids)
     if w.reward_scale != 1.0:
         makers.append(functools.partial(changes.reward_scale, scale=w.reward_scale))
     if not w.action_mask:
@@ -137,7 +137,7 @@ def unwrapped(spec: EnvSpec, wrapping: Wrapping) -> EnvSpec:
         return replace(spec, obs_dims=obs_dims, novel=None)
     added = wrapping.blind + wrapping.last_action + wrapping.agent_ids
     kept = [own[: len(own) - added] for own in spec.parts]
-    parts = [[part._replace(shape=observation_changes.raw(part), source=None) for part in own] for own in kept]
+    parts = [[part._replace(shape=changes.raw(part), source=None) for part in own] for own in kept]
     return replace(spec, **rows.described(spec, parts), novel=None)
 
 
@@ -153,9 +153,9 @@ def fits(spec: EnvSpec, wrapping: Wrapping) -> bool:
     if look != Look() and not spec.packed:
         return False
     for i, own in enumerate(spec.parts):
-        more = [observation_changes.TIME] * wrapping.blind
-        more += [observation_changes.action_part(spec, i)] * wrapping.last_action
-        more += [observation_changes.id_part(spec)] * wrapping.agent_ids
+        more = [changes.TIME] * wrapping.blind
+        more += [changes.action_part(spec, i)] * wrapping.last_action
+        more += [changes.id_part(spec)] * wrapping.agent_ids
         if len(own) < len(more) or list(own[len(own) - len(more) :]) != more:
             return False
         if any(part.shape != _shape(spec, part, wrapping) for part in own[: len(own) - len(more)]):
@@ -167,13 +167,13 @@ def _shape(spec: EnvSpec, part: Part, wrapping: Wrapping) -> tuple[int, ...] | N
     """The shape that an array of the environment's observation has with wrappers; None if they do not fit."""
     if wrapping.blind:
         return (0,) if part.source is not None else None
-    shape = observation_changes.raw(part)
-    if wrapping.look != Look() and image_changes.is_image(part):
+    shape = changes.raw(part)
+    if wrapping.look != Look() and images.is_image(part):
         try:
-            shape = image_changes.shape_after(shape, wrapping.look, spec.name)
+            shape = images.shape_after(shape, wrapping.look, spec.name)
         except (InputError, ValueError):
             return None
-    return observation_changes.stacked_shape(shape, wrapping.frame_stack) if wrapping.frame_stack > 1 else shape
+    return changes.stacked_shape(shape, wrapping.frame_stack) if wrapping.frame_stack > 1 else shape
 
 
 def _unextended(spec: EnvSpec, wrapping: Wrapping) -> tuple[int, ...]:

@@ -128,7 +128,7 @@ def games_to_json(*specs: EnvSpec) -> list[dict[str, Any]]:
 
 
 def _is_blind(spec: EnvSpec) -> bool:
-    """Whether observations are the time alone (:func:`shoal.environments.observation_changes.blind`)."""
+    """Whether observations are the time alone (:func:`shoal.environments.changes.blind`)."""
     return any(part.shape == (0,) and part.source is not None for own in spec.parts or () for part in own)
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from shoal import algorithms
 from shoal.config.merge import merged
-from shoal.environments import spelling
-from shoal.environments.spelling import path_words
+from shoal.environments.names import commands_with, path_words
 from shoal.options.flags import flags_of
 from shoal.presets.sizes import sizes_for
 from shoal.reporting.facts import Facts
@@ -103,7 +102,7 @@ def _start(run: Run) -> list[str] | None:
         return names
     if permission.beyond(run.environment, run.env_options):
         return None
-    command, _ = spelling.commands(run.environment, run.env_options)
+    command, _ = commands_with(run.environment, run.env_options)
     found = shlex.split(command) if command.startswith("shoal train mappo ") else None
     return None if found is None else [*names[:3], *found[3:]]
 

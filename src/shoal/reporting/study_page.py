@@ -5,7 +5,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from shoal.environments.spelling import path_words
+from shoal.environments.names import path_words
 from shoal.reporting.charts import Drawn, estimates_table, figure, line, lines_chart
 from shoal.reporting.markup import Html, bullets, joined, pairs, table, tag, with_code
 from shoal.reporting.page import Page, Section, player

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.bounds import LARGEST_INT
-from shoal.environments.spelling import path_words
+from shoal.environments.names import path_words
 from shoal.errors import InputError, unknown
 from shoal.security import reading
 from shoal.studies import presented

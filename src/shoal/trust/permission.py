@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.environments import common_options, registry
+from shoal.environments import registry
+from shoal.environments.options import COMMON_OPTIONS
 from shoal.errors import InputError, shortened
 from shoal.game import HostEnvironment
 from shoal.security import user_modules
@@ -82,7 +83,7 @@ def _beyond(name: str, options: Mapping[str, Any]) -> Iterator[str]:
         yield from _registered(rest)
     known = {} if own else registry.options_of(name)
     for option, value in options.items():
-        if option not in known and option not in common_options.OPTIONS:
+        if option not in known and option not in COMMON_OPTIONS:
             yield from (f"hand it {shortened(text)}" for text in _texts(value) if _leads_somewhere(text))
 
 

@@ -174,7 +174,7 @@ def test_a_missing_package_says_what_installs_it(monkeypatch):
 
 
 def test_workers_need_no_jax():
-    names = ("spaces", "teams", "turns", "pettingzoo", "gymnasium", "foreign")
+    names = ("spaces", "teams", "pettingzoo", "gymnasium", "foreign")
     lines = [f"import shoal.environments.adapters.{name}" for name in names]
     lines.append("import sys; assert not {'jax', 'gymnasium', 'pettingzoo'} & set(sys.modules)")
     subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from shoal.environments.adapters import gymnasium as of_gymnasium
 from shoal.environments.adapters import pettingzoo
 from shoal.environments.conversion import Converter
-from shoal.environments.image_layout import arranged, arrangement
+from shoal.environments.images import arranged_image, arrangement
 from shoal.environments.spec_rules import check_spec
 from shoal.errors import InputError
 from shoal.game import Game, HostTimestep, blank, own_actions, refresh
@@ -223,6 +223,6 @@ def test_an_arranged_image_is_accepted_as_it_is() -> None:
     shape = (3, 8, 9)
     order, stored = arrangement(shape)
     image = np.arange(216, dtype=np.uint8).reshape(shape)
-    once = arranged(image, shape).reshape(stored)
+    once = arranged_image(image, shape).reshape(stored)
     np.testing.assert_array_equal(once, image.transpose(order))
-    np.testing.assert_array_equal(arranged(once, shape).reshape(stored), once)
+    np.testing.assert_array_equal(arranged_image(once, shape).reshape(stored), once)

@@ -7,7 +7,7 @@ gymnasium = pytest.importorskip("gymnasium")
 from gymnasium import spaces  # noqa: E402
 
 from shoal.environments import registry  # noqa: E402
-from shoal.environments.adapters.limits import DEFAULT_LIMIT, limits  # noqa: E402
+from shoal.environments.adapters.gymnasium import DEFAULT_LIMIT, limits  # noqa: E402
 from shoal.errors import InputError  # noqa: E402
 from shoal.game import HostEnvironment, blank, own_actions, refresh  # noqa: E402
 

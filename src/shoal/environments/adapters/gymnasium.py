@@ -6,23 +6,87 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.environments.adapters import infos, spaces
-from shoal.environments.adapters.camera import tracked
-from shoal.environments.adapters.interface import interface
-from shoal.environments.adapters.limits import limits
+from shoal.environments.adapters import spaces
+from shoal.environments.adapters.spaces import interface
 from shoal.environments.adapters.teams import end
-from shoal.environments.adapters.values import flag, number, started, stepped
+from shoal.environments.adapters.values import flag, number, started, stepped, write_metrics
 from shoal.environments.conversion import MASK
 from shoal.environments.forms import acted, joint_mask
+from shoal.environments.options import check_steps
 from shoal.errors import InputError, told
 from shoal.game import Game, HostEnvironment, HostTimestep
 from shoal.security import user_modules
 from shoal.spec import Discrete, EnvSpec
 from shoal.system.extras import install, lacking
+
+# Time limits of other libraries' environments.
+
+
+DEFAULT_LIMIT = 10_000
+"""Steps after which an episode is truncated if the environment has no limit of its own."""
+
+_WORDS = ("max_cycles", "max_num_frames", "max_episode_steps", "_max_episode_steps", "max_steps", "episode_limit")
+
+
+class Limits(NamedTuple):
+    """Time limits in steps."""
+
+    horizon: int
+    """Length of the longest episode, as far as is known."""
+    cut: int
+    """Steps after which Shoal truncates an episode."""
+
+
+def limits(env: Any, given: int | None, name: str, moves: int = 1) -> Limits:
+    """The smaller of ``given`` and the environment's own limit (times ``moves``, the moves of a round), or
+    :data:`DEFAULT_LIMIT` without either.
+
+    Unlike for a Gymnasium specification, it is unknown whether an environment with an attribute such as ``max_steps``
+    still plays the step of that number. So it has one more step to end the episode by itself.
+
+    Raises:
+        InputError: ``given`` is not a number of steps.
+    """
+    if given is not None:
+        try:
+            check_steps("time_limit", given)
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from None
+    promised = _first([getattr(getattr(env, "spec", None), "max_episode_steps", None)])
+    inner = getattr(env, "unwrapped", env)
+    # SISL's environments have the limit in an inner object.
+    holders = (inner, getattr(inner, "env", None))
+    found = promised or _first([getattr(holder, word, None) for holder in holders for word in _WORDS])
+    own, more = (None, None) if found is None else (found * moves, (found + (promised is None)) * moves)
+    return Limits(*(min((x for x in (given, y) if x is not None), default=DEFAULT_LIMIT) for y in (own, more)))
+
+
+def _first(values: list[Any]) -> int | None:
+    return next((int(x) for x in values if isinstance(x, int | np.integer) and x > 0), None)
+
+
+# Rendering of Gymnasium's MuJoCo robots with a tracking camera.
+
+
+def tracked(env: Any) -> Any:
+    """``env.render()`` with the model's camera ``track``, if it exists and no other camera was chosen.
+
+    The default camera does not move, so that a walking robot leaves the picture.
+    """
+    inner = env.unwrapped
+    renderer = getattr(inner, "mujoco_renderer", None)
+    if renderer is not None and renderer.camera_id == -1:
+        names = [inner.model.camera(i).name for i in range(inner.model.ncam)]
+        if "track" in names:
+            renderer.camera_id = names.index("track")
+    return env.render()
+
+
+# The adapter.
 
 
 def make(task: str, *, time_limit: int | None = None, metrics: tuple[str, ...] = (), **options: Any) -> HostEnvironment:
@@ -124,7 +188,7 @@ class _Solo:
         seen, reward, terminated, truncated, info = stepped(self._env.step(acted(self._acts[0], action[0])))
         self._time += 1
         self._write(seen, info, out)
-        infos.write(self.spec.metrics, info, out)
+        write_metrics(self.spec.metrics, info, out)
         out.reward[0] = number(reward, "the reward")
         if flag(terminated, "terminated"):
             out.discount[0] = 0.0
@@ -180,7 +244,7 @@ class _Team:
         seen, reward, terminated, truncated, info = stepped(self._env.step(sent))
         self._time += 1
         self._write(seen, out)
-        infos.write(self.spec.metrics, info, out)
+        write_metrics(self.spec.metrics, info, out)
         out.reward[:] = [number(x, "the reward of agent", i) for i, x in enumerate(self._each(reward, "rewards"))]
         out.reward[self._gone] = 0.0
         ended, cut = self._flags(terminated, "terminated"), self._flags(truncated, "truncated")

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from shoal.environments.options import check_number
-from shoal.environments.rivals import rivals_of
+from shoal.environments.spec_rules import rivals_of
 from shoal.errors import InputError, told, unknown
 from shoal.game import own_actions
 from shoal.spec import Part

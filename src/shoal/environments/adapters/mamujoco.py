@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.environments.adapters.camera import tracked
+from shoal.environments.adapters.gymnasium import tracked
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment, HostTimestep, write_rows
 from shoal.spec import Box, EnvSpec

@@ -24,8 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shoal.environments.adapters.infos import metric_of
-from shoal.environments.adapters.values import flag, number
+from shoal.environments.adapters.values import flag, metric_of, number
 from shoal.environments.options import check_steps
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment, HostTimestep

@@ -1,21 +1,99 @@
-"""Conversion of Gymnasium's spaces: flat observations, one index or one vector per action, roles."""
+"""Gymnasium's spaces: as forms (:mod:`shoal.environments.forms`), and as a team's flat observations and actions."""
 
+import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from shoal.environments.adapters.interface import box_form, choice_form, is_image
 from shoal.environments.conversion import MASK
-from shoal.environments.forms import Form, dim_of
-from shoal.environments.image_layout import arranged, arrangement
-from shoal.environments.rivals import rivals_of
+from shoal.environments.forms import Form, dim_of, parsed
+from shoal.environments.images import arranged_image, arrangement
 from shoal.environments.rows import as_bytes, width_of
+from shoal.environments.spec_rules import rivals_of
 from shoal.errors import InputError
 from shoal.spec import Box, Discrete, EnvSpec, Part
 
-MOST_ACTIONS = 4096
+# Spaces as forms, and an environment's interface of them.
+
+
+def interface(
+    kind: Literal["parallel", "turns", "one", "list"], observation_spaces: Sequence[Any], actions: Sequence[Form]
+) -> str:
+    """The value of ``EnvSpec.interface``; empty if a space has no form, for example a dict with keys that are no text.
+
+    Args:
+        kind: how agents' observations and actions are combined.
+        observation_spaces: each agent's space, without masks.
+        actions: the form of each agent's actions.
+    """
+    pairs = [[_observation(space), acts] for space, acts in zip(observation_spaces, actions, strict=True)]
+    try:
+        text = json.dumps({"kind": kind, "agents": pairs}, separators=(",", ":"))
+        parsed(text)
+    except (TypeError, InputError):
+        return ""
+    return text
+
+
+def is_image(space: Any) -> bool:
+    """Whether a space is one of images: a Box of ``uint8`` from 0 to 255 with at least two axes."""
+    from gymnasium import spaces
+
+    box = isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) > 1
+    return box and bool((space.low == 0).all() and (space.high == 255).all())
+
+
+def _observation(space: Any) -> Form:
+    from gymnasium import spaces
+
+    if is_image(space):
+        return ["box", list(space.shape), "uint8"]
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return ["box", list(space.shape)]
+    if isinstance(space, spaces.Discrete):
+        return ["one_hot", [int(space.n)], [int(space.start)]]
+    if isinstance(space, spaces.MultiDiscrete):
+        return ["one_hot", space.nvec.reshape(-1).tolist(), space.start.reshape(-1).tolist()]
+    if isinstance(space, spaces.Tuple):
+        return ["tuple", [_observation(part) for part in space.spaces]]
+    if isinstance(space, spaces.Dict):
+        return ["dict", [[key, _observation(part)] for key, part in space.spaces.items()]]
+    return ["box", [int(spaces.flatdim(space))]]  # other spaces are flattened
+
+
+def choice_form(space: Any) -> Form | None:
+    """The form of a finite action space; None for another space."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        return ["index", int(space.n), int(space.start)]
+    if isinstance(space, spaces.MultiDiscrete):
+        numbers = space.nvec.reshape(-1).tolist(), space.start.reshape(-1).tolist()
+        return ["indices", list(space.shape), *numbers, space.dtype.name]
+    if isinstance(space, spaces.MultiBinary):
+        count = int(np.prod(space.shape))
+        return ["indices", list(space.shape), [2] * count, [0] * count, space.dtype.name]
+    if isinstance(space, spaces.Tuple):
+        parts = [choice_form(part) for part in space.spaces]
+        return None if None in parts else ["tuple", parts]
+    if isinstance(space, spaces.Dict):
+        named = [[key, choice_form(part)] for key, part in space.spaces.items()]
+        return None if any(part is None for _, part in named) else ["dict", named]
+    return None
+
+
+def box_form(space: Any, scaled: bool) -> Form:
+    """The form of a bounded Box; ``scaled`` if the team's actions lie in [-1, 1] rather than within its bounds."""
+    sides = (side.reshape(-1).astype(np.float64).tolist() if scaled else None for side in (space.low, space.high))
+    return ["box", list(space.shape), *sides, space.dtype.name]
+
+
+# Conversion of spaces: flat observations, one index or one vector per action, roles.
+
+
+MAX_ACTIONS = 4096
 """Largest number of joint actions of a MultiDiscrete space."""
 
 Read = Callable[[Any], Any]
@@ -120,7 +198,7 @@ def _byte_reader(space: Any) -> Read:
     from gymnasium import spaces
 
     if is_image(space):
-        return lambda seen: arranged(seen, space.shape)
+        return lambda seen: arranged_image(seen, space.shape)
     if isinstance(space, spaces.Dict | spaces.Tuple):
         each = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         reads = [(key, _byte_reader(one)) for key, one in each]
@@ -153,9 +231,9 @@ def actions(spaces_of: Sequence[Any], name: str) -> tuple[Discrete | Box, tuple[
         raise InputError(f"{name} mixes agents with discrete and with continuous actions, which is not supported.")
     widths = tuple(dim_of(form) for form in forms)
     for form, count in zip(forms, widths, strict=True):
-        if form[0] != "index" and count > MOST_ACTIONS:
+        if form[0] != "index" and count > MAX_ACTIONS:
             raise InputError(
-                f"{name} has {count} joint actions per agent, which is more than the {MOST_ACTIONS} that one index may "
+                f"{name} has {count} joint actions per agent, which is more than the {MAX_ACTIONS} that one index may "
                 f"stand for."
             )
     return Discrete(max(widths)), widths, forms

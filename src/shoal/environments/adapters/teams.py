@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from shoal.environments.adapters import infos as infos_of
 from shoal.environments.adapters import spaces
-from shoal.environments.adapters.interface import interface
+from shoal.environments.adapters import values as infos_of
+from shoal.environments.adapters.spaces import interface
 from shoal.environments.conversion import MASK
 from shoal.environments.forms import acted, joint_mask
 from shoal.game import HostTimestep
@@ -73,7 +73,7 @@ class Team:
                 self._write_mask(i, infos[agent][MASK], out)
         if self._ask:
             state[:] = np.asarray(self._env.state()).reshape(-1)
-        infos_of.write_of_agents(self.spec.metrics, infos, out)
+        infos_of.write_metrics_of_agents(self.spec.metrics, infos, out)
 
     def _write_mask(self, i: int, mask: Any, out: HostTimestep) -> None:
         spaces.write_mask(out.legal[i], joint_mask(self._acts[i], mask), self.spec.action_dims[i], self.agents[i])

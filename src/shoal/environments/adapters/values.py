@@ -1,10 +1,13 @@
-"""Checks of values returned by a user's environment: numbers, flags, and dicts by agent."""
+"""Checks of values returned by a user's environment: numbers, flags, dicts by agent, and metrics in infos."""
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
 from numbers import Real
 from typing import Any
 
 import numpy as np
+
+from shoal.game import HostTimestep
 
 
 def number(value: Any, *what: Any) -> float:
@@ -96,3 +99,36 @@ def _shown(value: Any) -> str:
         return f"an array of shape {shape}" if _numeric(value) else f"an array of {value.dtype}"
     text = repr(value)
     return text if len(text) <= 60 else f"a {type(value).__name__}"
+
+
+# Metrics of an episode from the ``info`` of PettingZoo's and Gymnasium's interfaces.
+
+
+def metric_of(info: Mapping[Any, Any], name: str) -> float:
+    """``info[name]``; NaN if it is missing.
+
+    Raises:
+        ValueError: it is not a single number.
+    """
+    return number(info[name], f"info[{name!r}]") if name in info else math.nan
+
+
+def write_metrics(names: Iterable[str], info: Mapping[Any, Any], out: HostTimestep) -> None:
+    """Write the named numbers of an ``info`` as the metrics of a timestep.
+
+    Raises:
+        ValueError: one of them is not a number.
+    """
+    for i, name in enumerate(names):
+        out.metrics[i] = metric_of(info, name)
+
+
+def write_metrics_of_agents(names: Iterable[str], infos: Mapping[Any, Any], out: HostTimestep) -> None:
+    """Like :func:`write_metrics` for a dict of infos by agent: the mean over the agents whose ``info`` has the number.
+
+    Raises:
+        ValueError: one of them is not a number.
+    """
+    for i, name in enumerate(names):
+        known = [metric_of(info, name) for info in infos.values() if isinstance(info, Mapping) and name in info]
+        out.metrics[i] = sum(known) / len(known) if known else math.nan

@@ -12,8 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from shoal.environments.grid.drawing import CELL, cells_outline, view_features
-from shoal.environments.grid.field import GONE, MAX_SIDE, Field, check_sides, scattered
+from shoal.environments.grid.field import (
+    CELL,
+    GONE,
+    MAX_SIDE,
+    Field,
+    cells_outline,
+    check_sides,
+    scattered,
+    view_features,
+)
 from shoal.environments.mpe.drawing import BLUE, GREY, ORANGE
 from shoal.environments.options import check_count, check_flag, check_number, check_steps
 from shoal.environments.outlines import body
@@ -78,7 +86,7 @@ LEFT, RIGHT, UP, DOWN, STAY = range(5)
 ACTIONS = ("left", "right", "up", "down", "stay")
 BORDER = (0.3, 0.2)
 """Width of the open border around the building, as a share of the columns and of the rows."""
-LARGEST = 1e6
+MAX_REWARD = 1e6
 """Largest magnitude of a reward, for single precision."""
 
 
@@ -148,7 +156,7 @@ def pursuit(
     surround, frozen = check_flag("surround", surround), check_flag("freeze_evaders", freeze_evaders)
     shared, num_catch = check_flag("shared_reward", shared_reward), check_count("num_catch", num_catch)
     catch, tag, urgency = (
-        check_number(name, value, -LARGEST, LARGEST)
+        check_number(name, value, -MAX_REWARD, MAX_REWARD)
         for name, value in (
             ("catch_reward", catch_reward),
             ("tag_reward", tag_reward),

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from shoal.environments.grid.drawing import outline, scene
-from shoal.environments.grid.field import GONE, MAX_SIDE, Field, check_sides, distinct
+from shoal.environments.grid.field import GONE, MAX_SIDE, Field, check_sides, distinct, field_outline, field_scene
 from shoal.environments.options import check_count, check_number, check_steps
 from shoal.errors import InputError
 from shoal.types import Discrete, Environment, EnvSpec, Step
@@ -24,7 +23,7 @@ STAG, HARE = 10.0, 1.0
 """The team's reward for one animal."""
 UNROLL = 4
 """Turns per iteration of a compiled loop; as fast as full unrolling, and compiles faster for large teams."""
-LARGEST = 1e6
+MAX_REWARD = 1e6
 """Largest magnitude of the penalty, for single precision."""
 
 
@@ -78,7 +77,7 @@ def stag_hunt(
     n, stags = check_count("num_agents", num_agents, least=2), check_count("num_stags", num_stags, least=0)
     m = stags + check_count("num_hares", num_hares, least=0)
     rows, columns = check_sides(grid)
-    penalty = check_number("penalty", penalty, -LARGEST, 0.0)
+    penalty = check_number("penalty", penalty, -MAX_REWARD, 0.0)
     horizon, view = check_steps("horizon", horizon), check_count("view", view, least=0)
     if view > MAX_SIDE:
         raise InputError(f"view must be at most {MAX_SIDE}, not {view}.")
@@ -140,8 +139,8 @@ def stag_hunt(
         spec,
         reset,
         step,
-        render=lambda state: scene(field, state.agents, state.prey, stags),
-        outline=lambda state: outline(field, state.agents, state.prey, stags, ACTIONS, view),
+        render=lambda state: field_scene(field, state.agents, state.prey, stags),
+        outline=lambda state: field_outline(field, state.agents, state.prey, stags, ACTIONS, view),
     )
 
 

@@ -4,9 +4,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from shoal.environments.mpe.build import environment
-from shoal.environments.mpe.core import Agent, Landmark, State, World, norm, offsets, one_hot, others, pick
+from shoal.environments.mpe.core import (
+    Agent,
+    Landmark,
+    State,
+    World,
+    landmarks,
+    norm,
+    offsets,
+    one_hot,
+    others,
+    others_of,
+    pick,
+    relative,
+)
 from shoal.environments.mpe.drawing import BLUE, VERMILION, highlighted
-from shoal.environments.mpe.naming import landmarks, others_of, relative
 from shoal.environments.options import check_count, check_flag, check_steps
 from shoal.types import Environment
 

@@ -8,9 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from shoal.environments.mpe.build import environment
-from shoal.environments.mpe.core import Agent, Landmark, State, World, norm, offsets
+from shoal.environments.mpe.core import Agent, Landmark, State, World, landmarks, norm, offsets, own, relative
 from shoal.environments.mpe.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
-from shoal.environments.mpe.naming import landmarks, own, relative
 from shoal.environments.options import check_count, check_flag, check_steps
 from shoal.errors import InputError
 from shoal.types import Environment

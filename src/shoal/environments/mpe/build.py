@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from shoal.environments.mpe import core, drawing
 from shoal.environments.mpe.core import State, World
-from shoal.environments.rivals import rivals_of
+from shoal.environments.spec_rules import rivals_of
 from shoal.types import Box, Discrete, Environment, EnvSpec, Step
 
 

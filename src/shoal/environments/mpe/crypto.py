@@ -5,9 +5,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from shoal.environments.mpe.build import environment
-from shoal.environments.mpe.core import Agent, Landmark, State, World, one_hot, pick
+from shoal.environments.mpe.core import Agent, Landmark, State, World, letters, one_hot, pick
 from shoal.environments.mpe.drawing import BLUE, SKY, VERMILION, highlighted
-from shoal.environments.mpe.naming import letters
 from shoal.environments.options import check_flag, check_steps
 from shoal.types import Environment
 

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Array, Int
 
-from shoal.environments.mpe.core import Agent, State, World
-from shoal.environments.mpe.naming import letter, letters
+from shoal.environments.mpe.core import Agent, State, World, letter, letters
 from shoal.environments.outlines import body
 from shoal.types import Outline, Scene
 

@@ -5,9 +5,24 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from shoal.environments.mpe.build import environment
-from shoal.environments.mpe.core import Agent, Landmark, State, World, norm, offsets, one_hot, others, pick
+from shoal.environments.mpe.core import (
+    COLOUR,
+    Agent,
+    Landmark,
+    State,
+    World,
+    landmarks,
+    norm,
+    of,
+    offsets,
+    one_hot,
+    others,
+    others_of,
+    own,
+    pick,
+    relative,
+)
 from shoal.environments.mpe.drawing import BLUE, VERMILION, highlighted
-from shoal.environments.mpe.naming import COLOUR, landmarks, of, others_of, own, relative
 from shoal.environments.options import check_flag, check_steps
 from shoal.types import Environment
 

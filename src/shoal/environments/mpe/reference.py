@@ -5,9 +5,23 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from shoal.environments.mpe.build import environment
-from shoal.environments.mpe.core import Agent, Landmark, State, World, offsets, one_hot, pick, square
+from shoal.environments.mpe.core import (
+    COLOUR,
+    Agent,
+    Landmark,
+    State,
+    World,
+    landmarks,
+    letters,
+    of,
+    offsets,
+    one_hot,
+    own,
+    pick,
+    relative,
+    square,
+)
 from shoal.environments.mpe.drawing import BLUE, ORANGE, highlighted
-from shoal.environments.mpe.naming import COLOUR, landmarks, letters, of, own, relative
 from shoal.environments.options import Convention, check_convention, check_flag, check_number, check_steps
 from shoal.errors import InputError
 from shoal.types import Environment

@@ -4,9 +4,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from shoal.environments.mpe.build import environment
-from shoal.environments.mpe.core import Agent, Landmark, State, World, offsets, square
+from shoal.environments.mpe.core import Agent, Landmark, State, World, offsets, own, relative, square
 from shoal.environments.mpe.drawing import BLUE, GREEN
-from shoal.environments.mpe.naming import own, relative
 from shoal.environments.options import check_flag, check_steps
 from shoal.types import Environment
 

@@ -5,9 +5,21 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from shoal.environments.mpe.build import environment
-from shoal.environments.mpe.core import Agent, Landmark, State, World, norm, offsets, others
+from shoal.environments.mpe.core import (
+    Agent,
+    Landmark,
+    State,
+    World,
+    landmarks,
+    letters,
+    norm,
+    offsets,
+    others,
+    others_of,
+    own,
+    relative,
+)
 from shoal.environments.mpe.drawing import BLUE
-from shoal.environments.mpe.naming import landmarks, letters, others_of, own, relative
 from shoal.environments.options import Convention, check_convention, check_count, check_flag, check_number, check_steps
 from shoal.errors import InputError
 from shoal.types import Environment

@@ -5,9 +5,21 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from shoal.environments.mpe.build import environment
-from shoal.environments.mpe.core import Agent, Landmark, State, World, norm, offsets, others
+from shoal.environments.mpe.core import (
+    Agent,
+    Landmark,
+    State,
+    World,
+    landmarks,
+    norm,
+    of,
+    offsets,
+    others,
+    others_of,
+    own,
+    relative,
+)
 from shoal.environments.mpe.drawing import BLUE, VERMILION
-from shoal.environments.mpe.naming import landmarks, of, others_of, own, relative
 from shoal.environments.options import check_count, check_flag, check_steps
 from shoal.types import Environment
 

@@ -1,10 +1,11 @@
-"""Crop, greyscale and size of images, with the same result on NumPy and JAX arrays. Does not import JAX.
+"""Images in observations: the order of their axes, crop, greyscale and size. Does not import JAX.
 
-An image is a ``uint8`` part (:class:`shoal.spec.Part`) of three axes: height, width, channels. All sums are of whole
-numbers, so that every backend gives the same bytes.
+An image is a ``uint8`` part (:class:`shoal.spec.Part`) of three axes: height, width, channels. The changes have the
+same result on NumPy and JAX arrays: all sums are of whole numbers, so that every backend gives the same bytes.
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,7 +17,68 @@ from shoal.environments.changes import Change
 from shoal.errors import InputError
 from shoal.spec import EnvSpec, Part
 
-LARGEST = 2**32 // 255 - 1
+# How the axes of an image are arranged in observations.
+
+
+MAX_CHANNELS = 4
+"""Largest number of channels of an image whose first axis is that of the channels."""
+
+
+def arrangement(shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(the order of the axes of an image as height, width and channels, the shape as stored).
+
+    Two axes are height and width of one channel. Of three axes the first is that of the channels if it has at most
+    :data:`MAX_CHANNELS` entries and both others have more. The first of four axes is time, as in Gymnasium's
+    ``FrameStackObservation``: frames follow one another as channels. Other arrays keep their axes.
+    """
+    order, stored = tuple(range(len(shape))), tuple(shape)
+    if len(shape) == 2:
+        return order, (*stored, 1)
+    if len(shape) not in (3, 4):
+        return order, stored
+    channels, *size = shape[-3:]
+    first = channels <= MAX_CHANNELS and min(size) > MAX_CHANNELS
+    order = (1, 2, 0) if first else (0, 1, 2)
+    if len(shape) == 4:
+        order = (order[0] + 1, order[1] + 1, 0, order[2] + 1)
+    height, width, *rest = (shape[axis] for axis in order)
+    return order, (height, width, math.prod(rest))
+
+
+def check_image_integers(image: np.ndarray) -> None:
+    """Check that an image has an integer type: numbers from 0 to 1 would be read as nearly black.
+
+    Raises:
+        ValueError: it has another type, even if its numbers are whole.
+    """
+    if image.size and image.dtype.kind in "fb":
+        raise ValueError(f"pass uint8 numbers from 0 to 255, not {image.dtype}")
+
+
+def arranged_image(image: Any, shape: Sequence[int]) -> np.ndarray:
+    """An image of this shape, flat uint8 with its axes arranged; an array that already has the stored shape is kept.
+
+    Raises:
+        ValueError: its size differs, or it has other numbers than whole ones from 0 to 255.
+    """
+    pixels, (order, stored) = np.asarray(image), arrangement(shape)
+    if pixels.dtype != np.uint8:
+        if pixels.dtype.kind not in "biuf" or not np.isin(pixels, np.arange(256)).all():
+            raise ValueError(f"an image is of whole numbers from 0 to 255, not of {pixels.dtype}")
+        pixels = pixels.astype(np.uint8)
+    if pixels.size != math.prod(shape):
+        raise ValueError(f"an image has the shape {tuple(shape)}, not {pixels.shape}")
+    if pixels.shape == tuple(shape):
+        pixels = pixels.transpose(order)
+    elif pixels.shape != stored and pixels.ndim != 1:
+        raise ValueError(f"an image has the shape {tuple(shape)}, not {pixels.shape}")
+    return pixels.reshape(-1)
+
+
+# Crop, greyscale and size.
+
+
+MAX_RESIZED_PIXELS = 2**32 // 255 - 1
 """Largest number of pixels of an image that is resized: sums over them are of 32 bits."""
 LUMA = (299, 587, 114)
 """Weights in thousandths of red, green and blue (ITU-R BT.601)."""
@@ -64,13 +126,13 @@ def shape_after(shape: Sequence[int], look: Look, name: str) -> tuple[int, ...]:
     if look.resize is not None:
         if len(look.resize) != 2:
             raise InputError(f"resize takes two numbers (height, width), not {len(look.resize)}.")
-        if height * width > LARGEST:
+        if height * width > MAX_RESIZED_PIXELS:
             raise InputError(f"{name}'s images of {height} × {width} pixels are too large for resize: crop them first.")
         height, width = look.resize
     return height, width, channels
 
 
-def images(spec: EnvSpec, look: Look) -> Change:
+def change_images(spec: EnvSpec, look: Look) -> Change:
     """Change all images of all agents; other arrays of their observations are unchanged, and ``novel`` is None.
 
     Raises:
