@@ -80,7 +80,7 @@ def test_each_fault_is_found(alter: Any, subject: str, words: str) -> None:
 def test_the_arrays_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
     """And few enough steps are played for the memory that images take."""
     monkeypatch.setattr("shoal.checking.device.vmapped_rate", lambda env: (1.0, 1.0))
-    monkeypatch.setattr(inspection, "MEMORY", 10 * 400)
+    monkeypatch.setattr(inspection, "MAX_PLAYED_BYTES", 10 * 400)
     report = check(images.device())
     facts = [text for title, text in report.facts if title in ("observation", "")]
     assert facts[:2] == ["features: 192, 194", "view 8 × 8 × 3 uint8 | view 8 × 8 × 3 uint8, clock 2 float32"]

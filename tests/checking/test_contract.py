@@ -11,46 +11,46 @@ import pytest
 import shoal as library
 from selection import quick
 from shoal import algorithms
-from shoal.checking import contract, contract_acting, contract_making, contract_updating
+from shoal.checking import contract
 from shoal.checking.findings import Finding
 from shoal.checking.specimen import BOX, DISCRETE, Specimen, noise, specimen, tiny
 
 ACTING = {
     "float actions": (
-        contract_acting.form,
+        contract.action_form,
         "actions",
         "float32[4, 3]; for a team with discrete actions it must",
     ),
-    "one action too few": (contract_acting.form, "actions", "int32[4, 2]"),
-    "sampled masks": (contract_acting.masks, "masks", "of the sampled actions of living agents are illegal"),
-    "greedy masks": (contract_acting.masks, "masks", "of the greedy actions of living agents are illegal"),
-    "multiplies": (contract_acting.dead_agents, "dead agents", "change if dead agents observe NaN"),
-    "acts by statistics": (contract_acting.without_critic, "deployment", "raises TypeError when the learner has only"),
-    "acts by what there is": (contract_acting.without_critic, "deployment", "actions change when the learner has only"),
+    "one action too few": (contract.action_form, "actions", "int32[4, 2]"),
+    "sampled masks": (contract.action_masks, "masks", "of the sampled actions of living agents are illegal"),
+    "greedy masks": (contract.action_masks, "masks", "of the greedy actions of living agents are illegal"),
+    "multiplies": (contract.dead_agents_in_act, "dead agents", "change if dead agents observe NaN"),
+    "acts by statistics": (contract.without_critic, "deployment", "raises TypeError when the learner has only"),
+    "acts by what there is": (contract.without_critic, "deployment", "actions change when the learner has only"),
 }
 UPDATING = {
-    "another structure": (contract_updating.types, "types", "a learner with a different structure"),
-    "another type": (contract_updating.types, "types", "changes updates from int32[] to float32[]"),
-    "does not count": (contract_updating.types, "types", "updates is not 1 after the first update"),
-    "metrics in a list": (contract_updating.metrics, "metrics", "a flat dict from names to scalars"),
-    "a metric of all agents": (contract_updating.metrics, "metrics", "'reward' has the shape (3,)"),
-    "a metric of NaN": (contract_updating.metrics, "finite", "'share' is nan after update 1"),
-    "explodes": (contract_updating.metrics, "finite", "['theta'] is NaN or infinite after update 2"),
-    "learns nothing": (contract_updating.metrics, "learning", "do not change Learner.policy"),
-    "no weights": (contract_updating.dead_agents, "dead agents", "depends on the actions of dead agents"),
-    "extras of the dead": (contract_updating.dead_agents, "dead agents", "depends on the extras of dead agents"),
-    "divides by none": (contract_updating.no_agents_alive, "dead agents", "every agent is dead gives NaN"),
-    "host noise": (contract_updating.repetition, "determinism", "differs when the same update is made twice"),
-    "random make": (contract_updating.seeds, "seeds", "differs when two seeds are updated together"),
-    "branches": (contract_making.numbers, "traced numbers", "rate cannot be a traced array"),
+    "another structure": (contract.learner_types, "types", "a learner with a different structure"),
+    "another type": (contract.learner_types, "types", "changes updates from int32[] to float32[]"),
+    "does not count": (contract.learner_types, "types", "updates is not 1 after the first update"),
+    "metrics in a list": (contract.update_metrics, "metrics", "a flat dict from names to scalars"),
+    "a metric of all agents": (contract.update_metrics, "metrics", "'reward' has the shape (3,)"),
+    "a metric of NaN": (contract.update_metrics, "finite", "'share' is nan after update 1"),
+    "explodes": (contract.update_metrics, "finite", "['theta'] is NaN or infinite after update 2"),
+    "learns nothing": (contract.update_metrics, "learning", "do not change Learner.policy"),
+    "no weights": (contract.dead_agents_in_update, "dead agents", "depends on the actions of dead agents"),
+    "extras of the dead": (contract.dead_agents_in_update, "dead agents", "depends on the extras of dead agents"),
+    "divides by none": (contract.no_agents_alive, "dead agents", "every agent is dead gives NaN"),
+    "host noise": (contract.repeated_update, "determinism", "differs when the same update is made twice"),
+    "random make": (contract.vmapped_seeds, "seeds", "differs when two seeds are updated together"),
+    "branches": (contract.traced_numbers, "traced numbers", "rate cannot be a traced array"),
 }
 RECURRENT = {
     "never resets": (
-        contract_acting.recurrence,
+        contract.recurrent_state,
         "recurrent state",
         "depend on the recurrent state of the previous episode",
     ),
-    "update keeps the state": (contract_acting.recurrence, "recurrent state", "the update must reset it"),
+    "update keeps the state": (contract.recurrent_state, "recurrent state", "the update must reset it"),
 }
 
 
@@ -84,8 +84,8 @@ def test_a_sound_algorithm_has_no_finding() -> None:
 def test_a_learner_that_a_checkpoint_changes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     module = flawed.module()
     one = specimen(module, tiny(module.Config()), DISCRETE)
-    assert list(contract_updating.checkpoint(one)) == []
-    restore = contract_updating.Checkpoints.restore
+    assert list(contract.restored_checkpoint(one)) == []
+    restore = contract.Checkpoints.restore
 
     def forgetful(self: Any, template: Any) -> Any:
         learner, *rest = restore(self, template)
@@ -94,11 +94,11 @@ def test_a_learner_that_a_checkpoint_changes_is_found(monkeypatch: pytest.Monkey
     def replace_policy(learner: Any) -> Any:
         return learner._replace(policy={"theta": jnp.asarray(learner.policy["theta"]) + 1.0})
 
-    monkeypatch.setattr(contract_updating.Checkpoints, "restore", forgetful)
-    (finding,) = contract_updating.checkpoint(one)
+    monkeypatch.setattr(contract.Checkpoints, "restore", forgetful)
+    (finding,) = contract.restored_checkpoint(one)
     assert finding.subject == "resume" and "saved and restored" in finding.sentence
-    monkeypatch.setattr(contract_updating.Checkpoints, "save", lambda *_: 1 / 0)
-    (finding,) = contract_updating.checkpoint(one)
+    monkeypatch.setattr(contract.Checkpoints, "save", lambda *_: 1 / 0)
+    (finding,) = contract.restored_checkpoint(one)
     assert finding.subject == "resume" and "cannot be saved and restored (ZeroDivisionError" in finding.sentence
 
 
@@ -108,8 +108,8 @@ def test_padded_dimensions_of_continuous_actions_are_found() -> None:
     wide = traj._replace(action=jnp.full(traj.step.legal.shape, 0.5))
     nothing: Any = None
     one = Specimen(nothing, nothing, BOX, 5, nothing, nothing, nothing, nothing, sound, sound)
-    assert list(contract_acting.masks(one)) == []
-    (finding,) = contract_acting.masks(one._replace(greedy=wide))
+    assert list(contract.action_masks(one)) == []
+    (finding,) = contract.action_masks(one._replace(greedy=wide))
     assert finding.subject == "masks" and "greedy actions are not 0 in dimensions" in finding.sentence
 
 
@@ -124,7 +124,7 @@ def test_padded_dimensions_of_continuous_actions_are_found() -> None:
 )
 def test_what_config_and_make_do_wrong(flaw: str, subject: str, level: str, said: str) -> None:
     module = flawed.module(flaw)
-    findings = [*contract_making.config(module), *contract_making.refusals(module)[0]]
+    findings = [*contract.saved_config(module), *contract.refusals(module)[0]]
     (finding,) = findings
     assert (finding.subject, finding.level) == (subject, level) and said in finding.sentence
 
@@ -145,8 +145,8 @@ make = flawed.module({flaw!r}).make
 
 def test_the_command(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("shoal.checking.contract.RULES", (contract_acting.masks,))
-    monkeypatch.setattr("shoal.checking.contract.RECURRENT", ())
+    monkeypatch.setattr("shoal.checking.contract.FIRST_TEAM_RULES", (contract.action_masks,))
+    monkeypatch.setattr("shoal.checking.contract.RECURRENT_RULES", ())
     (tmp_path / "sound_idea.py").write_text(OWN.format(flaw=""), encoding="utf-8")
     (tmp_path / "bad_idea.py").write_text(OWN.format(flaw="greedy masks"), encoding="utf-8")
     code, out, err = shoal("check", "sound_idea")

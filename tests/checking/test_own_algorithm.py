@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal import algorithms
-from shoal.checking import contract, contract_making, contract_updating, trial
+from shoal.checking import contract, trial
 from shoal.checking.findings import Finding
 from shoal.checking.specimen import DISCRETE
 from shoal.config.merge import merged
@@ -115,7 +115,7 @@ PRESETS = {
 def test_presets_are_checked(mistaken: Callable[[str], Path]) -> None:
     mistaken(PRESETS)
     module = algorithms.get("mistaken")
-    findings = list(contract_making.presets("mistaken:make", module))
+    findings = list(contract.valid_presets("mistaken:make", module))
     assert {(finding.level, finding.subject) for finding in findings} == {("error", "PRESETS")}
     name, *values = [finding.sentence for finding in findings]
     with pytest.raises(InputError) as refused:  # by training
@@ -127,9 +127,9 @@ def test_presets_are_checked(mistaken: Callable[[str], Path]) -> None:
         "in the preset of mistaken:make for d, seeds must be at least 1 and at most 65536, not 0.",
     ]
     mistaken("Config = mappo.Config\nPRESETS = [1]\n")
-    (finding,) = contract_making.presets("mistaken:make", algorithms.get("mistaken"))
+    (finding,) = contract.valid_presets("mistaken:make", algorithms.get("mistaken"))
     assert finding.sentence == "PRESETS of mistaken:make must be a dict from environments to flags, not [1]."
-    assert list(contract_making.presets("mappo", algorithms.get("mappo"))) == []
+    assert list(contract.valid_presets("mappo", algorithms.get("mappo"))) == []
 
 
 def test_a_near_module_is_suggested(mistaken: Callable[[str], Path], shoal: Callable) -> None:
@@ -168,10 +168,10 @@ def test_dead_agents_are_not_blamed_for_nan(monkeypatch: pytest.MonkeyPatch) -> 
     def resume(_: Any) -> list[Finding]:
         return [Finding("error", "resume", "It differs.")]
 
-    rules = (metrics, contract_updating.dead_agents, contract_updating.no_agents_alive, resume)
+    rules = (metrics, contract.dead_agents_in_update, contract.no_agents_alive, resume)
     found = contract._played(nothing, nothing, DISCRETE, rules)
     assert [finding.subject for finding in found] == ["finite", "resume"]
-    (broken,) = contract._played(nothing, nothing, DISCRETE, (contract_updating.dead_agents,))
+    (broken,) = contract._played(nothing, nothing, DISCRETE, (contract.dead_agents_in_update,))
     assert broken.sentence.startswith("update raised ")
 
 

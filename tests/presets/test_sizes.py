@@ -11,8 +11,8 @@ import pytest
 
 import faulty
 import shoal
-from shoal.checking import sizes as suggestions
-from shoal.checking.sizes import suggested
+from shoal.checking import inspection as suggestions
+from shoal.checking.inspection import suggested_sizes
 from shoal.errors import InputError
 from shoal.presets import PRESETS, preset
 from shoal.presets.sizes import sizes_for
@@ -83,25 +83,28 @@ def test_the_command_line_passes_on_what_is_said(shoal: Callable, monkeypatch: p
 def test_a_check_suggests_steps_by_speed_and_sizes_by_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suggestions, "spread", lambda envs, workers: 2)
     spec = replace(faulty.SPEC, horizon=25)
-    slow, fast = suggested("own:game", spec, 30.0), suggested("own:game", spec, 30_000.0)
+    slow, fast = suggested_sizes("own:game", spec, 30.0), suggested_sizes("own:game", spec, 30_000.0)
     assert slow[0] == fast[0] and slow[0][1].startswith("--num-envs 8 --rollout-length 32 ")
     assert "256 steps per update" in slow[0][1]
     assert slow[1][1].startswith("--steps 30000: 117 updates, about 10 minutes") and len(fast) == 1
-    assert suggested("own:game", spec, 0.0) == fast
-    assert suggested("mpe/simple_spread", spec, 0.0)[0][1].startswith("--num-envs 16 --rollout-length 128 ")
+    assert suggested_sizes("own:game", spec, 0.0) == fast
+    assert suggested_sizes("mpe/simple_spread", spec, 0.0)[0][1].startswith("--num-envs 16 --rollout-length 128 ")
     assert preset("mappo", "mpe/simple_spread")["num_envs"] == 16
 
 
 def test_a_check_suggests_rollouts_of_the_episodes_that_it_saw_end() -> None:
     spec = replace(faulty.SPEC, horizon=10_000)
-    (_, ended), (_, not_ended) = suggested("own:game", spec, 0.0, 30)[0], suggested("own:game", spec, 0.0, None)[0]
+    (_, ended), (_, not_ended) = (
+        suggested_sizes("own:game", spec, 0.0, 30)[0],
+        suggested_sizes("own:game", spec, 0.0, None)[0],
+    )
     assert ended.startswith("--num-envs 8 --rollout-length 32 (all episodes ended by step 30; the default for the ")
     assert "the default for the horizon is 128)" in ended
     assert not_ended.startswith("--num-envs 8 --rollout-length 128 (mappo's defaults here)")
 
 
 def test_what_is_suggested_can_be_pasted(shoal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = suggested("own:game", replace(faulty.SPEC, horizon=25), 30.0)
+    rows = suggested_sizes("own:game", replace(faulty.SPEC, horizon=25), 30.0)
     words = shlex.split(rows[0][1].partition(" (")[0] + " " + rows[1][1].partition(":")[0])
     asked: dict[str, Any] = {}
 

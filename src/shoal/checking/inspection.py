@@ -1,5 +1,6 @@
 """``check``: build an environment, play it, repeat an episode, time it, and collect the findings of all rules."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -7,26 +8,28 @@ import numpy as np
 
 from shoal import algorithms
 from shoal.bounds import text
-from shoal.checking import images, metrics, plausibility, process, rules
+from shoal.checking import plausibility, process, rules
 from shoal.checking.device import ENVS
-from shoal.checking.faults import PlayError
 from shoal.checking.findings import Finding, Report, describe, ordered
-from shoal.checking.play import Copy, Episode, play, repeat
-from shoal.checking.sizes import suggested
-from shoal.checking.subject import Built, Here
+from shoal.checking.play import Copy, Episode, PlayError, play, repeat
+from shoal.checking.process import Built, Here
 from shoal.environments import registry
 from shoal.environments.names import commands_with
 from shoal.errors import InputError
 from shoal.game import HostTimestep
 from shoal.options.convert import mapping
+from shoal.presets import preset
+from shoal.presets.sizes import STEPS, sizes_for
+from shoal.rollouts.pool import spread
+from shoal.spec import EnvSpec
 
 REPEATED = 1000
 """Number of steps of the first episode that are repeated, to test determinism."""
 BUILDING = 300.0
 """Time-out in seconds for building or compiling an environment."""
-LONGEST = 1e6
+MAX_TIMEOUT = 1e6
 """Largest ``timeout`` in seconds."""
-MEMORY = 2**29
+MAX_PLAYED_BYTES = 2**29
 """Largest size in bytes of the recorded observations and states; play stops when it is reached."""
 SLOW = 2.0
 """Closing for longer than this many seconds gives a warning."""
@@ -51,7 +54,7 @@ def check(
         environment: a name, ``package.module:factory``, a factory, or an environment, as for :func:`shoal.train`.
         env: options of the environment's factory.
         episodes: number of episodes, each with its own seed.
-        steps: largest total number of steps; fewer if their observations take more than :data:`MEMORY` bytes.
+        steps: largest total number of steps; fewer if their observations take more than :data:`MAX_PLAYED_BYTES` bytes.
         seed: seed of the first episode and of the actions.
         timeout: seconds after which a reset or a step counts as a hang; building and compiling may take
             :data:`BUILDING` seconds.
@@ -71,8 +74,8 @@ def check(
             raise InputError(f"{name} must be at least 1, not {text(value)}.")
     if not 0 <= seed < 2**31:
         raise InputError(f"seed must be between 0 and 2147483647, not {text(seed)}.")
-    if not 0 < timeout <= LONGEST:
-        raise InputError(f"timeout must be between 0 and {LONGEST:g} seconds, not {timeout:g}.")
+    if not 0 < timeout <= MAX_TIMEOUT:
+        raise InputError(f"timeout must be between 0 and {MAX_TIMEOUT:g} seconds, not {timeout:g}.")
     options = mapping("env", env)
     findings: list[Finding] = []
     facts: list[tuple[str, str]] = []
@@ -123,13 +126,13 @@ def _inspect(
         return
     player = checked.copy(0)
     played = _played(player, built, episodes, steps, seed)
-    every = (*rules.RULES, *images.RULES, *metrics.RULES, *plausibility.RULES)
+    every = (*rules.ARRAY_RULES, *rules.IMAGE_RULES, *rules.METRIC_RULES, *plausibility.PLAUSIBILITY_RULES)
     findings += [finding for rule in every for finding in rule(played)]
     broken = [e for e in played.episodes if e.error is not None]
     findings += [_fault(e) for e in broken]
     total, seconds = sum(e.steps for e in played.episodes), sum(e.seconds for e in played.episodes)
     where = "" if checked.subject.own else ", in this process"
-    summary = f"{len(played.episodes)} episodes, {total} steps, random legal actions{where}{metrics.means(played)}"
+    summary = f"{len(played.episodes)} episodes, {total} steps, random legal actions{where}{rules.metric_means(played)}"
     facts.append(("played", summary))
     gone = any(e.error is not None and e.error.gone for e in broken)
     if not broken:
@@ -148,7 +151,7 @@ def _inspect(
     if not broken:
         longest = max(e.steps for e in played.episodes) if all(e.ended for e in played.episodes) else None
         rate = 0.0 if built.device else total / (seconds or 1.0)
-        facts += suggested(registry.called(environment), built.spec, rate, longest)
+        facts += suggested_sizes(registry.called(environment), built.spec, rate, longest)
     if not gone:
         findings += _closed(player)
 
@@ -156,7 +159,7 @@ def _inspect(
 def _played(player: Copy, built: Built, episodes: int, steps: int, seed: int) -> rules.Played:
     spec = built.spec
     size = spec.num_agents * spec.obs_dim * (1 if spec.packed else 4) + 4 * spec.state_dim
-    rng, done, left = np.random.default_rng(seed), [], min(steps, max(1, MEMORY // max(1, size)))
+    rng, done, left = np.random.default_rng(seed), [], min(steps, max(1, MAX_PLAYED_BYTES // max(1, size)))
     while len(done) < episodes and left > 0:
         limit = min(spec.horizon, left)
         episode = play(player, spec, len(done) + 1, (seed + len(done)) % 2**31, rng, limit)
@@ -249,3 +252,44 @@ def _rounded(rate: float) -> str:
     """A rate rounded to three significant digits, for example 12,300."""
     digits = max(0, len(str(int(rate))) - 3)
     return f"{round(rate, -digits):,.0f}"
+
+
+# The sizes of a run that a check suggests: training's defaults, and fewer steps for a slow environment.
+
+
+PATIENCE = 600.0
+"""Duration of a suggested first run in seconds of stepping."""
+
+
+def suggested_sizes(name: str, spec: EnvSpec, rate: float, longest: int | None = None) -> list[tuple[str, str]]:
+    """Rows of the table.
+
+    Args:
+        name: the environment's.
+        spec: the environment's.
+        rate: steps per second of one process; 0 for a device environment.
+        longest: steps of the longest episode played, if all of them ended.
+    """
+    usual = sizes_for(spec.horizon) | preset("mappo", name)
+    sizes = sizes_for(min(spec.horizon, longest or spec.horizon)) | preset("mappo", name)
+    envs, length = sizes["num_envs"], sizes["rollout_length"]
+    if sizes == usual:
+        why = "mappo's defaults here"
+    else:
+        why = f"all episodes ended by step {longest}; the default for the horizon is {usual['rollout_length']}"
+    rows = [("sizes", f"--num-envs {envs} --rollout-length {length} ({why}): {envs * length:,} steps per update")]
+    steps = _one_digit(rate * spread(envs, None) * PATIENCE)
+    if rate and steps < preset("mappo", name).get("steps", STEPS):
+        updates = steps / (envs * length)
+        flag = f"--steps {steps:g}".replace("e+0", "e")
+        duration = f"{updates:,.0f} updates, about {PATIENCE / 60:.0f} minutes of stepping at this speed"
+        rows.append(("", f"{flag}: {duration}"))
+    return rows
+
+
+def _one_digit(x: float) -> float:
+    """``x`` rounded down to one significant digit, at least 1."""
+    if x < 1:
+        return 1.0
+    unit = 10.0 ** math.floor(math.log10(x))
+    return math.floor(x / unit) * unit

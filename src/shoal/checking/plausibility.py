@@ -222,4 +222,4 @@ def sights(played: Played) -> Iterator[Finding]:
             )
 
 
-RULES: tuple[Rule, ...] = (rewards, time_limits, deaths, sights)
+PLAUSIBILITY_RULES: tuple[Rule, ...] = (rewards, time_limits, deaths, sights)

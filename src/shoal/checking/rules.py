@@ -1,7 +1,4 @@
-"""Requirements of an environment.
-
-Each rule takes the episodes played and yields a finding for each violation, with the first place where it occurs.
-"""
+"""Requirements of an environment: its arrays, its images and its metrics."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -10,7 +7,9 @@ import numpy as np
 
 from shoal.checking.findings import Finding
 from shoal.checking.play import Episode
+from shoal.environments import rows
 from shoal.game import own_actions
+from shoal.plots.texts import metric_text
 from shoal.spec import Box, Discrete, EnvSpec
 
 
@@ -249,4 +248,93 @@ def _more(count: int) -> str:
     return f" (and {count - 1} more time{'s' * (count > 2)} in this episode)" if count > 1 else ""
 
 
-RULES: tuple[Rule, ...] = (written, finite, choices, padding, spaces, beginnings, discounts, endings)
+ARRAY_RULES: tuple[Rule, ...] = (written, finite, choices, padding, spaces, beginnings, discounts, endings)
+
+
+# Observations that are rows of bytes: images, and numbers that are observed with them.
+
+
+DARK_IMAGE = 32
+"""Arrays whose pixels all lie below this value are probably not images."""
+
+
+def image_numbers(played: Played) -> Iterator[Finding]:
+    """Numbers that are observed with images are finite."""
+    spec = played.spec
+    if not spec.packed:
+        return
+    for episode in played.episodes:
+        for i, parts in enumerate(rows.parts_of(spec)):
+            for part, values in rows.numbers(parts, True, episode.timesteps.obs[:, i, : spec.obs_dims[i]]):
+                wrong = np.argwhere(~np.isfinite(values))
+                if len(wrong):
+                    t, k = map(int, wrong[0])
+                    name = f"{part.name}: number {k}" if part.name else f"number {k}"
+                    text = f"{name} of {spec.agents[i]}'s observation is {values[t, k]:g} {when(episode, t)}."
+                    yield Finding("error", "observation", text)
+                    return
+
+
+def image_brightness(played: Played) -> Iterator[Finding]:
+    """Images use the range of their type."""
+    spec, brightest = played.spec, {}
+    for episode in played.episodes if spec.packed else ():
+        for i, parts in enumerate(rows.parts_of(spec)):
+            for part, place in zip(parts, rows.slices(parts, True), strict=True):
+                if part.dtype == "uint8":
+                    most = int(episode.timesteps.obs[:, i, place].max(initial=0))
+                    brightest[part] = max(brightest.get(part, 0), most)
+    for part, most in brightest.items():
+        if most < DARK_IMAGE:
+            name = f"the image {part.name!r}" if part.name else "the image"
+            yield Finding(
+                "warning",
+                "images",
+                f"the values of {name} are at most {most} of 255, and networks divide them by 255; if they are codes "
+                f"rather than brightness, set the true upper bound in their space or declare the part as float32 "
+                f"instead of uint8, so that they are read as numbers.",
+            )
+
+
+IMAGE_RULES: tuple[Rule, ...] = (image_numbers, image_brightness)
+
+
+# The metrics of episodes, and their means under random play.
+
+
+def episode_metrics(played: Played) -> Iterator[Finding]:
+    """The metrics of an ended episode are known and finite, and ``won`` lies in [0, 1]."""
+    spec, ended = played.spec, [e for e in played.episodes if e.ended]
+    for i, name in enumerate(spec.metrics):
+        values = [(e, float(e.timesteps.metrics[-1, i])) for e in ended]
+        infinite = next(((e, x) for e, x in values if np.isinf(x)), None)
+        if infinite is not None:
+            yield Finding("error", f"metric {name}", f"it is infinite {when(infinite[0], infinite[0].steps)}.")
+        outside = next(((e, x) for e, x in values if name == "won" and np.isfinite(x) and not 0 <= x <= 1), None)
+        if outside is not None:
+            e, x = outside
+            text = f"it is {x:g} {when(e, e.steps)}, but it must be 1 where an episode was won and 0 where it was not."
+            yield Finding("error", "metric won", text)
+        unknown = [e for e, x in values if np.isnan(x)]
+        if unknown:
+            e = unknown[0]
+            yield Finding(
+                "warning",
+                f"metric {name}",
+                f"it is unknown (NaN) in {len(unknown)} of {len(ended)} episodes that ended, first in episode "
+                f"{e.number} (seed {e.seed}); its mean excludes these episodes, and is biased if the metric is "
+                f"missing more often when its value would be low or high.",
+            )
+
+
+def metric_means(played: Played) -> str:
+    """Means of the metrics as text; empty if the environment has none, or no episode ended."""
+    values = [e.timesteps.metrics[-1] for e in played.episodes if e.ended]
+    if not values or not played.spec.metrics:
+        return ""
+    known = [[float(x) for x in column if np.isfinite(x)] for column in zip(*values, strict=True)]
+    named = zip(played.spec.metrics, known, strict=True)
+    return "; " + ", ".join(metric_text(name, sum(xs) / len(xs)) if xs else f"{name} unknown" for name, xs in named)
+
+
+METRIC_RULES: tuple[Rule, ...] = (episode_metrics,)
