@@ -146,7 +146,7 @@ def test_units_that_overlap_are_parted_by_who_walks() -> None:
     ):
         walks = jnp.array(walking, bool)[:, None]
         push_x, push_y = motion._pushes(battle, stats, state.x, state.y, alive, walks)
-        np.testing.assert_allclose(push_x[:, 0], expected, atol=1e-5)
+        np.testing.assert_allclose(push_x[:, 0], expected, rtol=0.02)  # two terms of a series
         np.testing.assert_allclose(push_y, 0.0, atol=1e-6)
     state = state._replace(x=jnp.full((6, 1), 9.0) + jnp.arange(6)[:, None] * 0.01)
     push_x, push_y = motion._pushes(battle, stats, state.x, state.y, alive, alive)

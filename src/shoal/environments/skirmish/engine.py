@@ -22,6 +22,8 @@ FOLLOW = 2.0
 CROWD, NEXT = 1.2, 0.9
 """A unit with n others nearer to the goal has arrived within (1.2 √n + 0.9) r of it, with the radius r of its body: the
 second within 2.1 r, a little more than where it touches the first, and later ones in a loosely filled disc."""
+WITHIN = 1e-3
+"""How far inside its reach a unit that approaches its target stops, so that rounding leaves no gap."""
 LEAST_DELAY, DELAYS = -1, 4
 """A shot is followed by a random delay of -1, 0, 1 or 2 ticks beside its cooldown."""
 
@@ -47,6 +49,7 @@ def advance(battle: Battle, key: PRNGKeyArray, s: State, actions: Sequence[Int[A
 
     at_first = fighting.located(battle, stats, jnp.concatenate([chosen(side) for side in (0, 1)]))
     ways = {side: _way(battle, side, s, action) for side, action in orders.items()}
+    rooms = {side: _room(battle, stats, side, s) for side in searching}
     s = s._replace(target=at_first.target, shot=jnp.full_like(s.shot, -1))
 
     def tick(s: State, tick_key: PRNGKeyArray | None) -> tuple[State, None]:
@@ -55,7 +58,7 @@ def advance(battle: Battle, key: PRNGKeyArray, s: State, actions: Sequence[Int[A
             targets = _again(battle, stats, s, searching)
             s = s._replace(target=targets.target)
         aimed = fighting.aim(s, targets)
-        away = [ways[side] if side in ways else _march(battle, stats, side, s) for side in (0, 1)]
+        away = [ways[side] if side in ways else _march(battle, stats, side, s, rooms[side]) for side in (0, 1)]
         s = _attacks(battle, stats, s, targets, aimed, delay, tick_key)
         course = _course(aimed, Course(*(jnp.concatenate(parts) for parts in zip(*away, strict=True))))
         s, course = _accelerated(battle, stats, s, course)
@@ -80,10 +83,22 @@ def _way(battle: Battle, side: int, s: State, action: Int[Array, "P E"]) -> Cour
     return Course(s.x[mine] + to_east * east, s.y[mine] + to_north * north, jnp.where(moves, MOVE, 0.0), moves)
 
 
-def _march(battle: Battle, stats: Stats, side: int, s: State) -> Course:
+def _room(battle: Battle, stats: Stats, side: int, s: State) -> Float[Array, "P E"]:
+    """The radius of the disc around the goal that those of a side that are nearer to it fill, for each of its units."""
+    mine = battle.sides[side]
+    if not battle.marches:
+        return jnp.zeros_like(s.x[mine])
+    square = (s.goal[0] - s.x[mine]) ** 2 + (s.goal[1] - s.y[mine]) ** 2
+    square = jnp.where(s.health[mine] > 0.0, square, FAR)
+    nearer = (square[None] < square[:, None]).sum(1, dtype=jnp.float32)
+    return (CROWD * jnp.sqrt(nearer) + NEXT * jnp.minimum(nearer, 1.0)) * half(stats, mine).body
+
+
+def _march(battle: Battle, stats: Stats, side: int, s: State, room: Float[Array, "P E"]) -> Course:
     """The way of units that attack-move and have no target: to their goal; healers follow those they can heal.
 
-    A unit has arrived inside the disc around the goal that those of its side which are nearer to it fill.
+    A unit has arrived inside the disc around the goal that those of its side fill which were nearer to it as the step
+    began.
     """
     mine = battle.sides[side]
     x, y = s.x[mine], s.y[mine]
@@ -91,9 +106,6 @@ def _march(battle: Battle, stats: Stats, side: int, s: State) -> Course:
     if not battle.marches:
         return Course(x, y, jnp.zeros_like(x), winding)
     goal_x, goal_y = (jnp.broadcast_to(v[None], x.shape) for v in s.goal)
-    square = jnp.where(s.health[mine] > 0.0, (goal_x - x) ** 2 + (goal_y - y) ** 2, FAR)
-    nearer = (square[None] < square[:, None]).sum(1, dtype=jnp.float32)
-    room = (CROWD * jnp.sqrt(nearer) + NEXT * jnp.minimum(nearer, 1.0)) * half(stats, mine).body
     if battle.has_healers(side):
         own, rows = half(stats, mine), battle.rows(side, "heals")
         lives = (s.health[mine] > 0.0) & (own.biological > 0.0)
@@ -110,7 +122,7 @@ def _march(battle: Battle, stats: Stats, side: int, s: State) -> Course:
 
 def _course(aimed: Aim, away: Course) -> Course:
     """Units with a target approach it until their weapon reaches; the others go their way."""
-    near = aimed.gap + motion.MARGIN * (aimed.gap > 0.0)
+    near = aimed.gap + WITHIN * (aimed.gap > 0.0)
     return Course(
         jnp.where(aimed.has, aimed.x, away.x),
         jnp.where(aimed.has, aimed.y, away.y),

@@ -37,6 +37,8 @@ APART = 1e3
 """A distance at which no units touch."""
 MARGIN = 1e-3
 """Distance that units keep from the border of the map."""
+IN_THE_MIDDLE = 1e-3
+"""A unit that is nearer than this to the middle of its army, across its way, is on neither side of it."""
 DIRECT = 1.5
 """Within this distance units walk straight to their goal."""
 
@@ -140,9 +142,8 @@ def _turns(
         near = jnp.maximum((square - (touch(j) + CLEARANCE) ** 2) * per_step + half_step, 0.0)
         along = way_x * off_x + way_y * off_y
         across = cross_x * off_x + cross_y * off_y
-        inverse = jax.lax.rsqrt(jnp.maximum(square, 1e-6))
-        beside = jnp.sqrt(jnp.maximum(1.0 - (near * inverse) ** 2, 0.0))
-        cosine = (near * along * inverse - beside * across) * inverse
+        beside = jnp.sqrt(jnp.maximum(square - near**2, 0.0))
+        cosine = (near * along - beside * across) / jnp.maximum(square, 1e-6)
         return jnp.where((along > near) & (index != j), cosine, 1.0)
 
     least = _over_all(partner, jnp.minimum, jnp.ones_like(x))
@@ -166,7 +167,7 @@ def _outer_side(
         left = ahead_x[mine] * off_y - ahead_y[mine] * off_x
         # In the middle: left, or what that is in the mirror, so that both armies have the same rule.
         middle = -1.0 if sum(battle.axes(side)) == 1 else 1.0
-        found.append(jnp.where(jnp.abs(left) < MARGIN, middle, jnp.sign(left)))
+        found.append(jnp.where(jnp.abs(left) < IN_THE_MIDDLE, middle, jnp.sign(left)))
     return jnp.concatenate(found)
 
 
@@ -182,6 +183,9 @@ def _pushes(
 
     Of two that walk each gives way by half of the overlap. One that walks gives way to one that stands, which does not
     move. Of two that stand each gives way by half if they are of one army, and not at all if they are enemies.
+
+    The overlap relative to the distance d, c / d - 1 with the contact distance c, is w / 2 + 3 w² / 8 with w = 1 - d² / c²,
+    two terms of its series, which need no root: 0.23 instead of 0.25 for an overlap of a fifth of c.
     """
     x = _apart(battle, stats, x, alive)
     to_walkers = jnp.where(walks, 0.5, 1.0)
@@ -191,8 +195,8 @@ def _pushes(
 
     def partner(j: Array) -> tuple[Array, Array]:
         off_x, off_y = x - _row(x, j), y - _row(y, j)
-        inverse = jax.lax.rsqrt(jnp.maximum(off_x**2 + off_y**2, 1e-6))
-        overlap = jnp.maximum(touch(j) * inverse - 1.0, 0.0)  # relative to the distance
+        within = jnp.maximum(1.0 - (off_x**2 + off_y**2) / touch(j) ** 2, 0.0)
+        overlap = within * (0.5 + 0.375 * within)
         share = jnp.where(walks, _row(to_walkers, j), jnp.where(stands == _row(stands, j), 0.5, 0.0))
         return overlap * share * off_x, overlap * share * off_y
 
