@@ -184,7 +184,7 @@ def _pushes(
     Of two that walk each gives way by half of the overlap. One that walks gives way to one that stands, which does not
     move. Of two that stand each gives way by half if they are of one army, and not at all if they are enemies.
 
-    The overlap relative to the distance d, c / d - 1 with the contact distance c, is w / 2 + 3 w² / 8 with w = 1 - d² / c²,
+    The overlap relative to the distance d, c / d - 1 with the contact distance c, is w / 2 + 3 w² / 8, w = 1 - d² / c²,
     two terms of its series, which need no root: 0.23 instead of 0.25 for an overlap of a fifth of c.
     """
     x = _apart(battle, stats, x, alive)
