@@ -17,7 +17,7 @@ WORKERS ?= 2
 TESTS ?=
 
 .DEFAULT_GOAL := train
-.PHONY: train results test test-slow test-floor test-learning lint format types layers clean
+.PHONY: train results test test-slow test-install test-floor test-learning lint format types layers clean
 
 train: $(VENV)/.run
 	$(BIN)/shoal train mappo mpe/simple_spread $(if $(STEPS),--steps $(STEPS)) $(FLAGS)
@@ -36,7 +36,15 @@ test-slow: $(VENV)/.slow
 test-learning: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'slow or not slow' tests/training/test_learned.py
 
-# With the lowest versions of all dependencies that pyproject.toml allows.
+# A smoke test of the built package in an environment of its own, outside the checkout, with what pip installs today.
+test-install:
+	$(PYTHON) -m venv --clear $(VENV)-install
+	$(VENV)-install/bin/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)-install/wheel .
+	$(VENV)-install/bin/python -m pip install --quiet $(VENV)-install/wheel/*.whl
+	cp tests/smoke.py $(VENV)-install/smoke.py
+	cd $(VENV)-install && bin/python -P smoke.py
+
+# The same in place, with the lowest versions of all dependencies that pyproject.toml allows.
 test-floor: $(VENV)-floor/.made
 	$(VENV)-floor/bin/python tests/smoke.py
 

@@ -1,7 +1,8 @@
 """What has to work with all supported versions: train, save, resume exactly, evaluate, draw, load and act.
 
-``make test-floor`` runs this file with the lowest versions that ``pyproject.toml`` allows, where the tests' own
-requirements are not installed. Warnings that Shoal's own code causes are errors.
+``make test-floor`` runs this file with the lowest versions that ``pyproject.toml`` allows, and ``make test-install``
+with the built package, outside the checkout and with today's versions. The tests' own requirements are installed in
+neither. Warnings that Shoal's own code causes are errors.
 """
 
 import importlib.metadata
