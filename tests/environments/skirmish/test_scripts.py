@@ -131,7 +131,8 @@ def test_scripts_play_each_other() -> None:
         learner = jax.tree.map(lambda x: x[None], algorithm.init(jax.random.key(0)))
         found = evaluate(env, algorithm, learner, jax.random.key(0), 512).metrics
         won[name] = found["won"].mean() - found["lost"].mean()
-    assert won["focused"] > 0.5 and abs(won["alike"]) < 0.15, "3.4 standard deviations of 512 battles"
+    # A standard deviation of 512 battles is 0.044. From 512 others: 0.45 for focused fire, and no difference alike.
+    assert won["focused"] > 0.3 and abs(won["alike"]) < 0.15
 
 
 def test_medivacs_heal_the_nearest_hurt_unit():
