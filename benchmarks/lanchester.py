@@ -16,10 +16,10 @@ import numpy as np
 
 from shoal.environments.skirmish.maps import MAPS
 from shoal.environments.skirmish.units import Unit
-from shoal.studies.page_tables import value_text
 from shoal.studies.plan import plan
 from shoal.studies.state import recorded, records_folder
-from shoal.studies.study_file import found, read
+from shoal.studies.study_file import read_study, study_path
+from shoal.studies.tables import value_text
 
 ALL_OR_NOTHING = {"0.00 [0.00, 0.00]": "0", "100.00 [100.00, 100.00]": "100"}
 
@@ -52,7 +52,7 @@ def ratio(name: str) -> float:
 
 def measured() -> dict[str, dict[str, str]]:
     """The per cent of battles won, with the interval, by map and script, from the records of study skirmish_scripts."""
-    study = read(found("skirmish_scripts"))
+    study = read_study(study_path("skirmish_scripts"))
     cells = plan(study, Path())
     records = recorded(records_folder(study, None), cells)
     shares: dict[str, dict[str, str]] = {}

@@ -11,7 +11,7 @@ from shoal.options.flags import flags_of
 from shoal.studies.execution import listed
 from shoal.studies.plan import Cell, plan
 from shoal.studies.record import Record, rounded
-from shoal.studies.study_file import read
+from shoal.studies.study_file import read_study
 from shoal.system.files import to_json
 
 GRID = """
@@ -82,7 +82,7 @@ def written(folder: Path, text: str = GRID, name: str = "demo") -> Path:
 
 
 def cells_of(path: Path, out: str = "out") -> list[Cell]:
-    return plan(read(path), path.parent / out)
+    return plan(read_study(path), path.parent / out)
 
 
 def made(cell: Cell, values: Any = (1.0, 2.0), **changes: Any) -> Record:

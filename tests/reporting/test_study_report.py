@@ -13,10 +13,10 @@ from parsed import EVIL, Parsed, check_harmless
 import shoal as library
 from run_folders import run
 from shoal.reporting import command
-from shoal.studies.page import page
 from shoal.studies.record import Record, rounded, write
+from shoal.studies.results import markdown_page
 from shoal.studies.state import record_path
-from shoal.studies.study_file import read
+from shoal.studies.study_file import read_study
 from small_studies import GRID, SCORES, TABLES, cells_of, made, records_of, toml, written
 
 OVER = ["environment", "gamma"]
@@ -88,7 +88,7 @@ def markdown_rows(text: str) -> list[list[list[str]]]:
 def test_every_table_of_the_markdown_page_is_there(tmp_path: Path) -> None:
     path, records = study(tmp_path, leave_out=1)
     found = report(path)
-    expected = markdown_rows(page(read(path), cells_of(path), records))
+    expected = markdown_rows(markdown_page(read_study(path), cells_of(path), records))
     tables = [[[cell or "–" for cell in row] for row in rows] for rows in found.tables.values()]
     assert len(expected) == 7
     for rows in expected:

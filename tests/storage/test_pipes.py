@@ -77,7 +77,7 @@ def test_results_for_marl_eval(tmp_path: Path) -> None:
 READERS: dict[str, Callable[[Path], Any]] = {
     manifest.FILE: lambda path: manifest.read(path.parent),
     "config.toml": config_files.read,
-    "study.toml": study_file.read,
+    "study.toml": study_file.read_study,
 }
 
 

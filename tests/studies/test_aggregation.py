@@ -10,8 +10,8 @@ from test_page import rows_of
 
 from shoal.errors import InputError
 from shoal.plots import figures
-from shoal.studies.page import draw_figures, page
-from shoal.studies.study_file import read
+from shoal.studies.results import draw_figures, markdown_page
+from shoal.studies.study_file import read_study
 from small_studies import GRID, cells_of, made, written
 
 # Worst and best are 0 and 10 in one task, 0 and 2 in the other.
@@ -42,11 +42,11 @@ def studied(folder: Path, text: str, **changes: Any) -> tuple[Any, list[Any], di
     path = written(folder, GRID.replace("seeds = 2", "seeds = 5") + text)
     cells = cells_of(path)
     records = {cell.name: made(cell, SCORES[cell.algorithm, cell.environment], **changes) for cell in cells}
-    return read(path), cells, records
+    return read_study(path), cells, records
 
 
 def entries(folder: Path, text: str, title: str = "## All", **changes: Any) -> list[list[str]]:
-    return rows_of(page(*studied(folder, text, **changes)), title)
+    return rows_of(markdown_page(*studied(folder, text, **changes)), title)
 
 
 def point(entry: str) -> float:
@@ -74,7 +74,7 @@ def test_an_entry_over_tasks_aggregates_normalised_scores(tmp_path: Path) -> Non
         wanted = [middle.mean(), x.mean(), np.median(x.mean(1)), np.maximum(1 - x, 0).mean()]
         np.testing.assert_allclose([point(entry) for entry in found], wanted, atol=6e-3)
         assert all(low < point(entry) < high for entry in found for low, high in [ends(entry)])
-    shown = page(*studied(tmp_path, text))
+    shown = markdown_page(*studied(tmp_path, text))
     assert "95% stratified bootstrap interval over 5 seeds of 2 tasks" in shown
     assert "normalised by the worst and best ones below" in shown
     assert rows_of(shown, "## Worst and best scores")[2] == ["matrix/climbing", "0", "10", "S1"]
@@ -101,10 +101,10 @@ def test_levels_are_observed_in_each_column(tmp_path: Path) -> None:
     study, cells, _ = studied(tmp_path, OVER.replace("where = { gamma = 0.9 }", 'columns = "gamma"'))
     scores = {0.9: {"mappo": (0.0, 4.0), "qmix": (1.0, 3.0)}, 0.99: {"mappo": (10.0, 10.0), "qmix": (10.0, 10.0)}}
     records = {cell.name: made(cell, scores[cell.values["gamma"]][cell.algorithm]) for cell in cells}
-    _, _, mappo, qmix = rows_of(page(study, cells, records), "## All")
+    _, _, mappo, qmix = rows_of(markdown_page(study, cells, records), "## All")
     assert [point(entry) for entry in (*mappo[1:], *qmix[1:])] == [0.5, 0.0, 0.5, 0.0]
     records |= {cell.name: made(cell, (2.0, 4.0)) for cell in cells if cell.algorithm == "mappo"}
-    _, _, mappo, qmix = rows_of(page(study, cells, records), "## All")
+    _, _, mappo, qmix = rows_of(markdown_page(study, cells, records), "## All")
     wanted = [2 / 3, 1 / 8, 1 / 3, 1.0]
     np.testing.assert_allclose([point(entry) for entry in (*mappo[1:], *qmix[1:])], wanted, atol=6e-3)
 
@@ -187,7 +187,7 @@ def test_figures_are_drawn_beside_the_page(tmp_path: Path) -> None:
     panels = ["demo-1-matrix-climbing.png", "demo-1-matrix-two_step.png"]
     assert list(drawn) == [*panels, *(f"demo-{i}.png" for i in (2, 3, 4, 5))]
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in drawn)
-    shown = page(study, cells, records, drawn)
+    shown = markdown_page(study, cells, records, drawn)
     assert "![Learning curves, matrix/climbing](demo-1-matrix-climbing.png)" in shown
     assert "Episodes of training, which explores." in shown
     one = next(cell.name for cell in cells if (cell.algorithm, cell.values["gamma"]) == ("qmix", 0.9))

@@ -10,12 +10,12 @@ import pytest
 import shoal as library
 from shoal.storage import manifest
 from shoal.studies import running
-from shoal.studies.page import page
 from shoal.studies.plan import Cell
 from shoal.studies.record import read, write
-from shoal.studies.sources import digests
+from shoal.studies.results import markdown_page
 from shoal.studies.state import record_path
-from shoal.studies.study_file import read as read_study
+from shoal.studies.study_file import read_study as read_study
+from shoal.studies.user_modules import module_digests
 from small_studies import GRID, cells_of, made, written
 
 HEAD = GRID.partition("[grid]")[0]
@@ -56,26 +56,28 @@ def digest(text: str) -> str:
 def keep(file: Path, cells: list[Cell], **changes: object) -> Path:
     folder = file.parent / "records" / "demo"
     for cell in cells:
-        write(record_path(folder, cell), made(cell, **({"sources": digests(cell)} | changes)))
+        write(record_path(folder, cell), made(cell, **({"sources": module_digests(cell)} | changes)))
     return folder
 
 
 def test_the_modules_of_a_run(file: Path) -> None:
     own, plain, networks, neither = cells_of(file)
-    assert digests(own) == {"study_idea": digest(IDEA), "study_nets": digest(NETS)}
-    assert digests(plain) == {"study_idea": digest(IDEA)} and digests(networks) == {"study_nets": digest(NETS)}
-    assert digests(neither) == {} and "study_nets" not in sys.modules
+    assert module_digests(own) == {"study_idea": digest(IDEA), "study_nets": digest(NETS)}
+    assert module_digests(plain) == {"study_idea": digest(IDEA)} and module_digests(networks) == {
+        "study_nets": digest(NETS)
+    }
+    assert module_digests(neither) == {} and "study_nets" not in sys.modules
     file.write_text(STUDY.replace("matrix/climbing", "study_game:game"))
-    assert digests(cells_of(file)[3]) == {"study_game": digest(GAME)}
+    assert module_digests(cells_of(file)[3]) == {"study_game": digest(GAME)}
 
 
 def test_a_record_has_what_was_imported(file: Path) -> None:
     cell = cells_of(file)[1]
     Path("study_idea.py").write_text(IDEA + "# changed while the study runs\n")
-    assert digests(cell, imported=True) == {"study_idea": digest(IDEA)} != digests(cell)
+    assert module_digests(cell, imported=True) == {"study_idea": digest(IDEA)} != module_digests(cell)
     sys.modules.pop("study_idea")
     cell = cells_of(file)[1]
-    assert digests(cell, imported=True) == digests(cell) != {"study_idea": digest(IDEA)}
+    assert module_digests(cell, imported=True) == module_digests(cell) != {"study_idea": digest(IDEA)}
 
 
 def test_a_change_is_said(file: Path, shoal: Callable) -> None:
@@ -118,4 +120,4 @@ def test_an_earlier_record_is_not_compared(file: Path) -> None:
     path.write_text(earlier)
     assert "sources" not in path.read_text() and read(path).sources == {}
     records = {cell.name: read(record_path(folder, cell)) for cell in cells}
-    assert "has changed" not in page(read_study(file), cells, records)
+    assert "has changed" not in markdown_page(read_study(file), cells, records)

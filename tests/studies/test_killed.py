@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import trained
-from shoal.studies.page import page
+from shoal.studies.results import markdown_page
 from shoal.studies.state import recorded, records_folder
-from shoal.studies.study_file import read
+from shoal.studies.study_file import read_study
 from small_studies import TINY, cells_of, toml, written
 
 TEXT = f"""
@@ -43,14 +43,14 @@ def begin(path: Path) -> subprocess.Popen[str]:
 
 def final_page(path: Path) -> str:
     """The page of results with all times and the rates of the machine as 0."""
-    study, cells = read(path), cells_of(path)
+    study, cells = read_study(path), cells_of(path)
     records = recorded(records_folder(study, None), cells)
     zero = {"training": 0, "other": 0}
     still = {
         name: replace(record, seconds=zero, hardware=record.hardware | {"product_gflops": None})
         for name, record in records.items()
     }
-    return page(study, cells, still)
+    return markdown_page(study, cells, still)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 from shoal.errors import InputError
 from shoal.studies.building import check_built
 from shoal.studies.plan import plan
-from shoal.studies.study_file import found, read
+from shoal.studies.study_file import read_study, study_path
 from small_studies import GRID, written
 
 DEFAULTS, END = "[defaults]\n", "gamma = [0.9, 0.99]\n"
@@ -340,7 +340,7 @@ MISTAKES = {
 
 def refusal(path: Path) -> str:
     with pytest.raises(InputError) as caught:
-        study = read(path)
+        study = read_study(path)
         check_built(study, plan(study, path.parent / "out"))
     return str(caught.value)
 
@@ -356,7 +356,7 @@ def test_a_mistake_is_one_sentence(mistake: str, tmp_path: Path) -> None:
 
 def test_the_grid_itself_has_no_mistake(tmp_path: Path) -> None:
     path = written(tmp_path)
-    check_built(read(path), plan(read(path), tmp_path))
+    check_built(read_study(path), plan(read_study(path), tmp_path))
 
 
 def test_a_file_that_is_no_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,7 +370,7 @@ def test_a_file_that_is_no_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert refusal(odd) == f"{odd}: the name of a study file may contain only letters, digits and _ . -."
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"There is no study 'two_stp'; did you mean 'two_step'\?"):
-        found("two_stp")
+        study_path("two_stp")
 
 
 def test_an_algorithm_that_refuses_its_environment_is_found_before_the_first_run(tmp_path: Path) -> None:
@@ -392,6 +392,6 @@ def test_nothing_of_a_file_is_executed(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.syspath_prepend(str(tmp_path))
     for text in ("trap:make", "__import__('trap')", "${trap}"):
         path = written(tmp_path, GRID.replace("[defaults]", f"[defaults]\naddress = {text!r}").replace("Q?", text))
-        assert len(plan(read(path), tmp_path)) == 8
+        assert len(plan(read_study(path), tmp_path)) == 8
     with pytest.raises(InputError, match="cannot be imported: RuntimeError: imported"):
-        plan(read(written(tmp_path, GRID.replace("mappo", "trap:make"))), tmp_path)
+        plan(read_study(written(tmp_path, GRID.replace("mappo", "trap:make"))), tmp_path)

@@ -8,9 +8,9 @@ import pytest
 
 from shoal.plots.texts import estimate_text
 from shoal.statistics.intervals import interval
-from shoal.studies.page import page
 from shoal.studies.record import rounded
-from shoal.studies.study_file import read
+from shoal.studies.results import markdown_page
+from shoal.studies.study_file import read_study
 from small_studies import GRID, SCORES, TABLES, cells_of, made, records_of, written
 
 FIVE = GRID.replace("seeds = 2", "seeds = 5")
@@ -20,7 +20,7 @@ def drawn(folder: Path, text: str = FIVE + TABLES, leave_out: int = 0, **changes
     """The page of records; see :func:`records_of`."""
     path = written(folder, text)
     cells = cells_of(path)
-    return page(read(path), cells, records_of(cells, leave_out, **changes))
+    return markdown_page(read_study(path), cells, records_of(cells, leave_out, **changes))
 
 
 def rows_of(text: str, title: str) -> list[list[str]]:
@@ -98,7 +98,7 @@ def test_one_seed_has_an_interval_over_its_episodes(tmp_path: Path) -> None:
     scores = np.arange(256.0)[None]
     record = made(cells[0], (0.0,))
     record = made(cells[0], (0.0,), evaluation=record.evaluation | {"scores": rounded(scores)})
-    text = page(read(path), cells, {cells[0].name: record})
+    text = markdown_page(read_study(path), cells, {cells[0].name: record})
     assert estimate_text(interval(scores[0])) in text and "95% interval over the episodes of 1 seed" in text
 
 
@@ -107,5 +107,5 @@ def test_same_records_same_bytes(tmp_path: Path) -> None:
     path = written(tmp_path)
     cells = cells_of(path)
     records = list(records_of(cells).items())
-    here, there = (page(read(path), cells, dict(order)) for order in (records, records[::-1]))
+    here, there = (markdown_page(read_study(path), cells, dict(order)) for order in (records, records[::-1]))
     assert here == there

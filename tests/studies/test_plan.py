@@ -10,7 +10,7 @@ from shoal.errors import InputError
 from shoal.studies.combinations import combinations, selected
 from shoal.studies.entries import same
 from shoal.studies.plan import Cell, plan
-from shoal.studies.study_file import found, read, shipped
+from shoal.studies.study_file import read_study, shipped, study_path
 from small_studies import GRID, cells_of, written
 
 EXTRAS = """
@@ -126,7 +126,7 @@ def test_true_is_not_1() -> None:
 
 
 def test_some_runs_are_selected(tmp_path: Path) -> None:
-    study = read(written(tmp_path))
+    study = read_study(written(tmp_path))
     values = [one.values for one in combinations(study)]
     assert selected(study, values, {}) == list(range(8))
     assert selected(study, values, {"algorithm": "qmix", "gamma": (0.99, 0.9)}) == [4, 5, 6, 7]
@@ -162,5 +162,5 @@ def test_studies_that_ship_are_sound(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     names = shipped()
     assert {"two_step", "one_policy", "monotonicity"} <= names.keys()
     for name in names:
-        study = read(found(name))
+        study = read_study(study_path(name))
         assert study.question and study.tables and plan(study, tmp_path)

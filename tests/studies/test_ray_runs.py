@@ -23,10 +23,10 @@ import trained
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
 from shoal.studies import execution, ray_runs
-from shoal.studies.page import page
 from shoal.studies.record import Record
+from shoal.studies.results import markdown_page
 from shoal.studies.state import recorded, records_folder
-from shoal.studies.study_file import read
+from shoal.studies.study_file import read_study
 from small_studies import TINY, cells_of, toml, written
 
 pytest.importorskip("ray")
@@ -91,12 +91,12 @@ def scores(records: dict[str, Record]) -> dict[str, tuple]:
 
 def final_page(path: Path) -> str:
     """The page of results with all times as 0, and one hardware."""
-    study, cells = read(path), cells_of(path)
+    study, cells = read_study(path), cells_of(path)
     records = recorded(records_folder(study, None), cells)
     zero = {"training": 0, "other": 0}
     hardware = {"processor": "", "cores": 1, "memory_gib": 1, "devices": [], "product_gflops": None}
     still = {name: replace(record, seconds=zero, hardware=hardware) for name, record in records.items()}
-    return page(study, cells, still)
+    return markdown_page(study, cells, still)
 
 
 def begin(path: Path, *words: str) -> subprocess.Popen[str]:

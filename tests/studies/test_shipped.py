@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from selection import quick
-from shoal.studies.page import draw_figures, page
 from shoal.studies.plan import plan
+from shoal.studies.results import draw_figures, markdown_page
 from shoal.studies.state import recorded, records_folder
-from shoal.studies.study_file import read
+from shoal.studies.study_file import read_study
 from shoal.studies.tuning.record import winner
 
 STUDIES = Path(__file__).parents[2] / "studies"
@@ -17,16 +17,16 @@ NAMES = sorted(path.stem for path in STUDIES.glob("*.toml") if (STUDIES / "resul
 
 @pytest.mark.parametrize("name", quick(NAMES, "two_step", "monotonicity"))
 def test_the_page_is_that_of_the_records(name: str, tmp_path: Path) -> None:
-    study = read(STUDIES / f"{name}.toml")
+    study = read_study(STUDIES / f"{name}.toml")
     where = records_folder(study, None)
     cells = plan(study, tmp_path, winner(study, where))
     held = recorded(where, cells)
     drawn = draw_figures(study, cells, held, tmp_path)
     committed = STUDIES / "results" / f"{name}.md"
-    assert page(study, cells, held, drawn) == committed.read_text(encoding="utf-8")
+    assert markdown_page(study, cells, held, drawn) == committed.read_text(encoding="utf-8")
     assert all((committed.parent / figure).exists() for figure in drawn)
     assert len(held) == len(cells)
 
 
 def test_every_study_names_its_primary_metric() -> None:
-    assert [path.stem for path in STUDIES.glob("*.toml") if read(path).primary is None] == []
+    assert [path.stem for path in STUDIES.glob("*.toml") if read_study(path).primary is None] == []

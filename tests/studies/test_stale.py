@@ -11,11 +11,10 @@ from shoal.algorithms import NAMES
 from shoal.environments.names import FAMILIES, names
 from shoal.errors import InputError
 from shoal.studies import behaviour, record, stale
-from shoal.studies.page import page
-from shoal.studies.results import results
+from shoal.studies.results import markdown_page, results
 from shoal.studies.running import study
 from shoal.studies.state import record_path, recorded
-from shoal.studies.study_file import StudyFile, read
+from shoal.studies.study_file import StudyFile, read_study
 from small_studies import GRID, TABLES, cells_of, records_of, written
 
 FIVE = GRID.replace("seeds = 2", "seeds = 5")
@@ -57,17 +56,17 @@ def test_versions_of_options_count_where_the_option_is_on(monkeypatch: pytest.Mo
 
 def test_a_raised_version_marks_what_was_recorded_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, cells, records = filled(tmp_path, FIVE + TABLES, behaviour={"algorithm": 0, "environment": 1})
-    text = page(read(path), cells, records)
+    text = markdown_page(read_study(path), cells, records)
     assert f"**{cells[-1].title} is stale: qmix had an earlier or unknown behaviour version and has 1 now.**" in text
     assert "The option --again of shoal study measures all runs again." in text
     assert text.count(stale.MARK) == 3, "the sentence, the table of lengths, and the run"
     assert study(path, dry_run=True).states[-1].word == "stale"
 
-    assert stale.MARK not in page(read(path), cells[:-1], records)
+    assert stale.MARK not in markdown_page(read_study(path), cells[:-1], records)
     monkeypatch.setitem(behaviour.ENVIRONMENTS, "matrix/", 2)
-    assert "**All runs are stale" not in page(read(path), cells, records), "the last has another reason"
-    assert "7 of 8 runs, the first of them" in page(read(path), cells, records)
-    assert "matrix had behaviour version 1 and has 2 now.**" in page(read(path), cells, records)
+    assert "**All runs are stale" not in markdown_page(read_study(path), cells, records), "the last has another reason"
+    assert "7 of 8 runs, the first of them" in markdown_page(read_study(path), cells, records)
+    assert "matrix had behaviour version 1 and has 2 now.**" in markdown_page(read_study(path), cells, records)
 
 
 def test_a_changed_preset_marks_rows_and_runs_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,14 +112,14 @@ PRIMARY = '[primary]\nmetric = "length"\n'
 def primary(folder: Path, text: str) -> StudyFile:
     path = written(folder, FIVE + text + TABLES)
     cells_of(path)
-    return read(path)
+    return read_study(path)
 
 
 def test_the_primary_metric_is_stated_and_shown(tmp_path: Path) -> None:
     found = primary(tmp_path, PRIMARY)
-    text = page(found, cells_of(found.path), {})
+    text = markdown_page(found, cells_of(found.path), {})
     assert "**Primary metric:** mean of the length of episodes." in text
-    assert "Primary metric" not in page(primary(tmp_path, ""), cells_of(found.path), {})
+    assert "Primary metric" not in markdown_page(primary(tmp_path, ""), cells_of(found.path), {})
     wrong = {
         PRIMARY.replace("length", "won"): r"\[primary\] names the mean of won, which no table shows",
         PRIMARY + 'statistic = "iqm"\n': "There is no statistic of a single run 'iqm'",
@@ -139,7 +138,7 @@ def test_flags_that_differ_beyond_the_axes_are_listed(tmp_path: Path) -> None:
     )
     text += '\n[[overrides]]\nwhere = { variant = "wide", algorithm = "mappo" }\nmax_grad_norm = 0.125\n'
     path = written(tmp_path, text)
-    listed = page(read(path), cells_of(path), {}).partition("## Flags that differ beyond the axes")[2]
+    listed = markdown_page(read_study(path), cells_of(path), {}).partition("## Flags that differ beyond the axes")[2]
     lines = {line.split("|")[1].strip(): line for line in listed.splitlines() if line.startswith("| ")}
     assert (
         "0.125: mappo wide" in lines["max_grad_norm"] and "matrix/climbing; matrix/two_step" in lines["max_grad_norm"]

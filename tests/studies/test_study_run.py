@@ -11,10 +11,10 @@ import pytest
 import shoal
 from shoal.errors import InputError
 from shoal.studies import execution
-from shoal.studies.page import page
 from shoal.studies.record import read
+from shoal.studies.results import markdown_page
 from shoal.studies.state import recorded, records_folder
-from shoal.studies.study_file import read as read_study
+from shoal.studies.study_file import read_study as read_study
 from shoal.studies.summaries import curve_of
 from shoal.training.trainer import Trainer
 from small_studies import TINY, cells_of, toml, written
@@ -44,7 +44,7 @@ def final_page(path: Path) -> str:
     study, cells = read_study(path), cells_of(path)
     records = recorded(records_folder(study, None), cells)
     zero = {"training": 0, "other": 0}
-    return page(study, cells, {name: replace(record, seconds=zero) for name, record in records.items()})
+    return markdown_page(study, cells, {name: replace(record, seconds=zero) for name, record in records.items()})
 
 
 def test_a_run_that_ends_early_has_its_own_step_and_digest(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import shoal as library
 from shoal.errors import InputError
-from shoal.studies import trust
+from shoal.studies import user_modules
 from small_studies import GRID, written
 
 TUNING = "\n[tuning]\nseeds = 2\ntrials = 9\n[tuning.ranges]\ngamma = { values = [0.9, 0.99] }\n"
@@ -18,7 +18,7 @@ TUNING = "\n[tuning]\nseeds = 2\ntrials = 9\n[tuning.ranges]\ngamma = { values =
 def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "evil.py").write_text("import pathlib\npathlib.Path('pwned').touch()\nraise RuntimeError('ran')\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(trust, "_run", set())
+    monkeypatch.setattr(user_modules, "_permitted", set())
     yield
     assert "evil" not in sys.modules
 
@@ -70,14 +70,14 @@ def test_a_dry_run_builds_nothing_that_imports(old: str, new: str, said: str) ->
 
 def test_what_was_run_or_imported_needs_no_more_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(Path("mine"), GRID.replace('"mappo"', '"evil"'))
-    study = library.studies.study_file.read(file)  # type: ignore[attr-defined]
+    study = library.studies.study_file.read_study(file)  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="'evil'"):
-        trust.check_imports(study, False)
+        user_modules.check_imports(study, False)
     monkeypatch.setitem(sys.modules, "evil", sys)
-    trust.check_imports(study, False)
+    user_modules.check_imports(study, False)
     monkeypatch.delitem(sys.modules, "evil")
-    trust.runs(study)
-    trust.check_imports(study, False)
+    user_modules.permit_imports(study)
+    user_modules.check_imports(study, False)
 
 
 def test_the_title_of_a_page_is_text(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class Study:
 
     def __call__(self) -> int:
         """Run it, and print what is recorded, what failed, the page of results and the report."""
-        from shoal.studies.again import SEED
+        from shoal.studies.again import AGAIN_SEED
 
         paths: dict[str, Any] = {"records": self.records}
         where = {name: getattr(self, name) for name in _CLUSTER}
@@ -64,7 +64,7 @@ class Study:
                 only=chosen(self.only),
                 out=self.out,
                 dry_run=self.dry_run,
-                again=(SEED if self.seed is None else self.seed) if self.again else None,
+                again=(AGAIN_SEED if self.seed is None else self.seed) if self.again else None,
                 progress=self.progress,
                 trust=self.trust,
                 **paths,

@@ -27,9 +27,9 @@ from shoal.studies.plan import Cell, plan
 from shoal.studies.running import OUT
 from shoal.studies.stale import former
 from shoal.studies.state import recorded, records_folder
-from shoal.studies.study_file import found, read, shipped
-from shoal.studies.trust import check_imports
+from shoal.studies.study_file import read_study, shipped, study_path
 from shoal.studies.tuning.record import winner
+from shoal.studies.user_modules import check_imports
 from shoal.system.files import write_bytes, written_to
 
 FILE = "report.html"
@@ -98,7 +98,7 @@ def _study_path(what: str | Path) -> Path:
         InputError: there is neither a run nor a study of this name.
     """
     if Path(what).suffix == ".toml" or str(what) in shipped():
-        return found(what)
+        return study_path(what)
     if Path(what).is_dir():
         raise InputError(f"There is no {manifest.FILE} in {str(what)!r}, so it is not the folder of a run.")
     raise InputError(f"{str(what)!r} is neither the folder of a run nor a study: a file *.toml, or a name in studies/.")
@@ -153,7 +153,7 @@ def _study(
     runs: Path,
     trust: bool,
 ) -> Path:
-    described = read(file)
+    described = read_study(file)
     check_imports(described, trust)
     where = records_folder(described, records)
     cells = plan(described, runs, winner(described, where))

@@ -11,11 +11,11 @@ from shoal.reporting.markup import Html, bullets, joined, pairs, table, tag, wit
 from shoal.reporting.page import Page, Section, player
 from shoal.studies import contents as study_contents
 from shoal.studies.charts import Chart, charts_of
-from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Contents, contents, count_text
-from shoal.studies.page_tables import Rows
+from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Contents, contents_of, count_text
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.study_file import StudyFile, command_word
+from shoal.studies.tables import Rows
 
 
 def study_page(
@@ -37,7 +37,7 @@ def study_page(
     Raises:
         InputError: a value cannot be drawn on a figure's vertical axis.
     """
-    found, charts = contents(study, cells, records), []
+    found, charts = contents_of(study, cells, records), []
     tables = [_tables(number, section) for number, section in enumerate(found.tables, 1)]
     together = groupby(charts_of(study, cells, records), key=lambda chart: chart.number)
     figures = [_figure(number, list(panels), charts) for number, panels in together]

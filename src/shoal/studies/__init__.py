@@ -7,5 +7,5 @@ The command line and reports import them; ``compare`` compares runs, ``tuning`` 
   with their environments.
 * :mod:`shoal.studies.execution` runs one cell and returns its record, also in another process;
   :mod:`shoal.studies.running` executes the missing runs.
-* :mod:`shoal.studies.page` makes the page of results only from records.
+* :mod:`shoal.studies.results` makes the page of results only from records.
 """

@@ -12,18 +12,17 @@ from shoal.plots.texts import estimate_text, markdown_table, markdown_text, numb
 from shoal.statistics.intervals import scaled
 from shoal.studies.combinations import axes_of
 from shoal.studies.entries import label
-from shoal.studies.page_tables import MISSING, Rows
 from shoal.studies.plan import Cell
-from shoal.studies.presented import Primary
 from shoal.studies.record import Record
 from shoal.studies.stale import MARK, sentences, stale
-from shoal.studies.study_file import StudyFile, command_in_folder
+from shoal.studies.study_file import Primary, StudyFile, command_in_folder
 from shoal.studies.summaries import STATISTICS, interval_of, primary_of, primary_text, unit_of
+from shoal.studies.tables import MISSING, Rows
 from shoal.system.files import write_text
 
-FOLDER = "again"
+AGAIN_FOLDER = "again"
 """Name of the folder, next to the study's file or in the folder of records, that holds the new records and pages."""
-SEED = 100
+AGAIN_SEED = 100
 """Default first seed."""
 
 
@@ -57,7 +56,7 @@ def with_seed(study: StudyFile, cells: Sequence[Cell], seed: int) -> StudyFile:
             raise InputError(
                 f"--seed {seed} would repeat seeds of {cell.title}, which are {settings.seed} to "
                 f"{settings.seed + settings.seeds - 1}; choose seeds that do not overlap, for example --seed "
-                f"{settings.seed + max(settings.seeds, SEED)}."
+                f"{settings.seed + max(settings.seeds, AGAIN_SEED)}."
             )
     evaluation = replace(study.evaluation, seed=study.evaluation.seed + seed)
     return replace(
@@ -67,7 +66,7 @@ def with_seed(study: StudyFile, cells: Sequence[Cell], seed: int) -> StudyFile:
 
 def records_root(study: StudyFile, records: str | Path | None) -> Path:
     """The folder that contains the folders of the new records."""
-    return (study.path.parent if records is None else Path(records)) / FOLDER
+    return (study.path.parent if records is None else Path(records)) / AGAIN_FOLDER
 
 
 def rows_of(again: Again, records: Mapping[str, Record]) -> Rows:
@@ -118,7 +117,7 @@ def _verdict(before: Record | None, now: Record | None, primary: Primary) -> tup
     return text, "agree" if low <= 0 <= high else "differ"
 
 
-def page(again: Again, records: Mapping[str, Record]) -> str:
+def again_page(again: Again, records: Mapping[str, Record]) -> str:
     """The page in Markdown; the arguments are those of :func:`rows_of`."""
     study, rows = again.study, rows_of(again, records)
     where, word = command_in_folder(study)
@@ -143,12 +142,12 @@ def _stale(again: Again) -> list[str]:
     return sentences(stale(again.cells, again.before), again.cells)
 
 
-def write(again: Again, records: Mapping[str, Record], root: Path) -> Path:
+def write_again_page(again: Again, records: Mapping[str, Record], root: Path) -> Path:
     """Write the page next to the folder of the new records, in ``root``; returns its path.
 
     Raises:
         WriteError: it cannot be written.
     """
     path = root / f"{again.study.name}-seed{again.seed}.md"
-    write_text(path, page(again, records))
+    write_text(path, again_page(again, records))
     return path

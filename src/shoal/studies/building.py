@@ -11,8 +11,7 @@ from shoal.runs.assembly import made
 from shoal.runs.run import Run
 from shoal.studies.combinations import matches
 from shoal.studies.plan import Cell
-from shoal.studies.presented import TRAINING
-from shoal.studies.study_file import StudyFile
+from shoal.studies.study_file import TRAINING, StudyFile
 from shoal.training import checks, sharding
 from shoal.types import AnyEnvironment, Environment, EnvSpec, Scale
 

@@ -12,14 +12,12 @@ from shoal.errors import InputError
 from shoal.plots.figures import Line, check_positive
 from shoal.plots.style import Vertical
 from shoal.statistics.intervals import Estimate, scaled
-from shoal.studies.aggregation import Entries, Place, entries_of
 from shoal.studies.combinations import axes_of
-from shoal.studies.page_tables import head, scaling_text
 from shoal.studies.plan import Cell
-from shoal.studies.presented import TRAINING, Figure, Kind
 from shoal.studies.record import Record
-from shoal.studies.study_file import StudyFile
+from shoal.studies.study_file import TRAINING, Figure, Kind, StudyFile
 from shoal.studies.summaries import STATISTICS, Statistic, interval_of, known_curve
+from shoal.studies.tables import Entries, Place, column_head, entries_of, scaling_text
 
 POINTS = 50
 """Points of a curve that aggregates tasks with different steps."""
@@ -83,7 +81,7 @@ def charts_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Rec
             lines = _lines(entries, where, cells)
             if not lines:
                 continue
-            panel = head(first, entries.columns) if len(entries.heads) > 1 else ""
+            panel = column_head(first, entries.columns) if len(entries.heads) > 1 else ""
             words = [study.name, str(figure.number), panel]
             name = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", word).strip("-.") for word in words if word)
             try:
@@ -103,7 +101,7 @@ def _lines(entries: Entries, where: Place, cells: Sequence[Cell]) -> Lines:
     for line in entries.grid.values():
         here = line.get(where)
         if here and entries.complete(here):
-            found[head(here[0], axes).replace("env.", "")] = here
+            found[column_head(here[0], axes).replace("env.", "")] = here
     return found
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from shoal.errors import InputError, unknown
 from shoal.studies.entries import key, label, labels, same
-from shoal.studies.presented import Table
-from shoal.studies.study_file import StudyFile
+from shoal.studies.study_file import StudyFile, Table
 
-MOST = 10_000
+MAX_COMBINATIONS = 10_000
 """Largest number of combinations."""
 VARIANT = "variant"
 """The axis of the names in ``[[variants]]``."""
@@ -40,8 +39,8 @@ def combinations(study: StudyFile) -> list[Combination]:
     _check_places(study)
     axes = list(study.grid.values()) + ([tuple(study.variants)] if study.variants else [])
     count = math.prod(map(len, axes))
-    if count > MOST:
-        raise study.error(f"[grid] has {count} combinations, and the limit is {MOST}; split the study.")
+    if count > MAX_COMBINATIONS:
+        raise study.error(f"[grid] has {count} combinations, and the limit is {MAX_COMBINATIONS}; split the study.")
     names = [*study.grid, *([VARIANT] if study.variants else [])]
     whole = [_combined(study, dict(zip(names, chosen, strict=True))) for chosen in itertools.product(*axes)]
     known = axes_of([one.values for one in whole])

@@ -5,23 +5,118 @@ are not escaped here; the writers of the pages escape them.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.options.flags import flags_of
 from shoal.plots.texts import duration_text, estimate_text, number_text
 from shoal.statistics.intervals import scaled
 from shoal.studies.combinations import axes_of, matches
-from shoal.studies.differing import differing
 from shoal.studies.entries import label
-from shoal.studies.page_tables import MISSING, Rows, Section, tables_of, value_text
 from shoal.studies.plan import Cell
-from shoal.studies.presented import Level, Reference, Table
 from shoal.studies.record import Record
-from shoal.studies.sources import changed
 from shoal.studies.stale import MARK, sentences, stale
-from shoal.studies.study_file import StudyFile
+from shoal.studies.study_file import Level, Reference, StudyFile, Table
 from shoal.studies.summaries import primary_text, unit_of
+from shoal.studies.tables import MISSING, Place, Rows, Section, column_head, entries_of, place, tables_of, value_text
+from shoal.studies.user_modules import changed_modules
+from shoal.system.files import to_json
+
+# Flags that differ between compared rows beyond the axes, since presets and ``[[overrides]]`` give methods values of
+# their own.
+
+
+WITHOUT_EFFECT = frozenset(
+    {
+        "address",
+        "block",
+        "checkpoint_seconds",
+        "curve_episodes",
+        "devices",
+        "eval_episodes",
+        "eval_every",
+        "keep",
+        "num_workers",
+        "rows",
+        "tensorboard",
+        "worker_timeout",
+        "workers",
+    }
+)
+"""Flags that do not change what the last policy learns."""
+_MAX_FLAG_VALUE = 60
+_MAX_FLAGS_LISTED = 4
+"""If more rows have the most frequent value, they are not listed."""
+
+
+def differing_flags(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record]) -> Rows:
+    """A line for each flag that differs between rows of a table although neither the grid nor the rows' variants set
+    it: the flag, its values with the rows that have them, and where they are compared. A flag that not all of the rows'
+    algorithms have is compared between those that have it.
+
+    Args:
+        study: the study.
+        cells: all its runs.
+        records: their records by the cells' names; the flags of other runs are those that they would have today.
+    """
+    lines: dict[tuple[str, str], list[str]] = {}
+    flags = {cell.name: _flags(cell, records.get(cell.name)) for cell in cells}
+    for table in study.tables or (Table(),):
+        entries = entries_of(study, table, cells, records)
+        compared: dict[Place, list[tuple[str, Cell]]] = {}
+        for line in entries.grid.values():
+            for each in line.values():
+                for cell in each:
+                    name = " ".join(label(cell.values[axis]) for axis in entries.rows)
+                    compared.setdefault(place(cell, (*entries.columns, *entries.over)), []).append((name, cell))
+        for rows in compared.values():
+            where = column_head(rows[0][1], (*entries.columns, *entries.over))
+            for flag in dict.fromkeys(flag for _, cell in rows for flag in flags[cell.name]):
+                if said := _said(study, flag, rows, flags):
+                    places = lines.setdefault((flag, said), [])
+                    places += [where] if where not in places else []
+    return [
+        {"flag": flag, "values": said} | ({"compared in": "; ".join(places)} if any(places) else {})
+        for (flag, said), places in sorted(lines.items())
+    ]
+
+
+def _flags(cell: Cell, record: Record | None) -> dict[str, Any]:
+    if record is not None:
+        found = record.run["settings"] | record.run["config"]
+    else:
+        merged = cell.merged()
+        found = to_json(flags_of(merged.settings) | flags_of(merged.config))
+        found = {flag: value for flag, value in found.items() if flag not in merged.sized}
+    return {flag: value for flag, value in found.items() if flag not in WITHOUT_EFFECT}
+
+
+def _said(
+    study: StudyFile, flag: str, rows: Sequence[tuple[str, Cell]], flags: Mapping[str, Mapping[str, Any]]
+) -> str | None:
+    """The values of a flag with the rows that have them; None if the axes explain every difference."""
+    if flag in study.grid:
+        return None
+    values: dict[str, list[str]] = {}
+    unexplained = set()
+    for name, cell in rows:
+        if flag in flags[cell.name]:
+            text = label(flags[cell.name][flag])
+            text = text if len(text) <= _MAX_FLAG_VALUE else text[: _MAX_FLAG_VALUE - 1] + "…"
+            values.setdefault(text, []).append(name)
+            if flag not in study.variants.get(str(cell.values.get("variant")), {}):
+                unexplained.add(text)
+    if len(unexplained) < 2:
+        return None
+    most = max(values, key=lambda text: len(values[text]))
+    if len(values[most]) > _MAX_FLAGS_LISTED:
+        values[most] = ["the others"]
+        values[most] = values.pop(most)  # the last
+    return "; ".join(f"{text}: {' · '.join(names)}" for text, names in values.items())
+
+
+# The contents.
 
 
 class Mixture(NamedTuple):
@@ -52,7 +147,7 @@ class Contents(NamedTuple):
     """A sentence for each reason why records are stale (:mod:`shoal.studies.stale`)."""
     tables: tuple[Section, ...]
     differing: Rows
-    """The flags that differ between compared rows beyond the axes (:mod:`shoal.studies.differing`); may be empty."""
+    """The flags that differ between compared rows beyond the axes (:mod:`shoal.studies.contents`); may be empty."""
     levels: Rows
     """The worst and best scores, which are normalised to 0 and 1; empty if there are none."""
     references: Rows
@@ -63,7 +158,7 @@ class Contents(NamedTuple):
     """Conditions under which the records were made, by topic; empty without records."""
 
 
-def contents(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record]) -> Contents:
+def contents_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record]) -> Contents:
     """The contents of a study's page.
 
     Args:
@@ -83,10 +178,10 @@ def contents(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Reco
         missing=len(cells) - len(made),
         runs=len(cells),
         mixtures=tuple(mixture for mixture in mixtures if mixture is not None),
-        changes=tuple(one.sentence for one in changed(cells, records)),
+        changes=tuple(one.sentence for one in changed_modules(cells, records)),
         stale=_stale(old, cells),
         tables=tuple(tables_of(study, table, cells, records, marked) for table in study.tables or (Table(),)),
-        differing=differing(study, cells, records),
+        differing=differing_flags(study, cells, records),
         levels=_levels(study.scales),
         references=_references(study.references, cells, records),
         each_run=_runs(cells, records, marked),

@@ -17,7 +17,7 @@ from shoal.studies import behaviour
 from shoal.studies.entries import Value
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, rounded
-from shoal.studies.sources import digests
+from shoal.studies.user_modules import module_digests
 from shoal.system import notices
 from shoal.training import selection
 from shoal.training.evaluation import Evaluation
@@ -110,7 +110,7 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
         curve=curve(rows, columns, run.settings.seeds),
         evaluation=evaluation,
         evaluations=evaluations(rows, run.settings.seeds),
-        sources=digests(cell, imported=True),
+        sources=module_digests(cell, imported=True),
         behaviour=behaviour.versions(config["algorithm"], config["environment"], config["settings"] | config["config"]),
     )
 

@@ -1,6 +1,9 @@
-"""The plan of a study: every run with its whole configuration, checked before anything starts."""
+"""The plan of a study: every run with its whole configuration and its name, checked before anything starts."""
 
+import hashlib
 import inspect
+import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,18 +11,71 @@ from typing import Any
 
 from shoal import algorithms
 from shoal.bounds import check
-from shoal.config.merge import Layer, Merged, merged
+from shoal.config.merge import SIZES, Layer, Merged, merged
 from shoal.environments import registry
 from shoal.environments.names import check_name
 from shoal.errors import InputError, unknown
 from shoal.options.flags import check_names, flags_of, options_from_json, override
 from shoal.studies.combinations import Combination, combinations
 from shoal.studies.entries import label, labels
-from shoal.studies.naming import digest, existing, readable
 from shoal.studies.study_file import Protocol, StudyFile
 from shoal.studies.summaries import ALONE, STATISTICS
 from shoal.system.files import to_json
 from shoal.training.settings import Settings
+
+# Names of runs: a readable text and a digest of the configuration, for folders and records.
+
+
+_MAX_NAME = 80
+_FIRST_IN_NAME = ("algorithm", "environment")
+
+
+def readable_name(values: Mapping[str, Any]) -> str:
+    """The values of a run's axes as a file name."""
+    others = [f"{axis.removeprefix('env.')}-{label(x)}" for axis, x in values.items() if axis not in _FIRST_IN_NAME]
+    text = "-".join([*(values[axis] for axis in _FIRST_IN_NAME), *others])
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", text)[:_MAX_NAME].strip("-.")
+
+
+def config_digest(
+    algorithm: str,
+    environment: str,
+    env: Mapping[str, Any],
+    values: Merged,
+    known: Mapping[str, Any],
+) -> str:
+    """A digest of everything that determines the training.
+
+    Values that equal their defaults are left out, so that a version with another option has the same digests.
+
+    Args:
+        algorithm: its name.
+        environment: its name.
+        env: options of the environment.
+        values: settings and hyper-parameters. The sizes that do not depend on the length of an episode always count.
+        known: the environment's options as parameters, which have defaults.
+    """
+    parts: dict[str, Any] = {"algorithm": algorithms.canonical(algorithm), "environment": environment}
+    parts["env"] = {name: x for name, x in env.items() if name not in known or known[name].default != x}
+    for part, now in (("settings", values.settings), ("config", values.config)):
+        defaults = flags_of(type(now)())
+        parts[part] = {flag: value for flag, value in flags_of(now).items() if value != defaults[flag]}
+    parts["settings"].pop("eval_episodes", None)
+    parts["settings"] |= {size: getattr(values.settings, size) for size in SIZES if size not in values.sized}
+    text = json.dumps(to_json(parts), sort_keys=True, ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:10]
+
+
+def existing_path(path: Path) -> Path:
+    """``path``, or a folder or file next to it with the same digest: the readable part may have changed."""
+    if path.exists():
+        return path
+    pattern = f"*-{path.name.rpartition('-')[2]}"
+    return next(iter(sorted(path.parent.glob(pattern))), path)
+
+
+# The plan.
+
 
 _FIRST = ("algorithm", "environment")
 _NAMED = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -196,9 +252,11 @@ def cell_of(
         check(values.config)
     except InputError as error:
         raise study.error(f"{cell.title}: {error}") from None
-    name = f"{readable(one.values)}-{digest(algorithm, environment, env, values, known)}"
+    name = f"{readable_name(one.values)}-{config_digest(algorithm, environment, env, values, known)}"
     folder = out / study.name / name
-    cell = Cell(study.name, one.values, algorithm, environment, env, flags, study.evaluation, name, existing(folder))
+    cell = Cell(
+        study.name, one.values, algorithm, environment, env, flags, study.evaluation, name, existing_path(folder)
+    )
     return replace(cell, curves=study.curves)
 
 

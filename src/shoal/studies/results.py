@@ -1,18 +1,147 @@
-"""Writes the results of a study from its records: the page, its figures, and scores for other tools."""
+"""The results of a study, from its file and its records alone: a page in Markdown, figures, scores for other tools.
 
+The same input gives the same bytes.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
+from shoal.errors import InputError, WriteError
+from shoal.plots import figures
+from shoal.plots.texts import markdown_table, markdown_text
 from shoal.statistics import marl_eval as marl_eval_format
+from shoal.studies.charts import Chart, charts_of
+from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Mixture, contents_of, count_text
 from shoal.studies.exchange import to_marl_eval
-from shoal.studies.page import draw_figures, page
-from shoal.studies.plan import plan
+from shoal.studies.plan import Cell, plan
+from shoal.studies.record import Record
 from shoal.studies.stale import former
 from shoal.studies.state import recorded, records_folder
-from shoal.studies.study_file import found, read
-from shoal.studies.trust import check_imports
+from shoal.studies.study_file import StudyFile, command_in_folder, read_study, study_path
+from shoal.studies.tables import Section
 from shoal.studies.tuning import page as tuning_page
 from shoal.studies.tuning.record import winner
+from shoal.studies.user_modules import check_imports
 from shoal.system.files import make_folder, write_text, written_to
+
+# The figures of the page, drawn from its records.
+
+
+class Drawn(NamedTuple):
+    """A figure in its file."""
+
+    title: str
+    note: str
+    """What it shows."""
+
+
+def draw_figures(
+    study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record], folder: Path
+) -> dict[str, Drawn]:
+    """Draw the figures of a study into ``folder``; returns them by file name.
+
+    Raises:
+        InputError: a value cannot be drawn on the figure's vertical axis.
+        WriteError: a figure cannot be written.
+    """
+    found = {}
+    for chart in charts_of(study, cells, records):
+        path = folder / f"{chart.name}.png"
+        try:
+            _draw(chart, path)
+        except WriteError:
+            raise
+        except InputError as error:
+            raise study.error(f"[[figures]] {chart.number}: {error}") from None
+        found[path.name] = Drawn(chart.title, chart.note)
+    return found
+
+
+def _draw(chart: Chart, path: Path) -> None:
+    if chart.kind == "curves":
+        figures.plot_efficiency(chart.lines, path, label=chart.label, vertical=chart.vertical)
+    elif chart.kind == "profiles":
+        figures.plot_profiles(chart.lines, path, label=chart.label)
+    elif chart.kind == "estimates":
+        figures.plot_estimates(chart.panels, path, label=chart.label)
+    else:
+        figures.plot_improvement(chart.pairs, path)
+
+
+# The page.
+
+
+def markdown_page(
+    study: StudyFile,
+    cells: Sequence[Cell],
+    records: Mapping[str, Record],
+    figures: Mapping[str, Drawn] = MappingProxyType({}),
+) -> str:
+    """The page in Markdown.
+
+    Args:
+        study: the study.
+        cells: all its runs.
+        records: their records by the cells' names; other runs are shown as missing.
+        figures: the figures by their file names, which are relative to the page.
+    """
+    found = contents_of(study, cells, records)
+    parts = [
+        f"# {study.title}",
+        study.question,
+        f"**Primary metric:** {found.primary}." if found.primary else "",
+        _origin(study),
+    ]
+    if found.missing:
+        parts.append(f"**{found.missing} of {found.runs} runs are missing.**")
+    parts += [f"**{_plain(sentence)}**" for sentence in found.changes]
+    parts += [f"**{one}**" for one in found.stale]
+    parts += [_mixture(one) for one in found.mixtures]
+    for section in found.tables:
+        parts += _section(section)
+    if found.differing:
+        parts += [f"## {DIFFERING_TITLE}", markdown_table(found.differing), DIFFERING_NOTE]
+    parts += [f"## {drawn.title}\n\n![{drawn.title}]({name})\n\n{drawn.note}" for name, drawn in figures.items()]
+    if found.levels:
+        parts += ["## Worst and best scores", markdown_table(found.levels)]
+    if found.references:
+        parts += ["## Published values", markdown_table(found.references)]
+    parts += ["## Runs", markdown_table(found.each_run)]
+    if found.conditions:
+        lines = [f"- {what}: {'; '.join(map(_plain, texts))}." for what, texts in found.conditions.items()]
+        parts += ["## How it was made", "\n".join(lines)]
+    return markdown_text("\n\n".join(part.strip("\n") for part in parts if part) + "\n")
+
+
+def _origin(study: StudyFile) -> str:
+    name, (where, word) = study.name, command_in_folder(study)
+    return (
+        f"{where}`shoal study {word}` runs what is missing of [{name}.toml](../{name}.toml), and "
+        f"`shoal results {word}` writes this page from the [records](../records/{name}/)."
+    )
+
+
+def _section(section: Section) -> list[str]:
+    return [
+        f"## {section.title}",
+        *(block if isinstance(block, str) else markdown_table(block) for block in section.blocks),
+    ]
+
+
+def _mixture(mixture: Mixture) -> str:
+    listed = "\n".join(f"- {_plain(one)}: {count_text(count, 'run')}" for one, count in mixture.each.items())
+    return f"**The tables mix {len(mixture.each)} {mixture.what}:**\n\n{listed}"
+
+
+def _plain(text: str) -> str:
+    """Text of a record without characters that Markdown or HTML would interpret; a commit as code."""
+    return re.sub(r"^commit ([0-9a-f]+)", r"commit `\1`", "".join(x for x in text if x not in "`<>|[]*\\"))
+
+
+# Writing.
 
 
 def results(
@@ -42,7 +171,7 @@ def results(
             the file names a module that is not imported without ``trust``.
         WriteError: the page cannot be written.
     """
-    described = read(found(file))
+    described = read_study(study_path(file))
     check_imports(described, trust)
     where = records_folder(described, records)
     cells = plan(described, Path(), winner(described, where))
@@ -54,6 +183,6 @@ def results(
         make_folder(Path(marl_eval).parent)
         marl_eval_format.write(marl_eval, to_marl_eval(cells, held))
     held |= former(where, cells, held)
-    write_text(path, page(described, cells, held, draw_figures(described, cells, held, path.parent)))
-    tuning_page.write(described, where, path)
+    write_text(path, markdown_page(described, cells, held, draw_figures(described, cells, held, path.parent)))
+    tuning_page.write_tuning_page(described, where, path)
     return path

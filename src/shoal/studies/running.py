@@ -15,13 +15,12 @@ from shoal.plots.texts import markdown_table
 from shoal.storage import manifest
 from shoal.studies import execution, ray_runs
 from shoal.studies.again import Again, records_root, rows_of, with_seed
-from shoal.studies.again import write as write_again
+from shoal.studies.again import write_again_page as write_again
 from shoal.studies.building import check_built
 from shoal.studies.combinations import selected
 from shoal.studies.plan import Cell, plan
 from shoal.studies.ray_runs import Cluster, check_cells, cluster_of, without_preallocation
 from shoal.studies.record import Record, write
-from shoal.studies.sources import Changed, changed
 from shoal.studies.stale import former, sentences, stale
 from shoal.studies.state import (
     State,
@@ -33,9 +32,9 @@ from shoal.studies.state import (
     state_of,
     time_text,
 )
-from shoal.studies.study_file import StudyFile, found, read
-from shoal.studies.trust import check_imports, runs
+from shoal.studies.study_file import StudyFile, read_study, study_path
 from shoal.studies.tuning.record import winner
+from shoal.studies.user_modules import Changed, changed_modules, check_imports, permit_imports
 from shoal.system import notices
 
 OUT = Path("runs/studies")
@@ -138,11 +137,11 @@ def study(
         KeyboardInterrupt: on Ctrl-C; active runs are saved, and the same call continues.
     """
     cluster = cluster_of(workers, address=address, cpus_per_run=cpus_per_run, gpus_per_run=gpus_per_run)
-    described = read(found(file))
+    described = read_study(study_path(file))
     if dry_run:
         check_imports(described, trust, builds=True)
     else:
-        runs(described)
+        permit_imports(described)
     where = records_folder(described, records)
     tuned = winner(described, where)
     every = plan(described, Path(out), tuned)
@@ -164,7 +163,7 @@ def study(
     with without_preallocation() if cluster else nullcontext():
         check_built(described, missing)
         hardware = manifest.describe()["hardware"]
-    changes = changed(cells, held)
+    changes = changed_modules(cells, held)
     altered = {name for change in changes for name in change.runs}
     old = stale(cells, held)
     states = [state_of(cell, held.get(cell.name), cell.name in altered, cell.name in old) for cell in cells]

@@ -13,8 +13,7 @@ from shoal.errors import InputError
 from shoal.options.flags import flags_of, override
 from shoal.plots.texts import duration_text
 from shoal.storage import manifest
-from shoal.studies.naming import existing
-from shoal.studies.plan import Cell
+from shoal.studies.plan import Cell, existing_path
 from shoal.studies.record import Record, read
 from shoal.studies.study_file import StudyFile
 from shoal.system import notices
@@ -54,7 +53,7 @@ def records_folder(study: StudyFile, records: str | Path | None) -> Path:
 
 def record_path(folder: Path, cell: Cell) -> Path:
     """The path of a cell's record, also if an earlier version of the file gave it another readable name."""
-    return existing(folder / f"{cell.name}.json")
+    return existing_path(folder / f"{cell.name}.json")
 
 
 def recorded(folder: Path, cells: Iterable[Cell], warn: Warn = notices.warn) -> dict[str, Record]:

@@ -14,9 +14,8 @@ from jaxtyping import Float
 from shoal import statistics
 from shoal.plots.texts import SHARES
 from shoal.statistics.intervals import Estimate, interval, interval_text
-from shoal.studies.presented import TRAINING, Primary
 from shoal.studies.record import Record
-from shoal.studies.study_file import StudyFile
+from shoal.studies.study_file import TRAINING, Primary, StudyFile
 from shoal.training.evaluation import known_mean
 
 Samples = Float[np.ndarray, " _"]

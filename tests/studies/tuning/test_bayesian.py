@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from small_tuning import TUNING, written
 
-from shoal.studies.study_file import read
-from shoal.studies.tuning import bayesian
+from shoal.studies.study_file import read_study
+from shoal.studies.tuning import proposals
 from shoal.studies.tuning.methods import methods
 
 pytest.importorskip("optuna")
@@ -16,13 +16,13 @@ pytest.importorskip("optuna")
 def test_later_rounds_propose_better_values_and_the_same_ones_again(tmp_path: Path) -> None:
     text = TUNING.replace("eta = 2", "eta = 2\nsearch = 'optuna'\nrounds = 8").replace("trials = 4", "trials = 8")
     more = "epochs = { low = 1, high = 9 }\nhidden = { values = [[4], [6, 6]] }\n"
-    (method,) = methods(read(written(tmp_path, text.replace("gamma =", f"{more}gamma ="))))
+    (method,) = methods(read_study(written(tmp_path, text.replace("gamma =", f"{more}gamma ="))))
     trials: list = []
     reached: dict = {}
     means = []
     for _ in range(method.tuning.rounds):
-        new = bayesian.proposed(method, trials, reached, method.trials)
-        assert new == bayesian.proposed(method, trials, reached, method.trials)
+        new = proposals.proposed(method, trials, reached, method.trials)
+        assert new == proposals.proposed(method, trials, reached, method.trials)
         scores = [-abs(math.log(x["learning_rate"] / 0.01)) - abs(x["epochs"] - 7) / 3 for x in new]
         best = sorted(scores)[method.trials // 2]
         for i, score in enumerate(scores, len(trials)):
@@ -35,6 +35,6 @@ def test_later_rounds_propose_better_values_and_the_same_ones_again(tmp_path: Pa
 
 def test_what_diverged_is_told_as_the_worst(tmp_path: Path) -> None:
     text = TUNING.replace("eta = 2", "eta = 2\nsearch = 'optuna'\nrounds = 2")
-    (method,) = methods(read(written(tmp_path, text)))
-    standing = bayesian._standing(method, {0: [[None]], 1: [[[5.0]], [[6.0]]], 2: [[[3.0]]]})
+    (method,) = methods(read_study(written(tmp_path, text)))
+    standing = proposals._standing(method, {0: [[None]], 1: [[[5.0]], [[6.0]]], 2: [[[3.0]]]})
     assert standing == {1: [0.0, 0.0], 2: [-1 / 3], 0: [-2 / 3]}

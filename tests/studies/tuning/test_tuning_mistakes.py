@@ -7,7 +7,7 @@ from small_tuning import TUNING, written
 
 import shoal
 from shoal.errors import InputError
-from shoal.studies.study_file import read
+from shoal.studies.study_file import read_study
 from shoal.studies.tuning.methods import methods
 
 RANGE = "learning_rate = { low = 1e-4, high = 1e-1, log = true }"
@@ -200,7 +200,7 @@ MISTAKES = {
 
 def refusal(path: Path) -> str:
     with pytest.raises(InputError) as caught:
-        methods(read(path))
+        methods(read_study(path))
     return str(caught.value)
 
 
@@ -236,11 +236,11 @@ steps = 128
         f"variant tuned has 64; set steps in [tuning]."
     )
     with_steps = written(tmp_path, text.replace("eta = 2", "eta = 2\nsteps = 32"))
-    assert [method.budget for method in methods(read(with_steps))] == [2 * (4 * 16 + 2 * 16)] * 2
+    assert [method.budget for method in methods(read_study(with_steps))] == [2 * (4 * 16 + 2 * 16)] * 2
 
 
 def test_a_budget_in_place_of_trials(tmp_path: Path) -> None:
-    (method,) = methods(read(written(tmp_path, TUNING.replace("trials = 4", "budget = 8000"))))
+    (method,) = methods(read_study(written(tmp_path, TUNING.replace("trials = 4", "budget = 8000"))))
     # Five trials train 512 steps and two of them 512 more, with two seeds each: 7168. Six and three would be 9216.
     assert [tuple(rung) for rung in method.rungs] == [(512, 5), (1024, 2)] and method.budget == 7168
 
@@ -303,7 +303,7 @@ def test_optuna_is_an_extra(tmp_path: Path) -> None:
 
 def test_a_tuned_run_needs_its_record(tmp_path: Path) -> None:
     path = written(tmp_path)
-    (method,) = methods(read(path))
+    (method,) = methods(read_study(path))
     sentence = (
         f"{path}: mappo, variant tuned has no record of tuning {method.name}.json in "
         f"{tmp_path / 'records' / 'demo'}; run shoal tune {path}."

@@ -13,7 +13,7 @@ import shoal
 from selection import quick
 from shoal.config import preset_files
 from shoal.storage.checkpoint import Checkpoints
-from shoal.studies.study_file import read
+from shoal.studies.study_file import read_study
 from shoal.studies.tuning.methods import methods
 from shoal.studies.tuning.population import Population
 from shoal.studies.tuning.record import TuningRecord
@@ -61,7 +61,7 @@ def test_a_search_records_its_budget_and_every_trial(search: tuple) -> None:
     assert record.trials[0]["values"] == {"learning_rate": 7e-4, "gamma": 0.99}, "the default is among them"
     assert {span["kind"] for span in record.ranges.values()} == {"traced"}
     (file,) = (path.parent / "records" / "demo").iterdir()
-    assert read_record(file) == record and file.stem == methods(read(path))[0].name
+    assert read_record(file) == record and file.stem == methods(read_study(path))[0].name
     assert not list((path.parent / "out").glob("*/*/states")), "states are of no use any more"
 
 
@@ -176,17 +176,17 @@ def test_what_no_array_can_be_has_a_program_of_its_own(tmp_path: Path) -> None:
     assert state.traced == ["learning_rate", "target_entropy", "gamma"]
     assert "structural (a program for each combination, " in report.plan and "here): hidden" in report.plan
     trials = state.propose()
-    from shoal.studies.tuning.structures import sort
+    from shoal.studies.tuning.structures import sorted_by_structure
 
     kinds = {(trial["hidden"], trial["target_entropy"] is None) for trial in trials}
-    structures = sort(dict(enumerate(trials)), state.traced)
+    structures = sorted_by_structure(dict(enumerate(trials)), state.traced)
     assert len(structures) == len(kinds) > 1
     assert sorted(number for one in structures for number in one.trials) == list(range(6))
 
 
 def test_a_search_file_that_is_damaged(tmp_path: Path) -> None:
     path = written(tmp_path)
-    folder = tmp_path / "out" / "demo" / methods(read(path))[0].name
+    folder = tmp_path / "out" / "demo" / methods(read_study(path))[0].name
     folder.mkdir(parents=True)
     (folder / "search.json").write_text(json.dumps({"trials": 3}))
     with pytest.raises(shoal.InputError, match="delete its folder to search again"):

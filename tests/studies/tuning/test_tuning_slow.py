@@ -15,7 +15,7 @@ from small_tuning import TUNING, written
 
 import shoal
 from shoal.storage.checkpoint import Checkpoints
-from shoal.studies.study_file import read
+from shoal.studies.study_file import read_study
 from shoal.studies.tuning.methods import methods
 from shoal.studies.tuning.population import Population
 from shoal.studies.tuning.record import path_of
@@ -75,7 +75,7 @@ def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:
     text = TUNING.replace("devices = 1", "devices = 1\ncheckpoint_seconds = 0").replace("steps = 1024", "steps = 32768")
     whole, killed = written(tmp_path / "whole", text), written(tmp_path / "killed", text)
     assert shoal.tune(whole, out=tmp_path / "whole" / "out", progress=False).ok
-    (method,) = methods(read(killed))
+    (method,) = methods(read_study(killed))
     states = tmp_path / "killed" / "out" / "demo" / method.name / "states"
     command = [sys.executable, "-m", "shoal.cli", "tune", str(killed), "--out", str(tmp_path / "killed" / "out")]
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}

@@ -14,11 +14,10 @@ from shoal.options.convert import several
 from shoal.plots.style import check_format
 from shoal.statistics import compare as compare_scores
 from shoal.statistics import estimate, normalise
-from shoal.studies.compare.curves import Curves, curves_of, scaled
 from shoal.studies.compare.grouping import Methods, methods_of, named
 from shoal.studies.compare.published import check_names, environments_of, sources_of
-from shoal.studies.compare.published import read as read_results
-from shoal.studies.compare.result import MethodSummary, Pair, RunComparison
+from shoal.studies.compare.published import read_results_file as read_results
+from shoal.studies.compare.result import Curves, MethodSummary, Pair, RunComparison, curves_of, scaled
 from shoal.studies.compare.sources import GREEDY, Source, read
 from shoal.system.files import written_to
 

@@ -9,7 +9,7 @@ from shoal.studies.compare.sources import Source, printable
 from shoal.studies.entries import label
 from shoal.system.files import to_json
 
-MOST = 3
+MAX_NAMED = 3
 """If methods of one algorithm differ in more flags, they are named by their folders."""
 Methods = dict[str, dict[str, list[Source]]]
 """``methods[method][environment]``: the runs, whose seeds are put together."""
@@ -18,8 +18,8 @@ Methods = dict[str, dict[str, list[Source]]]
 def methods_of(sources: Sequence[Source]) -> Methods:
     """Group runs by algorithm; where runs in one environment have different flags, by algorithm and these flags.
 
-    If more than :data:`MOST` flags differ, a study's records are named by the study's axes, and other runs by their
-    folders. So are runs with the same seeds of the same configuration, for example of two versions of the program.
+    If more than :data:`MAX_NAMED` flags differ, a study's records are named by the study's axes, and other runs by
+    their folders. So are runs with the same seeds of the same configuration, for example of two versions.
 
     Raises:
         InputError: as :func:`check`.
@@ -34,7 +34,7 @@ def methods_of(sources: Sequence[Source]) -> Methods:
         told = all(bool(_different(a, b)) == (a.axes != b.axes) for a, b in _pairs(group))
         again = any(not _different(*pair) and set(pair[0].seeds) & set(pair[1].seeds) for pair in _pairs(group))
         for one in group:
-            if not again and len(flags) <= MOST:
+            if not again and len(flags) <= MAX_NAMED:
                 differ = [f"{flag} {label(one.flags.get(flag, '–'))[:40]}" for flag in flags]
             elif not again and told:
                 differ = [label(one.axes.get(axis, "–"))[:40] for axis in axes]

@@ -14,7 +14,7 @@ from shoal.statistics.marl_eval import parse
 from shoal.studies.compare.sources import GREEDY, Source, printable
 from shoal.studies.exchange import environment_of
 
-LARGEST = 2**30
+MAX_RESULTS_BYTES = 2**30
 """Largest size of a file in bytes."""
 RETURNS = ("return", "mean_episode_return", "episode_return")
 """What files call the score, in the order of preference."""
@@ -37,7 +37,7 @@ class ResultsFile:
         return [name for name in first if all(name in other for other in others)]
 
 
-def read(path: Path, names: Mapping[str, str]) -> ResultsFile | None:
+def read_results_file(path: Path, names: Mapping[str, str]) -> ResultsFile | None:
     """Read a file of results; None for anything else, such as a record, a run folder or a missing file.
 
     Args:
@@ -50,7 +50,7 @@ def read(path: Path, names: Mapping[str, str]) -> ResultsFile | None:
     if path.suffix != ".json":
         return None
     try:
-        data = reading.read_bytes(path, LARGEST)
+        data = reading.read_bytes(path, MAX_RESULTS_BYTES)
     except (FileNotFoundError, reading.ReadingError):  # the reader of records tells the reason
         return None
     raw = parse(data, str(path))

@@ -14,8 +14,7 @@ from jaxtyping import Array, Bool
 from shoal.rollouts import fused
 from shoal.storage.checkpoint import Checkpoints
 from shoal.studies.record import rounded
-from shoal.studies.tuning.structures import Instance, Trial
-from shoal.studies.tuning.traced import with_values
+from shoal.studies.tuning.structures import Instance, Trial, with_values
 from shoal.system.files import make_folder
 from shoal.training import feed, memory, sharding
 from shoal.training.evaluation import first_episodes

@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.errors import InputError, shortened
 from shoal.studies.combinations import Combination
-from shoal.studies.naming import existing
+from shoal.studies.plan import existing_path
 from shoal.studies.record import check_hardware, check_keys, check_kind, check_list, check_number, json_text, parsed
 from shoal.studies.study_file import StudyFile, command_word
 from shoal.studies.tuning.halving import ranked
@@ -98,7 +98,7 @@ def mean(scores: Any) -> float:
 
 def path_of(folder: Path, method: Method) -> Path:
     """The path of a method's record in the study's folder of records."""
-    return existing(folder / f"{method.name}.json")
+    return existing_path(folder / f"{method.name}.json")
 
 
 def write(path: Path, record: TuningRecord) -> None:

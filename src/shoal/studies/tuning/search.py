@@ -11,11 +11,11 @@ from shoal.errors import InputError, NonFiniteError
 from shoal.security import links, reading
 from shoal.storage.lock import hold
 from shoal.studies.record import MAX_BYTES
-from shoal.studies.tuning import bayesian, draws
+from shoal.studies.tuning import proposals
 from shoal.studies.tuning.halving import Scores, ranked
 from shoal.studies.tuning.methods import Method
 from shoal.studies.tuning.population import Population, Result
-from shoal.studies.tuning.structures import Instance, Setting, Structure, Trial, sort
+from shoal.studies.tuning.structures import Instance, Setting, Structure, Trial, sorted_by_structure
 from shoal.system.files import dumps, from_json, make_folder, write_text
 from shoal.training.progress import Progress
 from shoal.training.stopping import Stop
@@ -41,7 +41,7 @@ class Search:
     @property
     def programs(self) -> int:
         """Structures among the trials."""
-        return len(sort(dict(enumerate(self.trials)), self.traced))
+        return len(sorted_by_structure(dict(enumerate(self.trials)), self.traced))
 
     def propose(self) -> list[Trial]:
         """The trials of the next round."""
@@ -49,12 +49,12 @@ class Search:
         default = [self.settings[0].default] if method.tuning.default and not start else []
         count = method.trials - len(default)
         if method.tuning.search == "optuna":
-            return default + bayesian.proposed(method, self.trials, self.reached(), count)
-        return default + draws.drawn(method.ranges, count, method.tuning.draw, start + len(default))
+            return default + proposals.proposed(method, self.trials, self.reached(), count)
+        return default + proposals.drawn(method.ranges, count, method.tuning.draw, start + len(default))
 
     def structures(self, numbers: list[int]) -> list[Structure]:
         """The structures of some trials."""
-        return sort({number: self.trials[number] for number in numbers}, self.traced)
+        return sorted_by_structure({number: self.trials[number] for number in numbers}, self.traced)
 
     def rung(self, turn: int, rung: int) -> dict[int, list]:
         """The scores of the trials that were evaluated in all environments at a rung of a round."""

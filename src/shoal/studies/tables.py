@@ -1,0 +1,310 @@
+"""The tables of a study's results page, as data: the runs of each entry, and what an entry shows."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.plots.texts import estimate_text
+from shoal.statistics.intervals import Estimate, scaled
+from shoal.studies.combinations import axes_of, axes_of_table, matches
+from shoal.studies.entries import key, label
+from shoal.studies.plan import Cell
+from shoal.studies.record import Record
+from shoal.studies.stale import MARK
+from shoal.studies.study_file import Level, Scaling, StudyFile, Table
+from shoal.studies.summaries import STATISTICS, Samples, Statistic, interval_of, metric_name, unit_of
+
+# The entries of tables and figures: the runs of each entry, and their samples, normalised if requested.
+
+
+Place = tuple
+"""Values of some axes, hashable."""
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The runs that a table or figure shows."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    over: tuple[str, ...]
+    """Axes of the tasks in an entry."""
+    grid: dict[Place, dict[Place, list[Cell]]]
+    """By the values of the row axes and of the column axes; several runs are tasks."""
+    heads: dict[Place, Cell]
+    """A run of each column."""
+    scaling: Scaling
+    levels: dict[str, tuple[float, float]]
+    """The worst and best score of each run, by the cell's name."""
+    records: Mapping[str, Record]
+    metric: str
+
+    @property
+    def unit(self) -> float:
+        """The factor by which shown values are multiplied; 1 for normalised values."""
+        return unit_of(self.metric) if self.scaling == "raw" else 1.0
+
+    @property
+    def name(self) -> str:
+        """The metric in a sentence, with its unit."""
+        return metric_name(self.metric, self.unit)
+
+    @property
+    def tasks(self) -> int:
+        """The largest number of tasks in an entry."""
+        return max(len(cells) for line in self.grid.values() for cells in line.values())
+
+    @property
+    def seeds(self) -> list[int]:
+        """The numbers of seeds of the recorded runs."""
+        cells = [cell for line in self.grid.values() for found in line.values() for cell in found]
+        return sorted({self.records[cell.name].seeds for cell in cells if cell.name in self.records})
+
+    def complete(self, cells: Sequence[Cell]) -> bool:
+        """Whether all runs of an entry are recorded."""
+        return all(cell.name in self.records for cell in cells)
+
+    def samples(self, cells: Sequence[Cell], statistic: Statistic) -> list[Samples] | None:
+        """The samples of an entry's tasks; None if a run has no value."""
+        found = []
+        for cell in cells:
+            samples = statistic.samples(self.records[cell.name], self.metric)
+            if samples is None:
+                return None
+            if cell.name in self.levels and statistic.scales:
+                worst, best = self.levels[cell.name]
+                samples = (samples - worst) / (best - worst)
+            found.append(samples)
+        return found
+
+    def estimate(self, cells: Sequence[Cell], statistic: Statistic) -> Estimate | None:
+        """The statistic of a complete entry, in the unit shown; None if a value is unknown."""
+        samples = self.samples(cells, statistic)
+        if samples is None or statistic.estimate is None:
+            return None
+        return scaled(statistic.estimate(samples), self.unit)
+
+    def difference(self, cells: Sequence[Cell], baseline: Sequence[Cell], statistic: Statistic) -> Estimate | None:
+        """The difference of two complete entries, in the unit shown, or their comparison; None if a value is unknown or
+        tasks differ."""
+        paired = {place(cell, self.over): cell for cell in baseline}
+        tasks = [place(cell, self.over) for cell in cells]
+        if len(paired) != len(tasks) or not all(task in paired for task in tasks):
+            return None
+        here, there = self.samples(cells, statistic), self.samples([paired[task] for task in tasks], statistic)
+        if here is None or there is None:
+            return None
+        found = statistic.difference(here, there)
+        return found if statistic.estimate is None else scaled(found, self.unit)
+
+
+def entries_of(study: StudyFile, table: Table, cells: Sequence[Cell], records: Mapping[str, Record]) -> Entries:
+    """The entries of a table or figure.
+
+    Args:
+        study: the study.
+        table: the table or figure.
+        cells: all runs of the study.
+        records: those that exist, by the cells' names.
+    """
+    known = axes_of([cell.values for cell in cells])
+    shown = [cell for cell in cells if matches(cell.values, table.where)]
+    rows, columns = axes_of_table(table, known)
+    grid: dict[Place, dict[Place, list[Cell]]] = {}
+    for cell in shown:
+        grid.setdefault(place(cell, rows), {}).setdefault(place(cell, columns), []).append(cell)
+    heads = {place(cell, columns): cell for cell in shown}
+    scaling = scaling_of(study, table, shown)
+    levels = _levels(study, table, scaling, shown, columns, records)
+    return Entries(rows, columns, table.over, grid, heads, scaling, levels, records, table.metric)
+
+
+def place(cell: Cell, axes: Sequence[str]) -> Place:
+    """The values of these axes, hashable."""
+    return tuple(key(cell.values[axis]) for axis in axes)
+
+
+def level_of(study: StudyFile, values: Mapping[str, Any]) -> Level | None:
+    """The known worst and best score of a run."""
+    return next((level for level in study.scales if matches(values, level.where)), None)
+
+
+def scaling_of(study: StudyFile, table: Table, shown: Sequence[Cell]) -> Scaling:
+    """How the scores of a table's runs are normalised."""
+    if table.scale is not None:
+        return table.scale
+    if len({place(cell, table.over) for cell in shown}) < 2:
+        return "raw"
+    return "known" if all(level_of(study, cell.values) for cell in shown) else "observed"
+
+
+def _levels(
+    study: StudyFile,
+    table: Table,
+    scaling: Scaling,
+    shown: Sequence[Cell],
+    columns: tuple[str, ...],
+    records: Mapping[str, Record],
+) -> dict[str, tuple[float, float]]:
+    if scaling == "raw":
+        return {}
+    if scaling == "known":
+        found = {cell.name: level_of(study, cell.values) for cell in shown}
+        return {name: (level.worst, level.best) for name, level in found.items() if level}
+    tasks: dict[Place, list[Cell]] = {}
+    for cell in shown:
+        tasks.setdefault(place(cell, (*columns, *table.over)), []).append(cell)
+    levels = {}
+    for cells in tasks.values():
+        every = [STATISTICS["mean"].samples(records[cell.name], table.metric) for cell in cells if cell.name in records]
+        together = np.concatenate([samples for samples in every if samples is not None] or [np.zeros(1)])
+        low, high = float(together.min()), float(together.max())
+        levels |= {cell.name: (low, high if high > low else low + 1.0) for cell in cells}
+    return levels
+
+
+# The tables.
+
+
+MISSING = "missing"
+_PLAIN = ("algorithm", "environment", "variant")
+"""Axes whose values are shown without the name of the axis."""
+Entry = Callable[[list[Cell] | None, Statistic], str]
+Rows = list[dict[str, Any]]
+"""A table: one mapping for each line, from column to value."""
+
+
+class Section(NamedTuple):
+    """A part of the page."""
+
+    title: str
+    blocks: tuple[str | Rows, ...]
+    """Paragraphs and tables."""
+
+
+def tables_of(
+    study: StudyFile,
+    table: Table,
+    cells: Sequence[Cell],
+    records: Mapping[str, Record],
+    stale: Collection[str] = frozenset(),
+) -> Section:
+    """A table with its title, and a second one that compares with its baseline if it has one; values from the runs that
+    ``stale`` names are marked."""
+    entries = entries_of(study, table, cells, records)
+    known = [STATISTICS[name] for name in table.statistics]
+    title = (
+        table.title
+        or f"{table.metric.replace('_', ' ').capitalize()} by {' and '.join([*entries.rows, *entries.columns])}"
+    )
+    parts: list[str | Rows] = []
+    if alone := [one for one in known if one.estimate is not None]:
+        parts += [_drawn(entries, alone, entries.grid, _value(entries, stale)), _note(entries, alone)]
+    if not table.baseline:
+        return Section(title, tuple(parts))
+    baseline = _baseline(entries, table)
+    others = {row: line for row, line in entries.grid.items() if not matches(_first(line).values, table.baseline)}
+    if not others:
+        return Section(title, tuple(parts))
+    said = " and ".join(f"{axis} {label(wanted)}" for axis, wanted in table.baseline.items())
+    what = "Probability of improvement over" if known[0].estimate is None else "Difference from"
+    compared = _drawn(entries, known, others, _compared(entries, baseline, stale))
+    parts += [f"{what} {said}:", compared]
+    return Section(title, tuple(parts if alone else [*parts, _note(entries, known)]))
+
+
+def scaling_text(entries: Entries) -> str:
+    """A sentence on the normalisation of scores; empty if they are raw."""
+    if entries.scaling == "known":
+        return "Scores are normalised by the worst and best ones below."
+    if entries.scaling == "observed":
+        return "Scores are normalised by the lowest and highest score of a seed on each task in this table."
+    return ""
+
+
+def column_head(cell: Cell, columns: Sequence[str]) -> str:
+    """The values of a run's column axes."""
+    words = [label(cell.values[axis]) if axis in _PLAIN else f"{axis} {label(cell.values[axis])}" for axis in columns]
+    return ", ".join(words)
+
+
+def value_text(record: Record | None, metric: str) -> str:
+    """The mean of one run with its interval."""
+    if record is None:
+        return MISSING
+    mean = STATISTICS["mean"]
+    samples = mean.samples(record, metric)
+    assert mean.estimate is not None
+    return _text(None if samples is None else scaled(mean.estimate([samples]), unit_of(metric)))
+
+
+def _first(line: Mapping[Place, list[Cell]]) -> Cell:
+    return next(iter(line.values()))[0]
+
+
+def _value(entries: Entries, stale: Collection[str]) -> Entry:
+    def entry(cells: list[Cell] | None, statistic: Statistic) -> str:
+        if cells is None:
+            return ""
+        if not entries.complete(cells):
+            return MISSING
+        return _text(entries.estimate(cells, statistic)) + _mark(cells, stale)
+
+    return entry
+
+
+def _compared(entries: Entries, baseline: Callable[[Cell], list[Cell] | None], stale: Collection[str]) -> Entry:
+    def entry(cells: list[Cell] | None, statistic: Statistic) -> str:
+        other = baseline(cells[0]) if cells else None
+        if not cells or not other:
+            return ""
+        if not entries.complete([*cells, *other]):
+            return MISSING
+        return _text(entries.difference(cells, other, statistic)) + _mark([*cells, *other], stale)
+
+    return entry
+
+
+def _baseline(entries: Entries, table: Table) -> Callable[[Cell], list[Cell] | None]:
+    """The baseline of a run: the row with the values of ``baseline`` and otherwise the run's, in its column."""
+
+    def of(cell: Cell) -> list[Cell] | None:
+        wanted = {axis: cell.values[axis] for axis in entries.rows} | table.baseline
+        lines = (line for line in entries.grid.values() if matches(_first(line).values, wanted))
+        return next(lines, {}).get(place(cell, entries.columns))
+
+    return of
+
+
+def _drawn(
+    entries: Entries, statistics: Sequence[Statistic], lines: Mapping[Place, Mapping[Place, list[Cell]]], entry: Entry
+) -> Rows:
+    found = []
+    for line in lines.values():
+        values = _first(line).values
+        row: dict[str, Any] = {axis: label(values[axis]) for axis in entries.rows}
+        for where, cell in entries.heads.items():
+            for statistic in statistics:
+                words = [column_head(cell, entries.columns), *([statistic.title] if len(statistics) > 1 else [])]
+                name = ", ".join(word for word in words if word) or entries.metric
+                row[name] = entry(line.get(where), statistic)
+        found.append(row)
+    return found
+
+
+def _note(entries: Entries, statistics: Sequence[Statistic]) -> str:
+    brackets = " or ".join(dict.fromkeys(interval_of(n, entries.tasks) for n in entries.seeds))
+    names = [one.title for one in statistics]
+    titles = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    text = f"{titles[:1].upper()}{titles[1:]} of the {entries.name}"
+    return " ".join(part for part in (text + (f" [{brackets}]." if brackets else "."), scaling_text(entries)) if part)
+
+
+def _mark(cells: Sequence[Cell], stale: Collection[str]) -> str:
+    return f" {MARK}" if any(cell.name in stale for cell in cells) else ""
+
+
+def _text(estimate: Estimate | None) -> str:
+    return "–" if estimate is None else estimate_text(estimate)
