@@ -12,7 +12,7 @@ from shoal.environments.grid.stag_hunt import State
 from shoal.environments.registry import make, validate
 from shoal.errors import InputError
 from shoal.types import Environment, Step
-from shoal.video.picture import draw
+from shoal.video.picture import draw_frame
 
 RIGHT, DOWN, LEFT, UP, STAY, CATCH = range(6)
 KEY = jax.random.key(0)
@@ -140,7 +140,7 @@ def test_picture() -> None:
     np.testing.assert_allclose(scene.centres[[0, 3]], [[-0.5, 0.5], [1.0, -0.5]])  # corners of the field
     assert scene.extent == 1.0 and scene.caption == "1 of 2 animals captured, 1 of 2 agents on the field"
     nobody = env.render(State(jnp.array([GONE, GONE]), jnp.array([2, GONE]), jnp.int32(3)))
-    assert draw(nobody, 120, [scene]).size == (120, 120), "agents may all have left"
+    assert draw_frame(nobody, 120, [scene]).size == (120, 120), "agents may all have left"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.algorithms import ippo
 from shoal.environments import registry
-from shoal.reporting import recording as module
+from shoal.reporting import replays as module
 from shoal.runs.run import Run
 from shoal.training.episodes import RecordedEpisode
 from shoal.training.settings import Settings

@@ -15,9 +15,7 @@ from played import battle, long_battle, made_of, painted, talking
 import shoal
 from shoal.environments import registry
 from shoal.errors import InputError
-from shoal.reporting.packing import pack
-from shoal.reporting.recording import chosen_seeds
-from shoal.reporting.replays import replays, size_of
+from shoal.reporting.replays import chosen_seeds, pack, replays, size_of
 from shoal.runs import run as running
 from shoal.runs.load import learner_with_critic
 from shoal.runs.run import Run
@@ -64,7 +62,7 @@ def document(trained: Trained) -> dict[str, Any]:
 
 
 def unpacked(packed: dict[str, Any]) -> dict[str, np.ndarray]:
-    """As packing.py says it, in plain loops."""
+    """As replays.py says it, in plain loops."""
     data, found = zlib.decompress(base64.b64decode(packed["data"])), {}
     for name, entry in packed["index"].items():
         size, at = int(np.prod(entry["shape"])), entry["at"]

@@ -20,7 +20,7 @@ from shoal.cli import running
 from shoal.errors import GameError, InputError
 from shoal.options.flags import flags_of, override
 from shoal.presets import preset
-from shoal.reporting import command, flags, page
+from shoal.reporting import command, facts, page
 from shoal.reporting.replays import replays
 from shoal.runs.open import open_run
 from shoal.storage.log import Log
@@ -184,13 +184,13 @@ def test_it_is_smaller_than_its_limit(tmp_path: Path, monkeypatch: pytest.Monkey
         return {"pad": "<" * (budget // 6 - 20 + more)}  # each is six bytes in the page
 
     monkeypatch.setattr(command, "played", played)
-    assert report(folder, episodes=5).size < page.LIMIT and asked == [(5, page.REPLAYS)]
-    monkeypatch.setattr(page, "LIMIT", 400_000)
+    assert report(folder, episodes=5).size < page.MAX_BYTES and asked == [(5, page.REPLAYS)]
+    monkeypatch.setattr(page, "MAX_BYTES", 400_000)
     assert 300_000 < report(folder).size < 400_000
     more = 200
     found = report(folder)
     assert "replay-data" not in found.data and "they would exceed its size limit" in found.text
-    monkeypatch.setattr(page, "LIMIT", 50_000)
+    monkeypatch.setattr(page, "MAX_BYTES", 50_000)
     with pytest.raises(InputError, match=r"more than the limit of 0 MB"):
         report(folder)
 
@@ -266,7 +266,7 @@ def test_the_command_trains_the_same_run(tmp_path: Path, monkeypatch: pytest.Mon
     changes |= {"stop_at": -1e-7, "eval_every": 12345678.0, "tensorboard": False}
     folder = run(tmp_path / "one", SCORES, environment="mpe/simple_spread", env={"num_agents": 3}, **changes)
     opened = open_run(folder)
-    text = flags.train_command(opened)
+    text = facts.train_command(opened)
     assert text.startswith("shoal train mappo mpe/simple_spread --env.num-agents 3") and "--log-std=-0.75" in text
     assert cli.main(shlex.split(text)[1:]) == 2
     (found,) = asked
@@ -281,7 +281,7 @@ def test_the_command_trains_the_same_run(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_command_that_cannot_be_written_is_a_call(tmp_path: Path) -> None:
     folder = run(tmp_path / "one", SCORES, environment="some:thing; rm -rf", env={"text": "$HOME"}, hidden=())
-    text = flags.train_command(open_run(folder))
+    text = facts.train_command(open_run(folder))
     calls: list[tuple] = []
     fake = type("Fake", (), {"train": staticmethod(lambda *words, **options: calls.append((words, options)))})
     eval(text, {"shoal": fake})

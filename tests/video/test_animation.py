@@ -13,7 +13,7 @@ from shoal.plots.texts import result_text
 from shoal.types import Scene
 from shoal.video import animation, encode
 from shoal.video.animation import animate, contact_sheet
-from shoal.video.picture import PAPER, draw, rgb
+from shoal.video.picture import PAPER, draw_frame, rgb
 from shoal.video.timeline import Timeline
 
 BLUE, RED = (0.0, 0.447, 0.698), (0.835, 0.369, 0.0)
@@ -57,7 +57,7 @@ def far(a: np.ndarray, b: tuple[int, ...]) -> int:
 
 
 def test_discs_are_filled_rings_are_not_and_up_is_up():
-    picture = draw(scene(5), 400)
+    picture = draw_frame(scene(5), 400)
     assert picture.size == (400, 400)
     assert far(at(picture, -0.6, 0.6), rgb(np.array(BLUE))) == 0
     assert far(at(picture, -0.6, -0.65), rgb(np.array(RED))) == 0
@@ -67,7 +67,7 @@ def test_discs_are_filled_rings_are_not_and_up_is_up():
 
 
 def test_the_trail_shows_where_agents_were():
-    with_trail, without = (draw(scene(8), 400, past) for past in ([scene(t) for t in range(8)], []))
+    with_trail, without = (draw_frame(scene(8), 400, past) for past in ([scene(t) for t in range(8)], []))
     for t in (3, 5):
         x, y = scene(t).centres[0]
         assert far(at(without, x, y), PAPER) < 20
@@ -79,9 +79,9 @@ def test_the_trail_shows_where_agents_were():
 def test_labels_do_not_cover_each_other():
     near = scene(0)._replace(centres=np.array([[0.0, 0.0], [0.1, 0.0], [-0.1, 0.0]]), radii=np.full(3, 0.03))
     apart = [near._replace(labels=tuple(n if i == k else "" for i, n in enumerate(near.labels))) for k in range(3)]
-    blank = np.asarray(draw(near._replace(labels=("", "", "")), 480)).astype(int)
-    inks = [int((np.asarray(draw(s, 480)).astype(int) != blank).any(2).sum()) for s in apart]
-    together = int((np.asarray(draw(near, 480)).astype(int) != blank).any(2).sum())
+    blank = np.asarray(draw_frame(near._replace(labels=("", "", "")), 480)).astype(int)
+    inks = [int((np.asarray(draw_frame(s, 480)).astype(int) != blank).any(2).sum()) for s in apart]
+    together = int((np.asarray(draw_frame(near, 480)).astype(int) != blank).any(2).sum())
     assert min(inks) > 100 and together > 0.95 * sum(inks)
 
 
@@ -188,7 +188,7 @@ def test_arrays_are_frames_too(tmp_path: Path):
         body = picture[14 : 14 + 160, 14 : 14 + 320]
         assert body[60, 40 * t + 20, 0] > 250 and body[60, 40 * t + 20, 1] < 5
         assert body[20, 40 * t + 20].max() < 5
-    as_floats = draw(frames[0] / 255.0, 320)
+    as_floats = draw_frame(frames[0] / 255.0, 320)
     assert as_floats.getpixel((20, 60)) == (255, 0, 0)
 
 

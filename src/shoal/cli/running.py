@@ -48,7 +48,7 @@ def watched(folder: Path, start: "Callable[..., shoal.Run]", own: dict[str, Any]
 
 def draw(run: "shoal.Run") -> None:
     """Draw curves, a video and a report, and print their paths as they are finished: long episodes take a minute."""
-    from shoal.reporting.recording import chosen_seeds, recorded_episodes  # imports JAX
+    from shoal.reporting.replays import chosen_seeds, recorded_episodes  # imports JAX
 
     recorded = {}  # the video's episodes and the report's, played once for both
 

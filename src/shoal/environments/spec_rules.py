@@ -19,7 +19,7 @@ COLUMNS = ("step", "update", "seconds", "steps_per_second", "return", "episode_l
 _METRIC = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 MAX_STEP_NUMBERS = 2**28
 """Largest number of values in one timestep of an environment, including padding."""
-LONGEST = 1000
+MAX_NAME = 1000
 """Largest number of characters in a name."""
 
 
@@ -33,7 +33,7 @@ def check_spec(spec: EnvSpec) -> None:
     if not spec.agents:
         raise InputError(f"{spec.name}: spec.agents is empty, but a team needs at least one agent.")
     for name in (spec.name, *spec.agents):
-        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST:
+        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MAX_NAME:
             raise InputError(
                 f"{shortened(name)} cannot name an environment or an agent: a name is short printable text."
             )
@@ -141,7 +141,7 @@ def _check_parts(spec: EnvSpec) -> None:
                     )
                 if any(length < 0 for length in shape) or math.prod(shape) > MAX_STEP_NUMBERS or len(shape) > 8:
                     raise InputError(f"{spec.name}: {shortened(shape)} in spec.parts is not the shape of an array.")
-            if not isinstance(part.name, str) or len(part.name) > LONGEST or not (part.name + " ").isprintable():
+            if not isinstance(part.name, str) or len(part.name) > MAX_NAME or not (part.name + " ").isprintable():
                 raise InputError(f"{spec.name}: {shortened(part.name)} in spec.parts is not short printable text.")
         sizes = [part.size * (4 if spec.packed and part.dtype == "float32" else 1) for part in own]
         if sum(sizes) != width:

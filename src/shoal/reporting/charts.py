@@ -129,7 +129,7 @@ def lines_chart(
     return {"x": x, "y": y, "percent": percent, "vertical": vertical, "stairs": stairs, "lines": list(lines)}
 
 
-def figure(number: int, drawn: Drawn) -> Html:
+def chart_element(number: int, drawn: Drawn) -> Html:
     """The element of chart ``number``, with its note, and its title or else the name of its vertical axis."""
     title = tag("h3", drawn.title) if drawn.title else tag("p", drawn.chart["y"], class_="axis")
     note = tag("figcaption", drawn.note) if drawn.note else None

@@ -12,7 +12,7 @@ from shoal.reporting import page
 from shoal.reporting.facts import Facts, facts_of
 from shoal.reporting.markup import Html, joined, table, tag
 from shoal.reporting.page import Page
-from shoal.reporting.recording import Recorded
+from shoal.reporting.replays import Recorded
 from shoal.reporting.replays import replays as played
 from shoal.reporting.run_page import run_page
 from shoal.reporting.study_page import study_page
@@ -33,7 +33,7 @@ from shoal.studies.user_modules import check_imports
 from shoal.system.files import write_bytes, written_to
 
 FILE = "report.html"
-MOST_RUNS = 4
+MAX_PLAYED_RUNS = 4
 """Largest number of runs of a study whose episodes are played."""
 _NOTHING = "No episodes are shown."
 _LEFT_OUT = "The page was written without replays."
@@ -54,7 +54,7 @@ def report(
 ) -> Path:
     """Write a run or a study as one HTML file that needs no network; returns its path.
 
-    The file has less than 5 MB (:data:`shoal.reporting.page.LIMIT`). The page of a run has its scores, curves,
+    The file has less than 5 MB (:data:`shoal.reporting.page.MAX_BYTES`). The page of a run has its scores, curves,
     configuration and conditions, the commands that reproduce it, and played episodes; that of a study is made from its
     records, with played episodes of at most four runs whose folders exist. Equal files give a bit-identical page.
 
@@ -68,7 +68,7 @@ def report(
         runs: folder that contains a folder with the study's runs.
         environment: the environment, if the runs were not trained in an environment given by its name.
         trust: see :func:`shoal.open_run`; of a study also that of :func:`shoal.results`.
-        recorded: the result of :func:`shoal.reporting.recording.recorded_episodes` for the run ``what``; seeds that it
+        recorded: the result of :func:`shoal.reporting.replays.recorded_episodes` for the run ``what``; seeds that it
             lacks are played.
 
     Raises:
@@ -160,7 +160,7 @@ def _study(
     held = recorded(where, cells)
     held |= former(where, cells, held)
     path = written_to(runs / described.name / FILE if out is None else out, Path())
-    opened = list(islice(_opened(cells, trust), MOST_RUNS)) if replays else []
+    opened = list(islice(_opened(cells, trust), MAX_PLAYED_RUNS)) if replays else []
     kept = sum(_is_run(cell.folder) for cell in cells)
     said = f"The first {len(opened)} of {kept} runs with folders are shown." if kept > len(opened) > 0 else ""
     folder = None if records is None else Path(records)

@@ -1,13 +1,67 @@
 """The HTML document: its head with the content security policy, sections, data, scripts and styles."""
 
+import base64
+import hashlib
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.errors import InputError
-from shoal.reporting import assets
 from shoal.reporting.markup import Html, Part, data_script, escaped, joined, tag
 
-LIMIT = 5_000_000
+# The scripts and styles, which are part of this package.
+
+
+ASSETS = Path(__file__).parent / "assets"
+UPLOT = ASSETS / "vendor" / "uplot"
+
+
+class Asset(NamedTuple):
+    """A script or style."""
+
+    text: str
+    source: str
+    """Its source expression in a content security policy, ``'sha256-…'``."""
+
+
+@cache
+def page_scripts() -> tuple[Asset, ...]:
+    """The scripts in the order in which they run: uPlot, charts, the player, and last the one that starts them."""
+    return _read(UPLOT / "uPlot.iife.min.js", *_own("charts*.js"), *_own("player*.js"), ASSETS / "page.js")
+
+
+@cache
+def page_styles() -> tuple[Asset, ...]:
+    """The styles."""
+    return _read(UPLOT / "uPlot.min.css", *_own("report*.css"), *_own("player*.css"))
+
+
+@cache
+def licence() -> str:
+    """uPlot's licence, which every copy of uPlot must include."""
+    return (UPLOT / "LICENSE").read_text("utf-8")
+
+
+def _own(pattern: str) -> list[Path]:
+    return sorted(ASSETS.glob(pattern))
+
+
+def _read(*paths: Path) -> tuple[Asset, ...]:
+    found = []
+    for path in paths:
+        text = path.read_text("utf-8").strip()
+        # The element would end there, or its text would not match the hash.
+        assert not any(end in text.lower() for end in ("</script", "</style", "<!--", "\r")), path
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        found.append(Asset(text, f"'sha256-{digest}'"))
+    return tuple(found)
+
+
+# The document.
+
+
+MAX_BYTES = 5_000_000
 """Limit of a report's size in bytes."""
 REPLAYS = 3_000_000
 """Limit of the replays' size in bytes."""
@@ -35,7 +89,7 @@ class Page(NamedTuple):
 
 def budget(page: Page) -> int:
     """Largest size of the replays in this page, in bytes."""
-    return max(0, min(REPLAYS, LIMIT - len(written(page, None)) - 1000))
+    return max(0, min(REPLAYS, MAX_BYTES - len(written(page, None)) - 1000))
 
 
 def size_of(replays: Mapping[str, Any]) -> int:
@@ -51,24 +105,24 @@ def written(page: Page, replays: Mapping[str, Any] | None) -> bytes:
         replays: the player's document; None for a page without replays.
 
     Raises:
-        InputError: it would exceed :data:`LIMIT`.
+        InputError: it would exceed :data:`MAX_BYTES`.
     """
     data = [data_script("chart-data", list(page.charts))]
     data += [] if replays is None else [data_script("replay-data", replays)]
-    scripts = [tag("script", Html(script.text)) for script in assets.scripts()]
+    scripts = [tag("script", Html(script.text)) for script in page_scripts()]
     body = tag("body", _skip(), _header(page), _main(page), _footer(), *data, *scripts)
     text = f'<!doctype html>\n<html lang="en">\n{_head(page.title)}\n{body}\n</html>\n'
     encoded = text.encode("utf-8")
-    if len(encoded) >= LIMIT:
+    if len(encoded) >= MAX_BYTES:
         raise InputError(
-            f"The report would take {len(encoded) / 1e6:.1f} MB, more than the limit of {LIMIT / 1e6:.0f} MB; it has "
-            f"too many runs or metrics."
+            f"The report would take {len(encoded) / 1e6:.1f} MB, more than the limit of {MAX_BYTES / 1e6:.0f} MB; "
+            f"it has too many runs or metrics."
         )
     return encoded
 
 
 def _head(title: str) -> Html:
-    sources = {"script-src": assets.scripts(), "style-src": assets.styles()}
+    sources = {"script-src": page_scripts(), "style-src": page_styles()}
     policy = ["default-src 'none'", "img-src data:", "base-uri 'none'", "form-action 'none'"]
     policy += [f"{what} {' '.join(one.source for one in found)}" for what, found in sources.items()]
     return tag(
@@ -79,8 +133,8 @@ def _head(title: str) -> Html:
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="referrer", content="no-referrer"),
         tag("title", title),
-        Html(f"<!-- Charts: uPlot, https://github.com/leeoniya/uPlot\n{escaped(assets.licence())}\n-->"),
-        *(tag("style", Html(style.text)) for style in assets.styles()),
+        Html(f"<!-- Charts: uPlot, https://github.com/leeoniya/uPlot\n{escaped(licence())}\n-->"),
+        *(tag("style", Html(style.text)) for style in page_styles()),
     )
 
 

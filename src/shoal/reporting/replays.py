@@ -15,31 +15,166 @@ The document has
 An episode of T steps, of which S are shown, has ``kind`` (``units``, ``bodies``, ``pictures``, ``none``), ``fixed`` (an
 index or null), ``length`` T, ``steps`` [S + 1] (the timesteps shown, null for all), ``score``, ``result``, ``metrics``,
 ``ended``, ``captions`` and ``messages`` (different texts), ``pictures`` (different ``data:`` addresses), and ``packed``
-(:mod:`shoal.reporting.packing`): ``rewards`` [S, N], sums over the steps up to the next one shown; ``actions``; the
+(:mod:`shoal.reporting.replays`): ``rewards`` [S, N], sums over the steps up to the next one shown; ``actions``; the
 recorded arrays of decisions [S, N, …]; ``scene/…`` [S + 1, …] from :attr:`Outline.moving`; ``caption`` [S + 1],
 ``message`` [S + 1, N] and ``picture`` [S + 1], indices of texts and pictures.
+
+The form of :func:`pack`'s result, which ``assets/player_data.js`` reads:
+
+* ``data``: base64 of a zlib stream of bytes.
+* ``index``: for each array its ``shape``, ``type``, and ``at``, the position of its first byte. The value of code c is
+  ``(first + c) · unit``, so that 0 is exact; both are numbers, or lists with one for each entry of the last axis. The
+  largest code of the type is NaN if ``gaps`` is true.
+
+A ``bits`` array has eight entries per byte, the first in the highest bit. Codes of ``u8`` and ``u16`` are stored as
+differences, modulo 256 or 65,536, from the codes one step (first axis) before; those of ``u16`` as all high bytes, then
+all low bytes. Differences are small and alike, which compresses well.
 """
 
+import base64
 import json
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from shoal.environments.wrappers import Wrapping
-from shoal.plots.texts import result_text
+from shoal.plots.texts import number_text, result_text
 from shoal.reporting import scenes
-from shoal.reporting.packing import pack
-from shoal.reporting.recording import Recorded, chosen_seeds, recorded_episodes
 from shoal.reporting.scenes import Seen, seen
+from shoal.runs.load import learner_with_critic, seed_index
 from shoal.runs.run import Run
 from shoal.spec import Discrete, EnvSpec
-from shoal.training.episodes import RecordedEpisode
+from shoal.storage import evaluation_file
+from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, record_each
+
+# Arrays of numbers as short text.
+
+
+FINE, COARSE = 16, 8
+"""Bits of a number: an error of at most 1 / 130,000 or 1 / 500 of the range."""
+
+
+def pack(arrays: Mapping[str, np.ndarray], coarse: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """Arrays [T, …] as JSON values.
+
+    Args:
+        arrays: by name; truth values, integers or floating-point numbers. Infinities count as NaN.
+        coarse: names of arrays whose floating-point numbers have 8 bits, over the range of each entry of the last axis.
+            The others have 16 bits over the range of the whole array. Integers are exact up to a range of 65,534.
+    """
+    index, parts, at = {}, [], 0
+    for name, values in arrays.items():
+        entry, data = _encoded(np.asarray(values), COARSE if name in coarse else FINE)
+        index[name] = {"shape": list(np.shape(values)), "at": at} | entry
+        parts.append(data)
+        at += len(data)
+    return {"index": index, "data": base64.b64encode(zlib.compress(b"".join(parts), 9)).decode("ascii")}
+
+
+def _encoded(x: np.ndarray, bits: int) -> tuple[dict[str, Any], bytes]:
+    if x.dtype == bool:
+        return {"type": "bits"}, np.packbits(x.reshape(-1)).tobytes()
+    whole = np.issubdtype(x.dtype, np.integer)
+    x = np.where(np.isfinite(x), x, np.nan).astype(np.float64)
+    low, high = (_edge_of(x, edge, bits == COARSE and not whole and x.ndim > 1) for edge in (np.fmin, np.fmax))
+    if whole:
+        bits = COARSE if np.max(high - low, initial=0) < 255 else FINE
+    codes = 2**bits - 1
+    unit = np.asarray(np.ones_like(low)) if whole else _unit_of_codes(low, high, codes - 2)
+    first = np.asarray(np.floor(low / unit))
+    code = np.where(np.isnan(x), codes, np.clip(np.rint(np.nan_to_num(x) / unit - first), 0, codes - 1))
+    change = np.diff(code.astype(np.int64), axis=0, prepend=np.zeros_like(code[:1], np.int64)) % (codes + 1)
+    entry = {"type": f"u{bits}", "first": first.tolist(), "unit": unit.tolist(), "gaps": bool(np.isnan(x).any())}
+    if bits == COARSE:
+        return entry, change.astype(np.uint8).tobytes()
+    return entry, (change >> 8).astype(np.uint8).tobytes() + (change & 255).astype(np.uint8).tobytes()
+
+
+def _edge_of(x: np.ndarray, edge: np.ufunc, columns: bool) -> np.ndarray:
+    """The least or largest number, of the whole or of each column; 0 where all are NaN."""
+    if not x.size:
+        return np.zeros(())
+    found = edge.reduce(x.reshape(-1, x.shape[-1]), axis=0) if columns else edge.reduce(x.reshape(-1))
+    return np.asarray(np.nan_to_num(found), np.float64)
+
+
+def _unit_of_codes(low: np.ndarray, high: np.ndarray, most: int) -> np.ndarray:
+    """The step between codes, such that ``most`` steps cover the range, rounded up to few digits."""
+    unit = np.asarray(high - low) / most
+    unit = np.where(unit > 1e-12 * np.abs(low), unit, np.abs(low))  # all numbers are equal
+    unit = np.where(unit > 0.0, unit, 1.0)
+    scale = 10.0 ** (6 - np.floor(np.log10(unit)))
+    return np.array([float(f"{value:.7g}") for value in np.ravel(np.ceil(unit * scale) / scale)]).reshape(unit.shape)
+
+
+# Which seeds of a run are played, and their recorded episodes.
+
+
+MAX_PLAYED_SEEDS = 3
+"""Largest number of seeds of a run that are chosen."""
+
+Recorded = Mapping[int, Sequence[RecordedEpisode]]
+"""Recorded episodes of a run by seed."""
+
+
+def recorded_episodes(
+    run: Run, seeds: Iterable[int], episodes: int = 2, greedy: bool = True
+) -> dict[int, list[RecordedEpisode]]:
+    """The episodes that ``Run.replay`` shows of each seed, with the policy's decisions; compiled once for all seeds.
+
+    Args:
+        run: whose last policies play.
+        seeds: seeds of the run; with none, nothing is compiled.
+        episodes: number of episodes per seed.
+        greedy: act by the mode of the policy rather than by sampling.
+
+    Raises:
+        InputError: the run does not have a seed, its environment cannot be built, or ``episodes`` is below 1.
+        CheckpointError: the run has no intact policy.
+    """
+    seeds = list(dict.fromkeys(int(seed) for seed in seeds))
+    rows = [seed_index(run.settings, seed) for seed in seeds]
+    if not rows:
+        return {}
+    env = run.env  # first, since it raises an error for an untrusted folder's own environment
+    algorithm = run._acting()
+    learner = learner_with_critic(run.folder, algorithm, run.settings.seeds, run._identity())
+    each = [jax.tree.map(lambda x, row=row: x[row], learner) for row in rows]
+    found = record_each(env, algorithm, each, jax.random.key(SHOWN_KEY), episodes, greedy, decisions=True)
+    return dict(zip(seeds, found, strict=True))
+
+
+def chosen_seeds(run: Run) -> list[tuple[int, str]]:
+    """The seeds that a report plays, each with the reason: the best, the median and the worst seed of the final
+    evaluation, or the first seeds if there is none."""
+    count, first = run.settings.seeds, run.settings.seed
+    scores = (evaluation_file.read(run.folder) or {}).get("per_seed")
+    try:
+        scores = np.array(scores, np.float64)
+    except (TypeError, ValueError):
+        scores = np.zeros(0)
+    if count == 1 or scores.shape != (count,) or not np.isfinite(scores).all():
+        return [(first + i, "") for i in range(min(count, MAX_PLAYED_SEEDS))]
+    order = np.argsort(-scores, kind="stable").tolist()
+    places = {0: "best", count // 2: "median", count - 1: "worst"}
+    if count == 2:
+        places = {0: "best", 1: "worst"}
+    return [
+        (first + order[i], f"{why} of {count}, score {number_text(float(scores[order[i]]))}")
+        for i, why in places.items()
+    ]
+
+
+# The document.
+
 
 # Degrees of detail of replays, from full to low, from which the first is used that fits into a number of bytes.
 
 
-LONGEST = 600
+MAX_SHOWN_STEPS = 600
 """Largest number of steps that are shown of an episode at full detail."""
 NUMBERS = frozenset({"obs", "probabilities", "utilities", "mean", "std", "value", "attention"})
 """Arrays that may be rounded to 8 bits."""
@@ -52,7 +187,7 @@ class Detail(NamedTuple):
     """Arrays that are rounded to 8 bits."""
     observers: int = 1_000_000
     """Number of agents, from the first, whose observations are kept."""
-    most_steps: int = LONGEST
+    most_steps: int = MAX_SHOWN_STEPS
     """Largest number of steps that are shown of an episode."""
     width: int = 360
     """Width of pictures in pixels."""
@@ -154,7 +289,7 @@ def replays(
         seeds: seeds of the runs; None for the best, the median and the worst seed in the final evaluation of each.
         budget: largest size of the JSON in bytes. Details are omitted until it fits; ``notes`` of the document says so.
         greedy: act by the mode of the policy rather than by sampling.
-        recorded: by label, the result of :func:`shoal.reporting.recording.recorded_episodes` with the same ``episodes``
+        recorded: by label, the result of :func:`shoal.reporting.replays.recorded_episodes` with the same ``episodes``
             and ``greedy``; seeds that it lacks are played.
 
     Raises:

@@ -2,16 +2,114 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from shoal.errors import InputError
+from shoal.plots.curves import series_of
 from shoal.plots.texts import SHARES, duration_text, metric_text, number_text
-from shoal.reporting import flags
-from shoal.reporting.charts import estimates_table, figure
-from shoal.reporting.facts import Facts, Scores, number
+from shoal.reporting.charts import Drawn, chart_element, curve, estimates_table, lines_chart, points_for
+from shoal.reporting.facts import Facts, Scores, changed_rows, every_row, number, other_commands, train_command
 from shoal.reporting.markup import Html, bullets, joined, pairs, table, tag
-from shoal.reporting.metrics import Chart, curves_of
 from shoal.reporting.page import Page, Section, player
 from shoal.statistics.intervals import Estimate, interval_text, scaled
+
+# Curves: which metrics of the log are charts, and what each chart holds.
+
+
+MAX_CHARTS = 60
+"""Largest number of charts of a run."""
+MAX_AGENT_CURVES = 12
+"""Largest number of agents whose returns are drawn."""
+STEPS_AXIS = "Environment steps per seed"
+_GREEDY, _AGENT = "greedy/", "return/"
+_LEFT_OUT = {"step", "update", "seconds", "greedy/seconds"}
+
+
+class MetricChart(NamedTuple):
+    """A chart of one metric."""
+
+    metric: str
+    drawn: Drawn
+
+
+def curves_of(runs: Sequence[tuple[str, Facts]]) -> tuple[list[MetricChart], list[MetricChart]]:
+    """The charts of return and of the environment's metrics, and those of all other metrics.
+
+    Args:
+        runs: labelled; each chart has a line for each.
+    """
+    names = dict.fromkeys(name for _, facts in runs for row in facts.rows for name in row)
+    plain = [name for name in names if name not in _LEFT_OUT and not name.startswith((_GREEDY, _AGENT))]
+    first = [name for name in ("return", *runs[0][1].metrics, "episode_length") if name in plain]
+    greedy = [name.removeprefix(_GREEDY) for name in names if name.startswith(_GREEDY) and name not in _LEFT_OUT]
+    first += [name for name in greedy if name not in plain]  # metrics that only evaluations have
+    main = [chart for name in first if (chart := _chart(name, runs)) is not None]
+    agents = [name for name in names if name.startswith(_AGENT)][:MAX_AGENT_CURVES]
+    if len(agents) > 1 and (chart := _each_agent(agents, runs[:1])) is not None:
+        main.append(chart)
+    rest = sorted(name for name in plain if name not in first)
+    other = [chart for name in rest[:MAX_CHARTS] if (chart := _chart(name, runs)) is not None]
+    return main, other
+
+
+def _chart(metric: str, runs: Sequence[tuple[str, Facts]]) -> MetricChart | None:
+    """The metric in training, and in greedy evaluations if the log has them; None if it has neither."""
+    lines, notes, greedy = [], [], False
+    for label, facts in runs:
+        of = f"{label}, " if len(runs) > 1 else ""
+        for column, which in ((metric, "training"), (_GREEDY + metric, "greedy evaluations")):
+            found = _known(facts, column)
+            if found is None:
+                continue
+            greedy |= column != metric
+            lines.append(curve(f"{of}{which}", *found, facts.seeds[0]))
+            notes += _notes(found[1].shape[1], len(found[0]))
+    if not lines:
+        return None
+    if len(lines) == 1 and not greedy:
+        lines[0]["name"] = metric
+    said = ["During training, actions are sampled and exploration is on."] if greedy else []
+    chart = lines_chart(lines, x=STEPS_AXIS, y=_metric_title(metric), percent=metric in SHARES)
+    return MetricChart(metric, Drawn(chart, _metric_title(metric), " ".join(dict.fromkeys([*said, *notes]))))
+
+
+def _each_agent(columns: Sequence[str], runs: Sequence[tuple[str, Facts]]) -> MetricChart | None:
+    facts = runs[0][1]
+    every = {column.removeprefix(_AGENT): _known(facts, column) for column in columns}
+    known = {name: found for name, found in every.items() if found is not None}
+    if not known:
+        return None
+    lines = [curve(name, *found, facts.seeds[0]) for name, found in known.items()]
+    note = " ".join(_notes(*next((values.shape[1], len(steps)) for steps, values in known.values())))
+    return MetricChart(_AGENT, Drawn(lines_chart(lines, x=STEPS_AXIS, y="Return"), "Return of each agent", note))
+
+
+def _known(facts: Facts, column: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """The steps and values of a column; None if it has no numbers, or too large ones."""
+    try:
+        steps, values = series_of(facts.rows, column, facts.name)
+    except (InputError, OverflowError):
+        return None
+    return (steps, values) if np.isfinite(values).any() else None
+
+
+def _notes(seeds: int, rows: int) -> list[str]:
+    parts = [f"Mean of {seeds} seeds; band: {interval_text(seeds)}." if seeds > 1 else "1 seed."]
+    if rows > points_for(seeds):
+        parts.append(f"Each point is the mean of about {round(rows / points_for(seeds))} of {rows} rows of the log.")
+    return parts
+
+
+def _metric_title(metric: str) -> str:
+    text = metric.replace("_", " ").replace("/", ": ")
+    shown = text if len(text) <= 80 else f"{text[:79]}…"
+    return shown[:1].upper() + shown[1:]
+
+
+# The page.
+
 
 Labelled = Sequence[tuple[str, Facts]]
 """The run, and optionally another run to compare it with, with their names on the page."""
@@ -142,10 +240,10 @@ def _curves(runs: Labelled, charts: list[dict[str, Any]]) -> Html:
     """The curves of all metrics; ``charts`` receives their data."""
     main, other = curves_of(runs)
 
-    def placed(found: Sequence[Chart]) -> list[Html]:
+    def placed(found: Sequence[MetricChart]) -> list[Html]:
         start = len(charts)
         charts.extend(one.drawn.chart for one in found)
-        return [figure(start + i, one.drawn) for i, one in enumerate(found)]
+        return [chart_element(start + i, one.drawn) for i, one in enumerate(found)]
 
     said = tag(
         "p",
@@ -162,8 +260,8 @@ def _curves(runs: Labelled, charts: list[dict[str, Any]]) -> Html:
 def _again(runs: Labelled) -> Html:
     parts = []
     for label, facts in runs:
-        lines = {} if facts.run is None else {"Train it again": flags.train_command(facts.run)}
-        lines |= flags.other_commands(facts)
+        lines = {} if facts.run is None else {"Train it again": train_command(facts.run)}
+        lines |= other_commands(facts)
         parts.append(tag("h3", label) if len(runs) > 1 else None)
         parts.append(pairs({what: tag("code", command) for what, command in lines.items()}, class_="commands"))
     said = "The same commit, versions and type of device give the same numbers."
@@ -171,12 +269,12 @@ def _again(runs: Labelled) -> Html:
 
 
 def _configuration(label: str, facts: Facts, count: int) -> Html:
-    every = table(flags.every_row(facts), "All flags of the run")
+    every = table(every_row(facts), "All flags of the run")
     folded = tag("details", tag("summary", "All flags"), every)
     head = tag("h3", label) if count > 1 else None
     if facts.run is None:
         return joined(head, folded)
-    rows = flags.changed_rows(facts.run)
+    rows = changed_rows(facts.run)
     caption = "Flags that differ from the code's defaults: from Shoal's preset for this task, or given by the user"
     return joined(head, table(rows, caption) if rows else tag("p", "All flags have their default values."), folded)
 

@@ -13,7 +13,7 @@ from shoal.spec import EnvSpec, Outline, Scene
 from shoal.training.episodes import RecordedEpisode
 from shoal.types import AnyEnvironment, Environment
 from shoal.video.picture import Frame
-from shoal.video.picture import draw as drawn
+from shoal.video.picture import draw_frame as drawn
 
 # Pictures of an episode as WebP images in ``data:`` addresses.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.environments.names import path_words
-from shoal.reporting.charts import Drawn, estimates_table, figure, line, lines_chart
+from shoal.reporting.charts import Drawn, chart_element, estimates_table, line, lines_chart
 from shoal.reporting.markup import Html, bullets, joined, pairs, table, tag, with_code
 from shoal.reporting.page import Page, Section, player
 from shoal.studies import contents as study_contents
@@ -115,7 +115,7 @@ def _drawn(chart: Chart, heading: str, note: str, charts: list[dict[str, Any]]) 
     if chart.kind in ("curves", "profiles"):
         drawn = Drawn(_lines(chart), heading, note)
         charts.append(drawn.chart)
-        return figure(len(charts) - 1, drawn)
+        return chart_element(len(charts) - 1, drawn)
     if chart.kind == "estimates":
         tables = [
             estimates_table(panel, f"{title[:1].upper()}{title[1:]}: {chart.label}")

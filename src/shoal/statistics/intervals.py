@@ -13,7 +13,7 @@ EXACT = 8
 """For samples up to this size all distinct resamples (6,435 at 8) are enumerated with their probabilities."""
 DRAWN = 10_000
 """Number of resamples drawn for larger samples, with a fixed seed, so that results are reproducible."""
-MOST = 1000
+MAX_VALUES = 1000
 """Larger samples are first averaged in this many groups, whose means are resampled."""
 Estimate = tuple[float, float, float]
 """(mean, low, high)."""
@@ -140,7 +140,9 @@ def _tail(freedom: float, wider: float, confidence: float) -> float:
 
 
 def _grouped(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " m"]:
-    return np.array([part.mean() for part in np.array_split(values, MOST)]) if values.size > MOST else values
+    return (
+        np.array([part.mean() for part in np.array_split(values, MAX_VALUES)]) if values.size > MAX_VALUES else values
+    )
 
 
 def _resampled(parts: list[np.ndarray]) -> tuple[Float[np.ndarray, " R"], Float[np.ndarray, " R"]]:

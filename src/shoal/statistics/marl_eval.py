@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Float
 
 from shoal.errors import InputError, WriteError, shortened, unknown
-from shoal.statistics.scores import LARGEST
+from shoal.statistics.scores import MAX_FLOAT32
 from shoal.system.files import create_beside
 
 # Checks of the values in a file of :mod:`shoal.statistics.marl_eval`. Messages name the place in the file.
@@ -89,9 +89,9 @@ def checked_number(value: Any, place: tuple[str, ...]) -> float:
         number = math.inf
     if not math.isfinite(number):
         raise InputError(f"{'/'.join(place)}: a value is {number}; leave out evaluations that gave no finite number.")
-    if abs(number) > LARGEST:
+    if abs(number) > MAX_FLOAT32:
         raise InputError(
-            f"{'/'.join(place)}: {number:.3g} exceeds {LARGEST:.3g}, the largest number of single precision."
+            f"{'/'.join(place)}: {number:.3g} exceeds {MAX_FLOAT32:.3g}, the largest number of single precision."
         )
     return number
 

@@ -16,7 +16,7 @@ Level = float | int | Sequence[float | int] | Real[np.ndarray, " _"] | Mapping[s
 _AnyScores = TypeVar("_AnyScores", bound=Scores)
 
 
-LARGEST = float(np.finfo(np.float32).max)
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
 """The largest score: that of single precision, in which training computes. Sums and squares of larger ones would exceed
 double precision."""
 
@@ -34,8 +34,8 @@ def by_task(scores: Scores) -> list[Float[np.ndarray, " _"]]:
     """The scores [runs] of each task.
 
     Raises:
-        InputError: there is no task, a task has no run, a score is not finite or exceeds :data:`LARGEST`, or the array
-            is neither [runs, tasks] nor a sequence of [runs].
+        InputError: there is no task, a task has no run, a score is not finite or exceeds :data:`MAX_FLOAT32`, or the
+            array is neither [runs, tasks] nor a sequence of [runs].
     """
     if isinstance(scores, np.ndarray) and scores.ndim != 2:
         raise InputError(
@@ -52,8 +52,8 @@ def by_task(scores: Scores) -> list[Float[np.ndarray, " _"]]:
             raise InputError(f"The scores of {name} are one number for each run, not an array of shape {part.shape}.")
         if not np.isfinite(part).all():
             raise InputError(f"The scores of {name} hold NaN or infinity; leave out runs without a score.")
-        if np.abs(part).max() > LARGEST:
-            raise InputError(f"The scores of {name} exceed {LARGEST:.3g}, the largest number of single precision.")
+        if np.abs(part).max() > MAX_FLOAT32:
+            raise InputError(f"The scores of {name} exceed {MAX_FLOAT32:.3g}, the largest number of single precision.")
     return parts
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.security import reading
-from shoal.statistics.scores import LARGEST
+from shoal.statistics.scores import MAX_FLOAT32
 from shoal.system.files import from_json
 
 FILE = "evaluation.json"
@@ -15,7 +15,7 @@ MOST = 16 * reading.MIB
 def read(folder: Path) -> dict[str, Any] | None:
     """The contents; None if there is no such file or it is damaged."""
     try:
-        found = from_json(reading.parse(reading.read_bytes(folder / FILE, MOST), LARGEST))
+        found = from_json(reading.parse(reading.read_bytes(folder / FILE, MOST), MAX_FLOAT32))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

@@ -5,7 +5,7 @@ infinities are written as strings (:mod:`shoal.system.files`). :meth:`Log.write`
 loses at most one row; TensorBoard events may lag behind by ten seconds.
 
 A row is one JSON object per line with an ascending ``step``. Other lines and rows out of order are left out, and values
-above :data:`~shoal.statistics.scores.LARGEST` are None. Every
+above :data:`~shoal.statistics.scores.MAX_FLOAT32` are None. Every
 checkpoint holds a copy of the newest rows (all of them, unless they exceed :data:`~shoal.storage.log.KEPT`) under its
 checksum; where the copy and the file differ, the copy is used.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.errors import InputError
-from shoal.statistics.scores import LARGEST
+from shoal.statistics.scores import MAX_FLOAT32
 from shoal.storage.step_folders import newest_file
 from shoal.storage.tensorboard import Events
 from shoal.system import notices
@@ -125,7 +125,7 @@ def _row(line: bytes) -> LogRow | None:
 def _float(text: str) -> float | None:
     """A number; None above the largest score."""
     value = float(text)
-    return value if abs(value) <= LARGEST else None
+    return value if abs(value) <= MAX_FLOAT32 else None
 
 
 def _int(text: str) -> int | None:

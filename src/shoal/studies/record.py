@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from shoal.errors import InputError, shortened, unknown
 from shoal.security import reading
-from shoal.statistics.scores import LARGEST
+from shoal.statistics.scores import MAX_FLOAT32
 from shoal.system.files import from_json, make_folder, to_json, write_text
 
 # The validation of records, before anything in them is used.
@@ -161,7 +161,7 @@ def check_kind(name: str, value: Any, kind: Any) -> None:
 
 def check_number(name: str, value: Any) -> None:
     """Check that a value is a finite number of single precision."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_FLOAT32:
         raise InputError(f"{name} must be a number, not {shortened(value)}.")
 
 
@@ -179,7 +179,7 @@ def _check_array(name: str, values: Any, rows: Any, columns: Any, unknowns: bool
         raise InputError(f"{name} must hold {rows} lists of {columns} numbers.")
     for one in found:  # not check_number for each: there are thousands
         for value in one:
-            known = type(value) in (int, float) and abs(value) <= LARGEST
+            known = type(value) in (int, float) and abs(value) <= MAX_FLOAT32
             if not known and not (unknowns and value is None):
                 check_number(name, value)
 

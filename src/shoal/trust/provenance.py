@@ -21,7 +21,7 @@ from shoal.security import reading
 from shoal.system import user_folders
 from shoal.system.files import to_json
 
-MOST = reading.MIB
+MAX_FILE_BYTES = reading.MIB
 """Largest size in bytes of a record."""
 MARK = ".own"
 """File in a run's folder with its mark."""
@@ -122,7 +122,7 @@ def _entry(path: Path) -> dict[str, Any] | None:
     try:
         if hasattr(os, "geteuid") and path.stat().st_uid != os.geteuid():
             return None
-        entry = reading.parse(reading.read_bytes(path, MOST))
+        entry = reading.parse(reading.read_bytes(path, MAX_FILE_BYTES))
     except (OSError, ValueError):
         return None
     return entry if isinstance(entry, dict) else None
@@ -131,7 +131,7 @@ def _entry(path: Path) -> dict[str, Any] | None:
 def _mark(folder: Path) -> str | None:
     """The mark in a folder, if it holds one."""
     try:
-        found = reading.read_bytes(folder / MARK, MOST)
+        found = reading.read_bytes(folder / MARK, MAX_FILE_BYTES)
     except (OSError, ValueError):
         return None
     return found.decode() if _MARK.fullmatch(found) else None

@@ -9,7 +9,7 @@ from typing import Any
 
 from shoal import algorithms
 from shoal.bounds import check
-from shoal.environments.spec_rules import LONGEST, check_spec
+from shoal.environments.spec_rules import MAX_NAME, check_spec
 from shoal.environments.wrappers import fits, unwrapped
 from shoal.errors import InputError, shortened, unknown
 from shoal.options.flags import flags_of, override, spec_to_json, typed
@@ -253,12 +253,12 @@ def _check_keys(part: str, entries: Mapping[str, Any], known: Iterable[str]) -> 
     known = list(known)
     for key in entries:
         if key not in known:
-            raise unknown(f"key in {part!r} named", key[:LONGEST], known)
+            raise unknown(f"key in {part!r} named", key[:MAX_NAME], known)
     if missing := [repr(key) for key in known if key not in entries]:
         raise InputError(f"{part!r} lacks {', '.join(missing)}.")
 
 
 def _check_text(what: str, value: Any) -> None:
     """Check that text is short and printable: control characters could change the terminal."""
-    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= LONGEST:
+    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= MAX_NAME:
         raise InputError(f"{what} must be short printable text, not {shortened(value)}.")

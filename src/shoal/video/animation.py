@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 from shoal.errors import InputError
 from shoal.types import Scene
 from shoal.video.encode import Packed, check_format, write_sheet, write_video
-from shoal.video.picture import EDGE, FAINT, INK, OVERSAMPLING, TRAIL, WHITE, Frame, draw, font
+from shoal.video.picture import EDGE, FAINT, INK, OVERSAMPLING, TRAIL, WHITE, Frame, draw_frame, font
 from shoal.video.timeline import Timeline
 
 _MARGIN, _LINE, _SPARK = 14, 22, 30
@@ -149,11 +149,11 @@ class _FrameRenderer:
 
     def draw(self, t: int, start: int, stop: int) -> Image.Image:
         if not self.scenes:
-            return draw(self.frames[t], self.size, [], None)
+            return draw_frame(self.frames[t], self.size, [], None)
         episode = [frame for frame in self.frames[start:stop] if isinstance(frame, Scene)]
         past = [frame for frame in self.frames[max(start, t - TRAIL) : t] if isinstance(frame, Scene)]
         extent = max((scene.extent for scene in episode), default=None)
-        return draw(self.frames[t], self.size, past, extent)
+        return draw_frame(self.frames[t], self.size, past, extent)
 
 
 def _width(frames: Sequence[Frame] | np.ndarray | None) -> int:

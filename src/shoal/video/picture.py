@@ -56,7 +56,7 @@ def rgb(colour: np.ndarray) -> Colour:
     return red, green, blue
 
 
-def draw(frame: Frame, size: int, past: Sequence[Scene] = (), extent: float | None = None) -> Image.Image:
+def draw_frame(frame: Frame, size: int, past: Sequence[Scene] = (), extent: float | None = None) -> Image.Image:
     """A picture ``size`` pixels wide (a Scene is square; an array keeps its proportions).
 
     Args:

@@ -239,7 +239,7 @@ def test_smaclite_lists_the_living():
     spec = replace(smac.wrap(LiteSkirmish("2s3z"), "mine:lite").spec, metrics=smac.names(core))
     out = blank(spec)
     out.alive[:2] = True
-    smac.write(spec.metrics, core, {"battle_won": False}, out)
+    smac.write_smac_metrics(spec.metrics, core, {"battle_won": False}, out)
     assert spec.metrics == ("won", "dead_allies", "dead_enemies") and out.metrics.tolist() == [0.0, 1.0, 2.0]
 
 

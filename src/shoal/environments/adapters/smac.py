@@ -295,7 +295,7 @@ def names(core: Any) -> tuple[str, ...]:
     return ("won", "dead_allies", "dead_enemies") if counted else ("won", "dead_allies")
 
 
-def write(metrics: Sequence[str], core: Any, info: Mapping[str, Any], out: HostTimestep) -> None:
+def write_smac_metrics(metrics: Sequence[str], core: Any, info: Mapping[str, Any], out: HostTimestep) -> None:
     """Write the metrics after a step; ``out.alive`` must be written before.
 
     Without ``battle_won`` in ``info``, as after a crash of StarCraft II, the battle's metrics are unknown.
@@ -454,7 +454,7 @@ class Battle:
         else:
             raise InputError(f"{self.spec.name}: step gives {len(result)} values, but SMAC returns 3 and Gymnasium 5.")
         out.reward[...] = number(reward, "the reward")
-        write(self.spec.metrics, self._core, info, out)
+        write_smac_metrics(self.spec.metrics, self._core, info, out)
         if flag(over, "terminated"):
             out.last[...] = True
             out.discount[...] = 0.0

@@ -42,7 +42,7 @@ def environment(
     Episodes end only by the time limit (``last`` with ``discount`` 1).
     """
     num_agents, dims = len(world.agents), world.action_dims
-    start = jax.eval_shape(lambda: core.draw(world, jax.random.key(0)))
+    start = jax.eval_shape(lambda: core.draw_world(world, jax.random.key(0)))
     blocks = [block.shape for block in jax.eval_shape(lambda s: tuple(observe(s)), start)]
     action = Box(max(dims), 0.0, 1.0) if world.continuous else Discrete(max(dims))
     spec = EnvSpec(
@@ -80,7 +80,7 @@ def environment(
         )
 
     def reset(key: PRNGKeyArray) -> tuple[State, Step]:
-        state = core.draw(world, key)
+        state = core.draw_world(world, key)
         if count is not None:
             state = state._replace(tally=jnp.zeros(()))
         return state, make_step(state, jnp.zeros(num_agents), first=True)

@@ -88,7 +88,7 @@ class State(NamedTuple):
     """What the scenario counts for the metrics, summed over the episode so far; empty if it counts nothing."""
 
 
-def draw(world: World, key: PRNGKeyArray) -> State:
+def draw_world(world: World, key: PRNGKeyArray) -> State:
     """The initial state of an episode: agents at rest, positions and goals uniform.
 
     All random numbers come from one draw: inside a compiled loop, a further draw costs more than a step of the world.

@@ -1,4 +1,4 @@
-// Reads the numbers of an episode: the form is described in shoal/reporting/packing.py.
+// Reads the numbers of an episode: the form is described in shoal/reporting/replays.py.
 "use strict";
 (() => {
   const sp = (window.ShoalPlayer = window.ShoalPlayer || {});
