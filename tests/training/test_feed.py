@@ -77,6 +77,36 @@ def test_every_sequence_is_drawn_sooner_or_later() -> None:
     assert len(starts) == E * ((5 * T - 4) // 2 + 1)
 
 
+def test_it_holds_and_draws_what_flashbax_does() -> None:
+    """Written before the ring is full, at its end, and over its oldest; checkpoints have the same leaves."""
+    import flashbax
+
+    theirs = flashbax.make_trajectory_buffer(
+        add_batch_size=E, sample_batch_size=32, sample_sequence_length=4, period=2, min_length_time_axis=7,
+        max_length_time_axis=5 * T,
+    )  # fmt: skip
+    fed = feed.make(REPLAY, roll(0), E, 1)
+    assert fed.ready is not None
+    state, there = fed.init(), theirs.init({"when": jnp.int32(0), "who": jnp.int32(0)})
+    for number in range(8):
+        rollout = roll(number)
+        state = fed.put(state, rollout)
+        there = theirs.add(there, {"when": rollout.action.T, "who": rollout.step.first.T})
+        (paths, leaves), (_, expected) = (
+            zip(*jax.tree_util.tree_leaves_with_path(tree), strict=True) for tree in (state[0], there)
+        )
+        assert paths == tuple(path for path, _ in jax.tree_util.tree_leaves_with_path(there))
+        for found, leaf in zip(leaves, expected, strict=True):
+            assert found.dtype == leaf.dtype
+            np.testing.assert_array_equal(found, leaf)
+        assert bool(fed.ready(state)) == bool(theirs.can_sample(there))
+        batch = fed.take(state, rollout, jax.random.key(number))
+        assert isinstance(batch, Experience)
+        drawn = theirs.sample(there, jax.random.split(jax.random.key(number), 1)[0]).experience
+        for name, found in batch.samples.items():
+            np.testing.assert_array_equal(found, drawn[name].reshape(4, 8, 4).swapaxes(1, 2))
+
+
 def test_several_buffers_keep_what_each_asks_for() -> None:
     only = REPLAY._replace(keep=lambda traj: traj.action[..., None], length=1, period=1, batch=2)
     first, second = drawn((REPLAY, only), 3)

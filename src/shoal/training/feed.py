@@ -1,8 +1,7 @@
 """The input of an update: the newest trajectory, or batches from a replay buffer on the device.
 
-The buffer is flashbax's: a ring of timesteps per environment, part of the compiled program's state and of every
-checkpoint. Inserting and sampling never copy the buffer. This is the only file that imports flashbax, and only when a
-buffer is made, so that on-policy runs start faster.
+A buffer is a ring of timesteps for each environment, part of the compiled program's state and of every checkpoint.
+Inserting and sampling never copy it. Its sequences are drawn as those of flashbax 0.1.3's trajectory buffer.
 """
 
 from collections.abc import Callable
@@ -10,11 +9,22 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, PRNGKeyArray
+from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from shoal.equations.reduce import DEVICES
 from shoal.errors import InputError
 from shoal.types import Experience, PyTree, Replay, Trajectory
+
+
+class Ring(NamedTuple):
+    """The newest M timesteps of each of E environments; checkpoints name its fields."""
+
+    current_index: Int[Array, ""]
+    """Where the next timestep is written."""
+    experience: PyTree
+    """Leaves [E, M, ...]."""
+    is_full: Bool[Array, ""]
+    """Whether the oldest timesteps have been overwritten."""
 
 
 class Feed(NamedTuple):
@@ -48,34 +58,25 @@ def make(replay: PyTree, trajectory: PyTree, num_envs: int, shards: int) -> Feed
     if not buffers:
         return Feed(lambda: (), lambda feed, _: feed, lambda _, newest, __: newest, None, 0)
     length = trajectory.step.first.shape[0]
-    rings = [_ring(one, num_envs, shards, length) for one in buffers]
+    sizes = [_size(one, num_envs, shards, length) for one in buffers]
 
-    def put(feed: list[Any], newest: Trajectory) -> list[Any]:
-        def stored(kept: PyTree) -> PyTree:
-            return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), kept)  # flashbax has environments first
+    def put(feed: list[Ring], newest: Trajectory) -> list[Ring]:
+        return [_added(ring, one.keep(newest)) for ring, one in zip(feed, buffers, strict=True)]
 
-        return [
-            ring.add(state, stored(one.keep(newest))) for ring, one, state in zip(rings, buffers, feed, strict=True)
-        ]
-
-    def take(feed: list[Any], newest: Trajectory, key: PRNGKeyArray) -> Experience:
+    def take(feed: list[Ring], newest: Trajectory, key: PRNGKeyArray) -> Experience:
         if DEVICES in jax.sharding.get_abstract_mesh().manual_axes:
             key = jax.random.fold_in(key, jax.lax.axis_index(DEVICES))
         keys = jax.random.split(key, len(buffers))
-        drawn = [ring.sample(state, k).experience for ring, state, k in zip(rings, feed, keys, strict=True)]
-
-        def cut(x: Array, one: Replay) -> Array:
-            x = x.reshape(one.draws, one.batch // shards, *x.shape[1:])
-            return jnp.swapaxes(x, 1, 2)
-
-        samples = [jax.tree.map(lambda x, one=one: cut(x, one), d) for d, one in zip(drawn, buffers, strict=True)]
+        samples = [_drawn(ring, one, shards, k) for ring, one, k in zip(feed, buffers, keys, strict=True)]
         return Experience(newest, jax.tree.unflatten(structure, samples))
 
-    def init() -> list[Any]:
-        return [ring.init(_timestep(one, trajectory)) for ring, one in zip(rings, buffers, strict=True)]
+    def init() -> list[Ring]:
+        return [_empty(one, trajectory, num_envs, size) for one, size in zip(buffers, sizes, strict=True)]
 
-    def ready(feed: list[Any]) -> Bool[Array, ""]:
-        return jnp.stack([ring.can_sample(state) for ring, state in zip(rings, feed, strict=True)]).all()
+    def ready(feed: list[Ring]) -> Bool[Array, ""]:
+        least = [_least(one, num_envs * shards) for one in buffers]
+        enough = [ring.is_full | (ring.current_index >= count) for ring, count in zip(feed, least, strict=True)]
+        return jnp.stack(enough).all()
 
     num_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(init)))
     return Feed(init, put, take, ready, num_bytes)
@@ -121,16 +122,8 @@ def _is_replay(node: Any) -> bool:
     return isinstance(node, Replay)
 
 
-def _timestep(one: Replay, trajectory: PyTree) -> PyTree:
-    """One stored timestep of one environment, filled with zeros."""
-    kept = jax.eval_shape(one.keep, trajectory)
-    return jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), kept)
-
-
-def _ring(one: Replay, num_envs: int, shards: int, length: int) -> Any:
-    """A flashbax buffer whose time axis is a multiple of the rollout length, so that sequences stay aligned."""
-    import flashbax
-
+def _size(one: Replay, num_envs: int, shards: int, length: int) -> int:
+    """M, a multiple of the rollout length: rollouts are written in one piece, and sequences stay aligned with them."""
     if one.batch % shards:
         raise InputError(f"batch_size {one.batch} is not divisible by the {shards} devices.")
     per_env = one.capacity // (num_envs * shards) // length * length
@@ -146,11 +139,42 @@ def _ring(one: Replay, num_envs: int, shards: int, length: int) -> Any:
         raise InputError(
             f"learning_starts {one.warm_up} exceeds the capacity of the replay buffer, {one.capacity} timesteps."
         )
-    return flashbax.make_trajectory_buffer(
-        add_batch_size=num_envs,
-        sample_batch_size=one.draws * (one.batch // shards),
-        sample_sequence_length=one.length,
-        period=one.period,
-        min_length_time_axis=warm_up,
-        max_length_time_axis=per_env,
-    )
+    return per_env
+
+
+def _empty(one: Replay, trajectory: PyTree, num_envs: int, size: int) -> Ring:
+    kept = jax.eval_shape(one.keep, trajectory)
+    experience = jax.tree.map(lambda x: jnp.zeros((num_envs, size, *x.shape[2:]), x.dtype), kept)
+    return Ring(jnp.int32(0), experience, jnp.bool_(False))
+
+
+def _added(ring: Ring, newest: PyTree) -> Ring:
+    """The ring with a rollout, leaves [T, E, ...], in place of its oldest T timesteps."""
+    at = ring.current_index
+    write = lambda whole, x: jax.lax.dynamic_update_slice_in_dim(whole, jnp.swapaxes(x, 0, 1), at, 1)  # noqa: E731
+    experience = jax.tree.map(write, ring.experience, newest)
+    size, steps = (jax.tree.leaves(tree)[0].shape[axis] for tree, axis in ((ring.experience, 1), (newest, 0)))
+    return Ring((at + steps) % size, experience, ring.is_full | (at + steps >= size))
+
+
+def _drawn(ring: Ring, one: Replay, shards: int, key: PRNGKeyArray) -> PyTree:
+    """Sequences of uniformly drawn environments, leaves [draws, L, batch, ...].
+
+    They start at a multiple of ``one.period`` steps after the oldest timestep, and all of these that are complete are
+    equally likely. They may lead over the ring's end.
+    """
+    envs, size = jax.tree.leaves(ring.experience)[0].shape[:2]
+    oldest = jnp.where(ring.is_full, ring.current_index, 0)
+    held = jnp.where(ring.is_full, size, ring.current_index)
+    starts = jnp.maximum((held - one.length) // one.period + 1, 0)
+    count = one.draws * (one.batch // shards)
+    key, key_start = jax.random.split(key)
+    start = jax.random.randint(key_start, (count,), 0, starts) * one.period
+    env = jax.random.randint(jax.random.split(key)[1], (count,), 0, envs)
+    index = (oldest + start[:, None] + jnp.arange(one.length)) % size
+
+    def cut(x: Array) -> Array:
+        x = x[env[:, None], index]
+        return jnp.swapaxes(x.reshape(one.draws, one.batch // shards, *x.shape[1:]), 1, 2)
+
+    return jax.tree.map(cut, ring.experience)
