@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from shoal.cli.flags import REQUIRED, Flag
-from shoal.cli.words import read
+from shoal.cli.words import read_words
 from shoal.errors import InputError
 from shoal.options.convert import Anything, Words, from_toml, typed
 
@@ -29,7 +29,9 @@ FLAGS = [
 
 
 def given(*words: str) -> dict[str, Any]:
-    return {name.removeprefix("--"): value for name, value in read("shoal x", FLAGS, words).items() if value != ()}
+    return {
+        name.removeprefix("--"): value for name, value in read_words("shoal x", FLAGS, words).items() if value != ()
+    }
 
 
 @pytest.mark.parametrize(
@@ -118,14 +120,14 @@ def test_what_cannot_be_read(words: str, said: str) -> None:
 def test_arguments_that_are_missing_or_too_many() -> None:
     flags = [Flag("run", Path, REQUIRED, positional=True), Flag("what", str, "x", positional=True)]
     flags.append(Flag("size", int, REQUIRED, prefix="env."))
-    assert read("shoal x", flags, ["a", "--env.size", "3"]) == {"RUN": Path("a"), "--env.size": 3}
+    assert read_words("shoal x", flags, ["a", "--env.size", "3"]) == {"RUN": Path("a"), "--env.size": 3}
     for words, said in (
         ([], "shoal x needs RUN; see shoal x --help."),
         (["a"], "--env.size needs a value: INT"),
         (["a", "b", "c", "--env.size=1"], "shoal x has no argument for 'c'; see shoal x --help."),
     ):
         with pytest.raises(InputError) as caught:
-            read("shoal x", flags, words)
+            read_words("shoal x", flags, words)
         assert str(caught.value) == said
 
 

@@ -300,7 +300,7 @@ def test_a_report_that_fails_fails_nothing_else(
     monkeypatch.setattr(opened, "best_seed", lambda: 0, raising=False)
     monkeypatch.setattr(opened, "replay", lambda **_: Path("replay"), raising=False)
     monkeypatch.setattr(command, "played", broken)
-    running.draw(opened)
+    running.draw_pictures(opened)
     assert capsys.readouterr().out.splitlines()[-1] == "report        cannot be written: a fault of two lines"
     monkeypatch.undo()
     monkeypatch.setattr("shoal.storage.machine_speed.product_rate", lambda: 1e9)
@@ -322,7 +322,7 @@ def test_video_and_report_show_episodes_that_were_played_once(tmp_path: Path, mo
         return tmp_path / "report.html"
 
     monkeypatch.setattr(library, "report", report, raising=False)
-    running.draw(opened)
+    running.draw_pictures(opened)
     assert calls == [2] and shown == [document]  # two learners, in one call
     with Image.open(tmp_path / "replay.gif") as picture:
         assert getattr(picture, "n_frames", 1) > 1

@@ -111,7 +111,7 @@ def test_resumed_it_says_that_it_has_ended_and_why(
             f"This run has ended at step {EVERY * PER_UPDATE} of {of:,}: every seed reached {LOW}; a higher stop_at "
             f"would continue it.\n"
         )
-    monkeypatch.setattr("shoal.cli.running.draw", lambda run: None)
+    monkeypatch.setattr("shoal.cli.running.draw_pictures", lambda run: None)
     assert cli.main(["train", "--resume", str(folder), "--no-progress"]) == 0
     assert f"--resume {folder} --stop-at None\n" in capsys.readouterr().out
 

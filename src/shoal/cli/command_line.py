@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 from shoal.cli.commands import COMMANDS, help_text, version_text
 from shoal.cli.flags import REQUIRED, Command, Flag, Values
 from shoal.cli.output import abandon_output, fill_closed_streams, leave, safe_streams, unescaped_output
-from shoal.cli.words import read
+from shoal.cli.words import read_words
 from shoal.errors import FULL, CallbackError, GameError, InputError, NonFiniteError, unknown
 from shoal.printable import escaped
 from shoal.security import isolation, user_modules
@@ -118,7 +118,7 @@ def parse(command: Command, args: Sequence[str]) -> Values:
     """
     if not {"-h", "--help"}.isdisjoint(args):
         _print_help(command)
-    found = read(command.prog, [flag for flags in command.groups.values() for flag in flags], args)
+    found = read_words(command.prog, [flag for flags in command.groups.values() for flag in flags], args)
     return {
         title: {flag.name: found[flag.spelt] for flag in flags if flag.spelt in found}
         for title, flags in command.groups.items()

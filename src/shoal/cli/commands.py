@@ -8,19 +8,159 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import shoal
 from shoal import algorithms
 from shoal.bounds import LARGEST_INT, Bounds, check
 from shoal.cli import check as cli_check
-from shoal.cli import compare, crossplay, report, study, train, tune
+from shoal.cli import study, train
 from shoal.cli.flags import Command, Values, first_line, of_fields
 from shoal.environments.names import FAMILIES
 from shoal.errors import InputError, unknown
+from shoal.system.files import dumps, write_text
+
+# Comparison of trained runs.
+
+
+Level = Annotated[float, Bounds(least=-1e15, most=1e15)]
+
+
+@dataclasses.dataclass
+class Compare:
+    """Compare methods by the final scores of their runs: means, medians and IQMs with intervals, and pairs."""
+
+    runs: tuple[Path, ...]
+    """The runs' folders, records *.json of studies, or files *.json in marl-eval's format. Runs of one algorithm with
+    the same settings and hyper-parameters are one method, as are all runs of one algorithm in a file."""
+    metric: str = "return"
+    """The score, or a metric of the environment, for example won."""
+    statistic: Literal["iqm", "mean", "median"] = "iqm"
+    """Statistic of the curves and of the area under them."""
+    normalise: tuple[Level, Level] | None = None
+    """Worst and best score, which become 0 and 1; also shows the optimality gap."""
+    output: Path | None = None
+    """Also draw curves, performance profiles and probabilities of improvement: a .png, .pdf or .svg."""
+    file_metric: str | None = None
+    """Name of the metric in files of marl-eval's format; by default the same, and for return also mean_episode_return
+    or episode_return."""
+    tasks: tuple[str, ...] = ()
+    """Environments of the tasks in such files, if the names differ, for example smax/3m=jaxmarl/smax/3m."""
+
+    def __call__(self) -> int:
+        """Print the tables, and the figure's path."""
+        chosen = {"metric": self.metric, "statistic": self.statistic, "normalise": self.normalise}
+        names = {"file_metric": self.file_metric, "tasks": _environments_of_tasks(self.tasks)}
+        print(shoal.compare(self.runs, output=self.output, **chosen, **names))
+        if self.output is not None:
+            print(f"\nfigure: {self.output}")
+        return 0
+
+
+def _environments_of_tasks(words: tuple[str, ...]) -> dict[str, str]:
+    """The environments in words such as ``smax/3m=jaxmarl/smax/3m``, by the name of the task."""
+    names = {}
+    for word in words:
+        task, _, environment = word.partition("=")
+        if not task or not environment:
+            raise InputError(f"--tasks takes the name of a task and its environment, TASK=ENVIRONMENT, not {word!r}.")
+        names[task] = environment
+    return names
+
+
+# Trained policies that play on two sides.
+
 
 Episodes = Annotated[int, Bounds(least=1, most=1_000_000)]
 Seed = Annotated[int, Bounds(least=0, most=LARGEST_INT)]
+
+
+@dataclasses.dataclass
+class Crossplay:
+    """Play the policies of several runs against each other and print returns: rows play side 1, columns side 2."""
+
+    runs: tuple[Path, ...]
+    """The runs' folders, all trained in the same environment."""
+    side: tuple[str, ...] = ()
+    """The agents of side 1, by name or index; all others are side 2. By default role 0 (in mpe/simple_tag the
+    predators), or the first half of the agents if all have one role."""
+    episodes: Episodes = 128
+    """Episodes for each pair of a seed of one run and a seed of another."""
+    sampled: bool = False
+    """Sample actions instead of taking the most probable."""
+    draw: Seed = 0
+    """Seed of the episodes, the same for every entry."""
+    past: bool = False
+    """Also play the past policies of runs with --opponents past; they are listed before their run, the oldest first."""
+    ratings: bool = False
+    """Also print the share of episodes that each row wins, and Elo ratings. The side with the higher return wins an
+    episode."""
+    output: Path | None = None
+    """Also write the numbers to this .json file."""
+    trust: bool = False
+    """Import the environment and algorithm that the folder names, even if they are neither Shoal's nor an extra's and
+    you did not train this run (docs/security.md)."""
+
+    def __call__(self) -> int:
+        """Print a table for each side."""
+        if not self.runs:
+            raise InputError("shoal crossplay needs at least one run's folder.")
+        if self.output is not None and (self.output.suffix != ".json" or not self.output.parent.is_dir()):
+            raise InputError(f"{self.output} is not a .json file in a folder that exists.")
+        result = shoal.crossplay(
+            self.runs,
+            side=self.side,
+            episodes=self.episodes,
+            greedy=not self.sampled,
+            seed=self.draw,
+            trust=self.trust,
+            past=self.past,
+        )
+        print(result)
+        if self.ratings:
+            print(f"\n{result.rating_table()}")
+        if self.output is not None:
+            numbers = result.as_json() | {"episodes": self.episodes, "greedy": not self.sampled, "draw": self.draw}
+            write_text(self.output, dumps(numbers, "cross-play", indent=1) + "\n")
+        return 0
+
+
+# A run or a study as a web page.
+
+
+ReportEpisodes = Annotated[int, Bounds(least=1, most=1000)]
+
+
+@dataclasses.dataclass
+class Report:
+    """Write a run or a study as one HTML file: scores, curves, configuration, commands, and episodes to replay."""
+
+    what: str
+    """A run's folder, a study file *.toml, or the name of a study in studies/."""
+    out: Path | None = None
+    """File to write: a .html; None for report.html in the run's folder, or in the folder of the study's runs."""
+    against: Path | None = None
+    """Another run in the same environment, shown next to the run: scores, curves, and episodes from the same initial
+    states."""
+    episodes: ReportEpisodes = 2
+    """Played episodes of each policy."""
+    replays: bool = True
+    """Play episodes."""
+    runs: Path = Path("runs/studies")
+    """For a study: folder that contains the study's folder of runs, of which at most four are played."""
+    records: Path | None = None
+    """For a study: folder that contains the study's folder of records; None for records/ next to the study file."""
+    trust: bool = False
+    """Import the environment and algorithm that the folder or the study file names, even if they are neither Shoal's
+    nor an extra's and you did not train this run (docs/security.md)."""
+
+    def __call__(self) -> int:
+        """Write the file and print its path."""
+        print(shoal.report(**vars(self)))
+        return 0
+
+
+# Other commands, and the list of all.
 
 
 @dataclasses.dataclass
@@ -153,7 +293,7 @@ def _simple(prog: str, kind: type, positional: str, args: Sequence[str]) -> tupl
         return command()
 
     flags = of_fields(kind, "flags", {positional})
-    compiles = kind not in (List, compare.Compare)
+    compiles = kind not in (List, Compare)
     return Command(prog, first_line(kind.__doc__), flags, do, compiles=compiles), list(args)
 
 
@@ -161,12 +301,12 @@ _SIMPLE = {
     "evaluate": (Evaluate, "run"),
     "replay": (Video, "run"),
     "curves": (Curves, "runs"),
-    "compare": (compare.Compare, "runs"),
-    "crossplay": (crossplay.Crossplay, "runs"),
-    "report": (report.Report, "what"),
+    "compare": (Compare, "runs"),
+    "crossplay": (Crossplay, "runs"),
+    "report": (Report, "what"),
     "study": (study.Study, "file"),
     "results": (study.Results, "files"),
-    "tune": (tune.Tune, "file"),
+    "tune": (study.Tune, "file"),
     "list": (List, "what"),
 }
 

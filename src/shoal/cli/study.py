@@ -1,4 +1,4 @@
-"""The commands of studies: run the missing runs of a study, and write its page of results."""
+"""The commands of studies: run the missing runs, write the page of results, search hyper-parameters."""
 
 import dataclasses
 import tomllib
@@ -61,7 +61,7 @@ class Study:
         try:
             report = shoal.study(
                 self.file,
-                only=chosen(self.only),
+                only=chosen_axes(self.only),
                 out=self.out,
                 dry_run=self.dry_run,
                 again=(AGAIN_SEED if self.seed is None else self.seed) if self.again else None,
@@ -137,7 +137,7 @@ def _records(file: Path, records: Path | None) -> Path:
     return (file.parent / "records" if records is None else records) / file.stem
 
 
-def chosen(only: tuple[str, ...]) -> dict[str, tuple]:
+def chosen_axes(only: tuple[str, ...]) -> dict[str, tuple]:
     """The values of axes in words such as ``algorithm=mappo`` and ``gamma=0.9``, read as TOML values or text.
 
     Raises:
@@ -158,3 +158,51 @@ def _value(text: str) -> Any:
     except ValueError:  # not TOML, or a number of thousands of digits
         return text
     return tuple(value) if isinstance(value, list) else value if isinstance(value, bool | int | float | str) else text
+
+
+# Search of hyper-parameters.
+
+
+@dataclasses.dataclass
+class Tune:
+    """Search the hyper-parameters for which a study file gives ranges, with many trials in one compiled program."""
+
+    file: str
+    """A study file *.toml with a table [tuning], or the name of one in studies/."""
+    dry_run: bool = False
+    """Only check the study, and print trials, rungs, the budget, and which hyper-parameters are traced or
+    structural."""
+    only: tuple[str, ...] = ()
+    """Tune only the methods with these values of axes, for example algorithm=qmix; several values of one axis are
+    alternatives."""
+    out: Path = Path("runs/studies")
+    """Folder that contains the study's folder with the states of its searches."""
+    records: Path | None = None
+    """Folder that contains the study's folder of records; None for records/ next to the study file."""
+    progress: bool = True
+    """Show the progress of the search; warnings are always shown."""
+    trust: bool = False
+    """With --dry-run: import the algorithms and environments of your own that the file names (docs/security.md)."""
+
+    def __call__(self) -> int:
+        """Search, and print the winners' flags and what failed."""
+        try:
+            report = shoal.tune(
+                self.file,
+                only=chosen_axes(self.only),
+                out=self.out,
+                records=self.records,
+                dry_run=self.dry_run,
+                progress=self.progress,
+                trust=self.trust,
+            )
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(f"{str(stop) or 'Stopped.'} Continue with\n{self.again()}") from None
+        print(report.plan if self.dry_run else report)
+        if report.ok and not self.dry_run and not self.only:
+            print(f"results: {shoal.results(self.file, records=self.records)}")
+        return 0 if report.ok else 1
+
+    def again(self) -> str:
+        """The command that continues the search."""
+        return " ".join(repeated("tune", self, Tune.out))

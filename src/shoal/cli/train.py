@@ -10,9 +10,8 @@ from typing import Any
 
 import shoal
 from shoal import algorithms
-from shoal.cli import hooks
 from shoal.cli.flags import Command, Flag, Values, first_line, of_environment, of_fields
-from shoal.cli.running import watched
+from shoal.cli.running import HOOK_FLAGS, chosen_hooks, watched
 from shoal.environments import names
 from shoal.errors import InputError, shortened
 from shoal.storage import manifest
@@ -41,7 +40,7 @@ _PRINT = Flag(
     "print_config", bool, False, "Print the whole configuration, in the form that --config reads, instead of training."
 )
 _PROGRESS = Flag("progress", bool, True, "Show the progress line and notes; warnings are always shown.")
-_OWN = (_FOLDER, _RESUME, _TRUST, _CONFIG, _PRESET, _PRINT, _PROGRESS, *hooks.FLAGS)
+_OWN = (_FOLDER, _RESUME, _TRUST, _CONFIG, _PRESET, _PRINT, _PROGRESS, *HOOK_FLAGS)
 
 _FIRST = ("steps", "seeds", "num_envs", "rollout_length", "learning_rate", "gamma", "hidden", "recurrent", "sharing")
 _FIRST += ("critic_input", "entropy_coef", "batch_size", "buffer_size", "time_limit", "folder", "resume")
@@ -96,7 +95,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
         found = configured(*_both(typed), env=env, flags=flags, **chosen)
         build = partial(registry.make, found.environment, **found.env)
         check_effect(found.values.settings, found.values.config, flags, found.name, build)
-        callbacks = hooks.chosen(own)
+        callbacks = chosen_hooks(own)
         if own["print_config"]:
             from shoal.runs.build import prepared
 
@@ -174,7 +173,7 @@ def _resumed(folder: str, typed: list[str], rest: list[str]) -> Command:
 
         changed = CHANGEABLE.intersection(flags)
         check_effect(override(run.settings, flags), run.config, changed, run.environment, lambda: run.env)
-        more = {"callbacks": hooks.chosen(own), "continue_stopped": own["continue_stopped"]}
+        more = {"callbacks": chosen_hooks(own), "continue_stopped": own["continue_stopped"]}
         return watched(run.folder, partial(shoal.resume, run.folder, trust=own["trust"], **more), own, flags)
 
     return Command(" ".join(["shoal train", *held]), _about(held, run), groups, do, _FIRST)

@@ -13,7 +13,7 @@ from shoal.options.convert import Words, alternatives, is_flag, typed
 from shoal.options.synonyms import meant
 
 
-def read(prog: str, flags: Sequence[Flag], args: Sequence[str]) -> dict[str, Any]:
+def read_words(prog: str, flags: Sequence[Flag], args: Sequence[str]) -> dict[str, Any]:
     """The values that words give to flags and positional arguments, by :attr:`Flag.spelt`.
 
     A value follows its flag as the next word, as several words for a tuple, or after ``=``. A flag is given once. Words
