@@ -20,7 +20,7 @@ from shoal.algorithms import mappo
 from shoal.deploy import Policies
 from shoal.environments import registry
 from shoal.environments.adapters.spaces import Observation, actions, describe, interface
-from shoal.environments.conversion import Converter
+from shoal.environments.interface import Converter
 from shoal.environments.spec_rules import check_spec
 from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import InputError

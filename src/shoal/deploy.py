@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.environments.conversion import Converter, row_of
+from shoal.environments.interface import Converter, row_of
 from shoal.environments.rows import parts_of
 from shoal.environments.wrappers import Wrapping, change_of, unwrapped
 from shoal.errors import InputError

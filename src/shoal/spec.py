@@ -89,7 +89,7 @@ class EnvSpec:
     an entry of the state up to shift, scale and clipping (the entry may differ by agent). ``()``: the state contains
     all features; None: unknown, so that ``pruned`` is refused."""
     interface: str = ""
-    """JSON description of the environment's own observation and action spaces (:mod:`shoal.environments.conversion`),
+    """JSON description of the environment's own observation and action spaces (:mod:`shoal.environments.interface`),
     from which trained policies can act on its observations. Empty if they are arrays of Shoal's form."""
     parts: tuple[tuple[Part, ...], ...] | None = None
     """The arrays of which each agent's observation consists, flattened and in this order; None: one row of numbers. If

@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from shoal.cli.flags import REQUIRED, Flag
-from shoal.cli.words import read_words
+from shoal.cli.flags import REQUIRED, Flag, read_words
 from shoal.errors import InputError
 from shoal.options.convert import Anything, Words, from_toml, typed
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 from shoal.cli.commands import COMMANDS, help_text, version_text
-from shoal.cli.flags import REQUIRED, Command, Flag, Values
+from shoal.cli.flags import REQUIRED, Command, Flag, Values, read_words
 from shoal.cli.output import abandon_output, fill_closed_streams, leave, safe_streams, unescaped_output
-from shoal.cli.words import read_words
 from shoal.errors import FULL, CallbackError, GameError, InputError, NonFiniteError, unknown
 from shoal.printable import escaped
 from shoal.security import isolation, user_modules

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.environments.forms import dim_of, parsed
+from shoal.environments.interface import dim_of, parsed
 from shoal.errors import InputError, shortened
 from shoal.options.convert import alternatives
 from shoal.spec import Box, EnvSpec, Part

@@ -10,8 +10,8 @@ from gymnasium import spaces
 
 from shoal.environments.adapters import gymnasium as of_gymnasium
 from shoal.environments.adapters import pettingzoo
-from shoal.environments.conversion import Converter
 from shoal.environments.images import arranged_image, arrangement
+from shoal.environments.interface import Converter
 from shoal.environments.spec_rules import check_spec
 from shoal.errors import InputError
 from shoal.game import Game, HostTimestep, blank, own_actions, refresh

@@ -14,8 +14,7 @@ from shoal.environments.adapters import spaces
 from shoal.environments.adapters.spaces import interface
 from shoal.environments.adapters.teams import end
 from shoal.environments.adapters.values import flag, number, started, stepped, write_metrics
-from shoal.environments.conversion import MASK
-from shoal.environments.forms import acted, joint_mask
+from shoal.environments.interface import MASK, acted, joint_mask
 from shoal.environments.options import check_steps
 from shoal.errors import InputError, told
 from shoal.game import Game, HostEnvironment, HostTimestep

@@ -1,4 +1,4 @@
-"""Gymnasium's spaces: as forms (:mod:`shoal.environments.forms`), and as a team's flat observations and actions."""
+"""Gymnasium's spaces: as forms (:mod:`shoal.environments.interface`), and as a team's flat observations and actions."""
 
 import json
 import re
@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shoal.environments.conversion import MASK
-from shoal.environments.forms import Form, dim_of, parsed
 from shoal.environments.images import arranged_image, arrangement
+from shoal.environments.interface import MASK, Form, dim_of, parsed
 from shoal.environments.rows import as_bytes, width_of
 from shoal.environments.spec_rules import rivals_of
 from shoal.errors import InputError

@@ -10,8 +10,7 @@ import numpy as np
 from shoal.environments.adapters import spaces
 from shoal.environments.adapters import values as infos_of
 from shoal.environments.adapters.spaces import interface
-from shoal.environments.conversion import MASK
-from shoal.environments.forms import acted, joint_mask
+from shoal.environments.interface import MASK, acted, joint_mask
 from shoal.game import HostTimestep
 from shoal.spec import Discrete, EnvSpec
 
