@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_page import rows_of
+from test_results import rows_of
 
 from shoal.errors import InputError
 from shoal.plots import figures
