@@ -46,15 +46,12 @@ def written(played: Played) -> Iterator[Finding]:
 def finite(played: Played) -> Iterator[Finding]:
     """Observations, states, rewards and discounts are finite."""
     for name, title in _FIELDS.items():
-        for episode in played.episodes:
-            values = getattr(episode.timesteps, name)
-            index = np.argwhere(~np.isfinite(values))
-            if len(index):
-                t, *rest = (int(i) for i in index[0])
-                value = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinity"}[str(values[tuple(index[0])])]
-                found = f"{_of(played.spec, name, rest)} is {value} {when(episode, t)}{_more(len(index))}."
-                yield Finding("error", title, found)
-                break
+        if wrong := _first(played, lambda episode, name=name: ~np.isfinite(getattr(episode.timesteps, name))):
+            episode, (t, *rest), count = wrong
+            value = str(getattr(episode.timesteps, name)[t, *rest])
+            said = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinity"}[value]
+            found = f"{_of(played.spec, name, rest)} is {said} {when(episode, t)}{_more(count)}."
+            yield Finding("error", title, found)
 
 
 def choices(played: Played) -> Iterator[Finding]:
@@ -62,30 +59,22 @@ def choices(played: Played) -> Iterator[Finding]:
     spec = played.spec
     own = own_actions(spec)
     what = "action" if isinstance(spec.action, Discrete) else "action dimension"
-    for episode in played.episodes:
-        acting = episode.timesteps.legal[~episode.timesteps.last]
-        times = np.flatnonzero(~episode.timesteps.last)
-        stuck = np.argwhere(~acting.any(-1))
-        if len(stuck):
-            t, i = int(times[stuck[0, 0]]), int(stuck[0, 1])
-            yield Finding(
-                "error",
-                "legal actions",
-                f"{spec.agents[i]} has no legal {what} {when(episode, t)}; every agent needs at least one legal "
-                f"{what}, also a dead one, for example a no-op{_more(len(stuck))}.",
-            )
-            break
-    for episode in played.episodes:
-        beyond = np.argwhere(episode.timesteps.legal & ~own)
-        if len(beyond):
-            t, i, a = map(int, beyond[0])
-            yield Finding(
-                "error",
-                "action space",
-                f"{spec.agents[i]} has {spec.action_dims[i]} {what}s by spec.action_dims, but {what} {a} is "
-                f"marked legal {when(episode, t)}{_more(len(beyond))}.",
-            )
-            break
+    if wrong := _first(played, lambda episode: ~episode.timesteps.legal.any(-1) & ~episode.timesteps.last[:, None]):
+        episode, (t, i), count = wrong
+        yield Finding(
+            "error",
+            "legal actions",
+            f"{spec.agents[i]} has no legal {what} {when(episode, t)}; every agent needs at least one legal "
+            f"{what}, also a dead one, for example a no-op{_more(count)}.",
+        )
+    if wrong := _first(played, lambda episode: episode.timesteps.legal & ~own):
+        episode, (t, i, a), count = wrong
+        yield Finding(
+            "error",
+            "action space",
+            f"{spec.agents[i]} has {spec.action_dims[i]} {what}s by spec.action_dims, but {what} {a} is "
+            f"marked legal {when(episode, t)}{_more(count)}.",
+        )
     if isinstance(spec.action, Box):
         for episode in played.episodes:
             closed = np.argwhere(~episode.timesteps.legal & own & episode.timesteps.alive[..., None])
@@ -104,18 +93,14 @@ def padding(played: Played) -> Iterator[Finding]:
     """Padding of an agent's observation is zero."""
     spec = played.spec
     outside = np.arange(spec.obs_dim) >= np.array(spec.obs_dims)[:, None]
-    for episode in played.episodes:
-        index = np.argwhere((episode.timesteps.obs != 0) & outside)
-        if len(index):
-            t, i, k = map(int, index[0])
-            yield Finding(
-                "error",
-                "observation padding",
-                f"{spec.agents[i]} observes {spec.obs_dims[i]} features by spec.obs_dims, but feature {k}, which is "
-                f"padding, is {episode.timesteps.obs[t, i, k]:g} {when(episode, t)}; padding must stay 0"
-                f"{_more(len(index))}.",
-            )
-            return
+    if wrong := _first(played, lambda episode: (episode.timesteps.obs != 0) & outside):
+        episode, (t, i, k), count = wrong
+        yield Finding(
+            "error",
+            "observation padding",
+            f"{spec.agents[i]} observes {spec.obs_dims[i]} features by spec.obs_dims, but feature {k}, which is "
+            f"padding, is {episode.timesteps.obs[t, i, k]:g} {when(episode, t)}; padding must stay 0{_more(count)}.",
+        )
 
 
 def spaces(played: Played) -> Iterator[Finding]:
@@ -123,20 +108,21 @@ def spaces(played: Played) -> Iterator[Finding]:
     if played.bounds is None:
         return
     low, high = played.bounds
-    for episode in played.episodes:
+
+    def outside(episode: Episode) -> np.ndarray:
         seen, alive = episode.timesteps.obs.astype(np.float64), episode.timesteps.alive[..., None]
         slack = 1e-5 * np.maximum(1.0, np.abs(seen))
-        index = np.argwhere(alive & ((seen < low - slack) | (seen > high + slack)))
-        if len(index):
-            t, i, k = map(int, index[0])
-            yield Finding(
-                "warning",
-                "observation space",
-                f"feature {k} of {played.spec.agents[i]}'s observation is {seen[t, i, k]:g} {when(episode, t)}, "
-                f"outside [{low[i, k]:g}, {high[i, k]:g}], the bounds of its observation space; correct the space or "
-                f"the observation{_more(len(index))}.",
-            )
-            return
+        return alive & ((seen < low - slack) | (seen > high + slack))
+
+    if wrong := _first(played, outside):
+        episode, (t, i, k), count = wrong
+        yield Finding(
+            "warning",
+            "observation space",
+            f"feature {k} of {played.spec.agents[i]}'s observation is {episode.timesteps.obs[t, i, k]:g} "
+            f"{when(episode, t)}, outside [{low[i, k]:g}, {high[i, k]:g}], the bounds of its observation space; "
+            f"correct the space or the observation{_more(count)}.",
+        )
 
 
 def beginnings(played: Played) -> Iterator[Finding]:
@@ -172,19 +158,21 @@ def beginnings(played: Played) -> Iterator[Finding]:
 def discounts(played: Played) -> Iterator[Finding]:
     """Discounts are 0 at true terminations, and 1 elsewhere."""
     spec = played.spec
-    for episode in played.episodes:
+
+    def between(episode: Episode) -> np.ndarray:
         given = episode.timesteps.discount
-        index = np.argwhere(np.isfinite(given) & (given != 0) & (given != 1))
-        if len(index):
-            t, i = map(int, index[0])
-            outside = not 0 <= given[t, i] <= 1
-            yield Finding(
-                "error" if outside else "warning",
-                "discount",
-                f"{spec.agents[i]}'s discount is {given[t, i]:g} {when(episode, t)}; it must be 0 at a true "
-                f"termination and 1 otherwise; algorithms multiply it by their own gamma{_more(len(index))}.",
-            )
-            return
+        return np.isfinite(given) & (given != 0) & (given != 1)
+
+    if wrong := _first(played, between):
+        episode, (t, i), count = wrong
+        given = episode.timesteps.discount[t, i]
+        yield Finding(
+            "warning" if 0 <= given <= 1 else "error",
+            "discount",
+            f"{spec.agents[i]}'s discount is {given:g} {when(episode, t)}; it must be 0 at a true "
+            f"termination and 1 otherwise; algorithms multiply it by their own gamma{_more(count)}.",
+        )
+        return
     for episode in played.episodes:
         over = (episode.timesteps.discount[1:] == 0).all(-1) & ~episode.timesteps.last[1:]
         if over.any():
@@ -218,6 +206,15 @@ def endings(played: Played) -> Iterator[Finding]:
             f"no episode ended within the {steps} steps played (the horizon is {spec.horizon}), so the ends of "
             f"episodes are not tested; increase steps.",
         )
+
+
+def _first(played: Played, wrong: Callable[[Episode], np.ndarray]) -> tuple[Episode, tuple[int, ...], int] | None:
+    """The first entry that is wrong: its episode, its index, and how many entries of the episode are wrong."""
+    for episode in played.episodes:
+        index = np.argwhere(wrong(episode))
+        if len(index):
+            return episode, tuple(map(int, index[0])), len(index)
+    return None
 
 
 def when(episode: Episode, t: int) -> str:

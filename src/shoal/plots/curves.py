@@ -13,6 +13,8 @@ from shoal.plots.style import (
     FAINT,
     INK,
     check_format,
+    draw_band,
+    draw_line,
     dress,
     figures,
     legend,
@@ -129,7 +131,7 @@ def _curve(axes: Any, steps: np.ndarray, values: np.ndarray, name: str, style: d
     seeds = values.shape[1]
     if seeds > 1:
         mean, low, high = band(values, confidence)
-        axes.fill_between(steps, low, high, color=style["color"], alpha=0.18, linewidth=0)
+        draw_band(axes, steps, low, high, style)
         label = f"{name}mean of {seeds} seeds, {interval_text(seeds, confidence)}"
     else:
         width = 1 + 2 * (len(steps) // 80)
@@ -138,8 +140,7 @@ def _curve(axes: Any, steps: np.ndarray, values: np.ndarray, name: str, style: d
         if width > 1:
             axes.plot(steps, values[:, 0], color=style["color"], linewidth=0.7, alpha=0.35)
             label += f", average of {width} rows"
-    marker = {"marker": "o", "markersize": 4} if len(steps) < 3 else {}
-    axes.plot(steps, mean, linewidth=1.8, label=label, solid_capstyle="round", **style, **marker)
+    draw_line(axes, steps, mean, style, label, solid_capstyle="round")
 
 
 def _moving_average(values: np.ndarray, width: int) -> np.ndarray:

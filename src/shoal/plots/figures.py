@@ -19,6 +19,8 @@ from shoal.plots.style import (
     PALETTE,
     Vertical,
     check_format,
+    draw_band,
+    draw_line,
     dress,
     figures,
     legend,
@@ -263,9 +265,8 @@ def draw_lines(panel: Any, lines: Mapping[str, Line], stairs: bool = False) -> N
         if not len(places) == len(band.point) > 0:
             raise InputError(f"The line of {name!r} has {len(places)} x coordinates, but {len(band.point)} values.")
         style = line_style(i)
-        panel.fill_between(places, band.low, band.high, color=style["color"], alpha=0.18, linewidth=0, **step)
-        marker = {"marker": "o", "markersize": 4} if len(places) < 3 else {}
-        panel.plot(places, band.point, linewidth=1.8, label=name, drawstyle=drawstyle, **style, **marker)
+        draw_band(panel, places, band.low, band.high, style, **step)
+        draw_line(panel, places, band.point, style, name, drawstyle=drawstyle)
 
 
 def draw_rows(panel: Any, estimates: Sequence[Estimate], colours: Sequence[str]) -> None:

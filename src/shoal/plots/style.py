@@ -70,6 +70,17 @@ def dress(axes: Any, grid: str = "y") -> None:
     axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=9)
 
 
+def draw_line(axes: Any, x: Any, y: Any, style: dict[str, Any], label: str, **options: Any) -> None:
+    """A line; fewer than three points are also drawn as dots, since a line of one is invisible."""
+    marker = {"marker": "o", "markersize": 4} if len(x) < 3 else {}
+    axes.plot(x, y, linewidth=1.8, label=label, **style, **marker, **options)
+
+
+def draw_band(axes: Any, x: Any, low: Any, high: Any, style: dict[str, Any], **options: Any) -> None:
+    """The band of a line with the same style."""
+    axes.fill_between(x, low, high, color=style["color"], alpha=0.18, linewidth=0, **options)
+
+
 def set_title(axes: Any, title: str) -> None:
     """A title above the left end of a panel."""
     axes.set_title(title, loc="left", fontsize=12, fontweight="bold", color=INK, pad=10)
