@@ -1,7 +1,5 @@
 """Words of a command line as values of flags: every form that is accepted, and what is said of the others."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Literal
 
@@ -138,12 +136,3 @@ def test_values_of_files_are_read_by_the_same_function() -> None:
         InputError, match=r"^x must be a list or tuple with each item a whole number or None, not \(1,\)\.$"
     ):
         typed("x", (1,), tuple[int, int] | None)
-
-
-def test_only_help_imports_the_library_of_the_command_line() -> None:
-    program = (
-        "import sys; from shoal.cli import main; main(['list', 'algorithms']); main(['evaluate', 'nothing']); "
-        "print('tyro' in sys.modules); main(['evaluate', '--help']); print('tyro' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert [line for line in done.stdout.splitlines() if line in ("True", "False")] == ["False", "True"]

@@ -1,21 +1,17 @@
-"""The command line, for example ``shoal train mappo mpe/simple_spread``. The only file that imports tyro, for help.
+"""The command line, for example ``shoal train mappo mpe/simple_spread``.
 
 Importing JAX takes a second, so it is imported by the commands that need it, after their first words are checked.
 """
 
-import dataclasses
-import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
 
 from shoal.cli.commands import COMMANDS, help_text, version_text
-from shoal.cli.flags import REQUIRED, Command, Flag, Values, read_words
-from shoal.cli.output import abandon_output, fill_closed_streams, leave, safe_streams, unescaped_output
+from shoal.cli.flags import Command, Values, read_words
+from shoal.cli.help import command_help
+from shoal.cli.output import abandon_output, fill_closed_streams, leave, safe_streams
 from shoal.errors import FULL, CallbackError, GameError, InputError, NonFiniteError, unknown
-from shoal.printable import escaped
 from shoal.security import isolation, user_modules
 from shoal.system import notices
 
@@ -116,53 +112,13 @@ def parse(command: Command, args: Sequence[str]) -> Values:
         InputError: ``args`` hold an unknown flag, or a value of the wrong type.
     """
     if not {"-h", "--help"}.isdisjoint(args):
-        _print_help(command)
+        print(command_help(command))
+        raise SystemExit(0)
     found = read_words(command.prog, [flag for flags in command.groups.values() for flag in flags], args)
     return {
         title: {flag.name: found[flag.spelt] for flag in flags if flag.spelt in found}
         for title, flags in command.groups.items()
     }
-
-
-def _print_help(command: Command) -> NoReturn:
-    """Print what a command takes, and exit."""
-    import tyro  # takes a tenth of a second
-
-    def field(flag: Flag) -> tuple[str, Any, Any]:
-        boolean = isinstance(flag.default, bool) and flag.hint is bool
-        options: dict[str, Any] = {"help": escaped(flag.help), "name": flag.prefix + flag.name}
-        if not boolean:
-            options["metavar"] = flag.spelt if flag.positional else flag.takes
-        default = flag.default
-        if default is not REQUIRED:
-            options["help_behavior_hint"] = f"(default: {escaped(flag.default_text)}{flag.within})"
-            default = default if boolean else ""
-        marks = [tyro.conf.arg(**options)] + [tyro.conf.Positional] * flag.positional
-        kind = Annotated[(bool if boolean else str, *marks)]
-        return flag.name, kind, dataclasses.field(default=default, kw_only=True)
-
-    fields = [
-        (title, Annotated[dataclasses.make_dataclass(title, map(field, flags)), tyro.conf.OmitArgPrefixes])
-        for title, flags in _arranged(command).items()
-    ]
-    shown = dataclasses.make_dataclass("Flags", fields)
-    with unescaped_output():
-        tyro.cli(shown, prog=command.prog, description=escaped(_wrapped(command.about)), args=["--help"])
-    raise AssertionError("tyro exits after it has printed help")
-
-
-def _arranged(command: Command) -> dict[str, list[Flag]]:
-    """The flags in the order of the help text: ``command.first``, then the others by group."""
-    named = {flag.name: flag for flags in command.groups.values() for flag in flags if not flag.prefix}
-    first = [named[name] for name in command.first if name in named]
-    shown = {"most_used": first}
-    shown |= {title: [flag for flag in flags if flag not in first] for title, flags in command.groups.items()}
-    return {title: flags for title, flags in shown.items() if flags}
-
-
-def _wrapped(text: str) -> str:
-    """A paragraph wrapped to the terminal's width; the parser joins lines that are not indented."""
-    return textwrap.fill(text, shutil.get_terminal_size().columns, subsequent_indent="  ")
 
 
 def _say(sentence: str, code: int) -> int:

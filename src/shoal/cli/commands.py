@@ -14,7 +14,7 @@ import shoal
 from shoal import algorithms
 from shoal.bounds import LARGEST_INT, Bounds, check
 from shoal.cli import check as cli_check
-from shoal.cli import study, train
+from shoal.cli import completion, study, train
 from shoal.cli.flags import Command, Values, first_line, of_fields
 from shoal.environments.names import FAMILIES
 from shoal.errors import InputError, unknown
@@ -317,6 +317,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], tuple[Command, list[str]]]] = {
     "train": train.train,
     "check": cli_check.check,
     **{name: partial(_simple, f"shoal {name}", *kind) for name, kind in _SIMPLE.items()},
+    "completion": completion.completion,
 }
 """Command name -> function: (words after the command) -> (command, the words that are flags)."""
 
@@ -326,7 +327,8 @@ def help_text() -> str:
     about = {"train": first_line(train.__doc__), "check": first_line(cli_check.__doc__)} | {
         name: first_line(kind.__doc__) for name, (kind, _) in _SIMPLE.items()
     }
-    lines = [f"  {name:<9} {text}" for name, text in about.items()]
+    about["completion"] = first_line(completion.completion.__doc__)
+    lines = [f"  {name:<10} {text}" for name, text in about.items()]
     return "\n".join(
         [
             "usage: shoal COMMAND ...",

@@ -75,13 +75,6 @@ def safe_streams() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-@contextlib.contextmanager
-def unescaped_output() -> Iterator[None]:
-    """``sys.stdout`` as it was, for a library that prints with colours what is escaped already."""
-    with contextlib.redirect_stdout(getattr(sys.stdout, "unescaped", sys.stdout)):
-        yield
-
-
 def abandon_output() -> None:
     """Redirect stdout to the null device, so that the interpreter's flush at exit does not fail again."""
     with contextlib.suppress(OSError, ValueError):  # pytest's stream has no descriptor
