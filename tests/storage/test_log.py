@@ -3,6 +3,7 @@
 import json
 import math
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
+from tensorboardX.record_writer import masked_crc32c
 
 from shoal.errors import InputError
 from shoal.storage.log import FILE, Log, read
@@ -23,6 +25,8 @@ def events(folder: Path) -> list[Any]:
         data, at = path.read_bytes(), 0
         while at < len(data):
             (length,) = struct.unpack_from("<Q", data, at)
+            for start, count in ((at, 8), (at + 12, length)):
+                assert struct.unpack_from("<I", data, start + count) == (masked_crc32c(data[start : start + count]),)
             found.append(event_pb2.Event.FromString(data[at + 12 : at + 12 + length]))  # pyright: ignore
             at += 16 + length
     return found
@@ -109,10 +113,12 @@ def test_resuming_drops_what_came_after_the_checkpoint(tmp_path: Path):
 
 def test_tensorboard_gets_every_seed_and_their_mean(tmp_path: Path):
     with Log(tmp_path) as log:
-        log.write({"step": 7, "return": [1.0, 3.0], "loss/actor": 0.5, "bad": math.nan, "some": [math.nan, 4.0]})
+        log.write(
+            {"step": 7 * 10**11, "return": [1.0, 3.0], "loss/actor": 0.5, "bad": math.nan, "some": [math.nan, 4.0]}
+        )
     head, row = events(tmp_path)
     assert head.file_version == "brain.Event:2"
-    assert row.step == 7
+    assert row.step == 7 * 10**11 and abs(row.wall_time - time.time()) < 60
     assert {value.tag: value.simple_value for value in row.summary.value} == {
         "return": 2.0,
         "return/seed0": 1.0,
