@@ -18,5 +18,5 @@ def actor_loss(c, pi, batch, entropy_coef, kl_coef):
     return loss + c.imitation_coef * imitation, metrics | {"imitation": imitation}
 
 
-def make(spec, config, scale):
-    return mappo.make(spec, config, scale, actor_loss)
+def make(spec, config, scale, **parts):
+    return mappo.make(spec, config, scale, actor_loss, **parts)

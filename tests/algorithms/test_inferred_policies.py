@@ -9,7 +9,7 @@ import numpy as np
 from naive_maddpg import BASE, adam, made, of, slow_copies, with_slow_copies
 from trajectories import E, T, assert_trees_close, assert_trees_equal, compiled, distance, make_spec, make_trajectory
 
-from shoal.algorithms import maddpg
+from shoal import algorithms
 from shoal.networks.body import build
 from shoal.types import Box, EnvSpec, Experience, Learner, Scale, Step, Trajectory
 
@@ -127,7 +127,7 @@ def test_one_step_is_that_of_a_loop_and_its_slow_copy_lags() -> None:
 
 
 def test_models_learn_from_the_newest_roll_out_and_not_from_the_buffer() -> None:
-    algorithm = maddpg.make(SPEC, INFER, Scale(E, T, 10))
+    algorithm = algorithms.get("maddpg").make(SPEC, INFER, Scale(E, T, 10))
     learner, update = made(SPEC, INFER).learner, compiled(algorithm.update)
 
     def after(newest: int, stored: int) -> tuple[Any, Any]:

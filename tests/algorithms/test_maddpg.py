@@ -10,6 +10,7 @@ import pytest
 from naive_maddpg import BASE, made, of, slow_copies
 from trajectories import acted, assert_trees_equal, compiled, distance, make_spec, make_trajectory
 
+from shoal import algorithms
 from shoal.algorithms import iddpg, maddpg
 from shoal.errors import InputError
 from shoal.types import Box, EnvSpec, Learner, Scale, Trajectory
@@ -70,7 +71,7 @@ def test_local_critics_know_nothing_of_the_others(config: Any, local: tuple[int,
 
 def test_slow_copies_start_as_copies_and_the_policy_alone_is_deployed() -> None:
     config = replace(BASE, policies="inferred", ensemble=2, network=replace(BASE.network, hidden=(2,)))
-    algorithm = maddpg.make(SPEC, config, SCALE)
+    algorithm = algorithms.get("maddpg").make(SPEC, config, SCALE)
     learner = compiled(algorithm.init)(KEY)
     nets = learner.policy.actor, learner.critic, learner.statistics.models
     assert_trees_equal(slow_copies(learner), nets)

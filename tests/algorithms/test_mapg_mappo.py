@@ -10,7 +10,8 @@ import pytest
 from cases import BASE
 from trajectories import E, N, T, assert_trees_close, compiled, distance, make_spec, make_trajectory, program
 
-from shoal.algorithms import mapg, mappo
+from shoal import algorithms
+from shoal.algorithms import mapg
 from shoal.equations.gae import gae
 from shoal.errors import InputError
 from shoal.models.action_critic import make_action_critic
@@ -104,4 +105,4 @@ def test_other_kinds_learn_finite_numbers_and_keep_their_types(name):
 def test_what_cannot_be_done_is_refused():
     for options, word in (({"value_norm": "popart"}, "popart"), ({"draws": 0}, "draws")):
         with pytest.raises(InputError, match=word):
-            mappo.make(SPEC, replace(WITH_Q, **options), Scale(E, T, 10))
+            algorithms.get("mappo").make(SPEC, replace(WITH_Q, **options), Scale(E, T, 10))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
+from shoal import algorithms
 from shoal.equations.gae import gae
 from shoal.equations.value_scale import make_value_scale
 from shoal.models import on_policy
@@ -155,7 +156,9 @@ class Program(NamedTuple):
 @cache
 def program(spec: EnvSpec, config: Any, scale: Scale | None = None) -> Program:
     """Compiled once per configuration, whatever data it is run on; parameters are noise, all else as initialised."""
-    make = sys.modules[type(config).__module__].make  # the algorithm that the configuration is of
+    own = sys.modules[type(config).__module__]  # the algorithm that the configuration is of
+    name = own.__name__.removeprefix("shoal.algorithms.")
+    make = (algorithms.get(name) if name in algorithms.NAMES else own).make
     algorithm = from_trajectories(make(spec, config, scale or Scale(E, T, NUM_UPDATES)))
     init, update = jax.jit(algorithm.init), jax.jit(algorithm.update)  # traced once, whoever asks for shapes as well
     algorithm, traced = algorithm._replace(init=init, update=update), init.trace(jax.random.key(0))

@@ -126,7 +126,7 @@ def test_all_runs_play_from_the_same_starts(document: dict[str, Any]) -> None:
 def test_the_document_holds_what_was_played(trained: Trained, document: dict[str, Any]) -> None:
     """Against a recording of its own, with the critic that the trainer holds in memory."""
     one = jax.tree.map(lambda x: x[1], trained.trainer.state.learner._replace(optimiser=()))
-    algorithm = trained.run._acting()
+    algorithm = trained.run._with_critic()
     expected = record(trained.run.env, algorithm, one, jax.random.key(SHOWN_KEY), 2, decisions=True)
     for episode, told in zip(expected, document["runs"][0]["seeds"][1]["episodes"], strict=True):
         found, decisions = unpacked(told["packed"]), episode.decisions
@@ -148,11 +148,11 @@ def test_the_document_holds_what_was_played(trained: Trained, document: dict[str
 def test_a_critic_is_read_without_the_rest_of_its_checkpoint(trained: Trained, tmp_path: Path) -> None:
     run, held = trained.run, trained.trainer.state.learner
     identity = run._identity()
-    found = learner_with_critic(run.folder, run._acting(), 2, identity)
+    found = learner_with_critic(run.folder, run._with_critic(), 2, identity)
     for part in ("policy", "critic", "statistics"):
         jax.tree.map(np.testing.assert_array_equal, getattr(found, part), getattr(held, part))
     (tmp_path / "policy").symlink_to(run.folder / "policy")
-    bare = learner_with_critic(tmp_path, run._acting(), 2, identity)
+    bare = learner_with_critic(tmp_path, run._with_critic(), 2, identity)
     assert bare.critic == () and bare.statistics == ()
     jax.tree.map(np.testing.assert_array_equal, bare.policy, held.policy)
 

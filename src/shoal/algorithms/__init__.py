@@ -8,8 +8,11 @@ import difflib
 import importlib
 import inspect
 import sys
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from functools import cache, partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from shoal.errors import InputError, unknown
@@ -48,6 +51,12 @@ ALONE = {"a2c": "ia2c", "ddpg": "iddpg", "dqn": "iql", "ppo": "ippo", "td3": "ma
 
 SCRIPTED = {"scripted": "shoal.environments.skirmish.scripts"}
 """Scripted teams that do not learn, and their modules; all commands accept them as algorithms."""
+
+_OF_MAPPO = {"baseline": ("value", "q_baseline"), "dead_value": ("team", "dead_values")}
+_OF_MADDPG = {"policies": ("true", "inferred_policies")}
+ABLATIONS = {"mappo": _OF_MAPPO, "ippo": _OF_MAPPO, "maddpg": _OF_MADDPG, "iddpg": _OF_MADDPG, "matd3": _OF_MADDPG}
+"""Options of an algorithm that are files of their own: by option, the value without it, and the file. Its ``make`` has
+the algorithm's as its first argument; so has its ``make_policy``, where there is one."""
 
 
 def canonical(name: str) -> str:
@@ -155,8 +164,9 @@ def get(name: str) -> Any:
     check_name(name)
     name = canonical(name)
     if ":" in name:
-        return _own_module(name)
-    return importlib.import_module(SCRIPTED.get(name, f"shoal.algorithms.{name}"))
+        module = _own_module(name)
+        return with_ablations(_inherited(module.Config) or "", module)
+    return with_ablations(name, importlib.import_module(SCRIPTED.get(name, f"shoal.algorithms.{name}")))
 
 
 def inherited(name: str) -> str | None:
@@ -165,11 +175,60 @@ def inherited(name: str) -> str | None:
     Raises:
         InputError: as :func:`get`.
     """
-    for kind in get(name).Config.__mro__:
+    return _inherited(get(name).Config)
+
+
+def _inherited(config: type) -> str | None:
+    for kind in config.__mro__:
         package, _, module = kind.__module__.rpartition(".")
         if package == __name__ and module in NAMES and kind is get(module).Config:
             return module
     return None
+
+
+class WithAblations(ModuleType):
+    """An algorithm's module whose ``make`` and ``make_policy`` are those of :data:`ABLATIONS` where options ask for it.
+
+    All other names are the module's.
+    """
+
+    def __init__(self, module: ModuleType, ablations: dict[str, tuple[str, str]]):
+        super().__init__(module.__name__, module.__doc__)
+        self._module, self._ablations = module, ablations
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._module, name)
+        return partial(self._made, name, found) if name in ("make", "make_policy") else found
+
+    def _made(self, name: str, make: Callable[..., Any], spec: EnvSpec, config: Any, *more: Any) -> Any:
+        for option, (without, file) in self._ablations.items():
+            if getattr(config, option) != without:
+                found = getattr(importlib.import_module(f"shoal.algorithms.{file}"), name, None)
+                return (
+                    found(self._with_parts(make, option), spec, config, *more) if found else make(spec, config, *more)
+                )
+        return make(spec, config, *more)
+
+    def _with_parts(self, make: Callable[..., Any], option: str) -> Callable[..., Any]:
+        """``make``, which may be the user's own and take no parts."""
+
+        def takes(*given: Any, **parts: Any) -> Any:
+            try:
+                inspect.signature(make).bind(*given, **parts)
+            except TypeError:
+                raise InputError(
+                    f"{option} replaces parts of the algorithm, which make of {self.__name__!r} does not take: leave "
+                    f"{option} out, or write def make(spec, config, scale, **parts) and pass **parts on."
+                ) from None
+            return make(*given, **parts)
+
+        return takes
+
+
+@cache
+def with_ablations(name: str, module: Any) -> Any:
+    """The module of the algorithm ``name``, or one whose ``Config`` inherits its, with its :data:`ABLATIONS`."""
+    return WithAblations(module, ABLATIONS[name]) if name in ABLATIONS else module
 
 
 def _own_module(name: str) -> Any:

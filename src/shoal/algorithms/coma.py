@@ -63,7 +63,21 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         InputError: actions are continuous, minibatches or chunks do not divide the rollout, the critic input does not
             exist or is ``local``, or an option is out of its range.
     """
+    _check(spec, config)
+    return mapg.make_policy_gradient(spec, config, scale, advantage)
+
+
+def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
+    """The policies, for acting only.
+
+    Raises:
+        InputError: as :func:`make`.
+    """
+    _check(spec, config)
+    return mapg.make_policies(spec, config)
+
+
+def _check(spec: EnvSpec, config: Config) -> None:
     if isinstance(spec.action, Box):
         raise InputError(f"coma sums over all of an agent's actions; {spec.name} has continuous ones: use mapg.")
     needs_team(config.critic_input)
-    return mapg.make_policy_gradient(spec, config, scale, advantage)

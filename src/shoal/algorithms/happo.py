@@ -32,7 +32,7 @@ from shoal.equations.value_scale import make_value_scale
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, check_options
 from shoal.learning.optimiser import ByNet, Optimiser, freezing, one, optimiser
-from shoal.models import on_policy
+from shoal.models import acting, on_policy
 from shoal.models.actor_critic import Actor, ActorCritic, make_nets
 from shoal.models.on_policy import Batch
 from shoal.networks.sharing import Sharing, policy_of
@@ -188,7 +188,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
         # VALUES AND ADVANTAGES
         out, alive = traj.outcome, traj.step.alive
-        v = on_policy.in_reward_units(spec, values, learner, traj, nets.evaluate(learner, traj))
+        v = on_policy.evaluate(spec, values, nets, learner, traj)
         advantage, target = gae(out.reward, out.discount, v.now, v.next, cut_off(traj), gamma=c.gamma, lam=c.lam)
         learner = on_policy.count_targets(values, learner, target, alive)
         standard = standardise(c.normalise_advantage, advantage, alive)
@@ -234,3 +234,12 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
     tell = on_policy.inspecting_values(spec, values, nets)
     return Algorithm(init, nets.initial_carry, nets.act, update, inspect=tell)
+
+
+def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
+    """The policies, for acting only.
+
+    Raises:
+        InputError: as :func:`make`.
+    """
+    return acting.make_policy(spec, config)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shoal.algorithms import maa2c
 from shoal.networks.inputs import CriticInput
 
-make = maa2c.make
+make, make_policy = maa2c.make, maa2c.make_policy
 
 
 @dataclass(frozen=True)

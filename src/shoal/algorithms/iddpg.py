@@ -13,6 +13,8 @@ from typing import Literal
 from shoal.algorithms import maddpg
 from shoal.types import Algorithm, EnvSpec, Scale
 
+make_policy = maddpg.make_policy
+
 
 @dataclass(frozen=True)
 class Config(maddpg.Config):

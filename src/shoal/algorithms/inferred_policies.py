@@ -24,7 +24,7 @@ from shoal.learning import sgd
 from shoal.learning.optimiser import optimiser
 from shoal.learning.replay import TargetStatistics
 from shoal.models.actor_critic import make_distribution
-from shoal.models.deterministic import Actors, draw, relax
+from shoal.models.deterministic import draw, relax
 from shoal.models.joint_critic import per_net
 from shoal.networks.body import Body, build
 from shoal.networks.inputs import actor_input, encode_actions, normalised, update_inputs
@@ -88,15 +88,16 @@ def inference_loss(log_prob: Array, entropy: Array, coef: float) -> Array:
     return -(log_prob + coef * entropy)
 
 
-def make(spec: EnvSpec, config: maddpg.Config, scale: Scale, core: Algorithm, actors: Actors) -> Algorithm:
-    """MADDPG with inferred policies; ``core`` is MADDPG with these actors.
+def make(make_maddpg: Callable[..., Algorithm], spec: EnvSpec, config: maddpg.Config, scale: Scale) -> Algorithm:
+    """MADDPG with inferred policies; ``make_maddpg`` is :func:`shoal.algorithms.maddpg.make` or that of a variant.
 
     Metrics: ``model_loss``, and for discrete actions ``model_kl``, the mean over pairs of agents of KL(true ‖ model).
 
     Raises:
-        InputError: no critic would read the models' actions.
+        InputError: no critic would read the models' actions, or what MADDPG refuses.
     """
     c, n, space = config, spec.num_agents, spec.action
+    core, actors = make_maddpg(spec, replace(c, policies="true"), scale), maddpg.make_nets(spec, c)
     if c.critic_input == "local" or set(c.local_roles) >= set(spec.roles):
         raise InputError(
             "policies 'inferred' models the others' actions, but critics with a local input do not read them."

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from shoal.algorithms import mappo
 from shoal.networks.inputs import CriticInput
 
-make = mappo.make
+make, make_policy = mappo.make, mappo.make_policy
 
 
 @dataclass(frozen=True)

@@ -28,3 +28,12 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """
     alone = Mixer(lambda key: None, lambda params, q, best, action, step: q, team=False)
     return qmix.make_q_learning(spec, config, scale, alone)
+
+
+def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
+    """The policies, for acting only.
+
+    Raises:
+        InputError: as :func:`make`.
+    """
+    return qmix.make_policy(spec, config, team=False)

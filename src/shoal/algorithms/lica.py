@@ -31,7 +31,7 @@ from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import QCriticConfig, no_critic_network
 from shoal.learning.optimiser import ByNet
-from shoal.models import q_critic
+from shoal.models import acting, q_critic
 from shoal.models.actor_critic import Carry, Policy, make_actor
 from shoal.models.on_policy import end_update, entropy_coef, inspecting
 from shoal.networks.hyper import Mixing, mixing_critic
@@ -214,3 +214,14 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         init, lambda num_envs: Carry(actor.initial_carry(num_envs), ()), act, update,
         unequal_rewards=unequal, learns_from="team", inspect=tell,
     )  # fmt: skip
+
+
+def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
+    """The policies, for acting only.
+
+    Raises:
+        InputError: as :func:`make`.
+    """
+    if not isinstance(spec.action, Discrete):
+        raise InputError(f"lica mixes probabilities of discrete actions; {spec.name} has continuous ones.")
+    return acting.make_policy(spec, config, unequal_rewards=on_unequal_rewards(spec), learns_from="team")

@@ -8,12 +8,16 @@ over rollouts of five steps is the paper's five-step return. Deviations from the
 below 1, values are learned on normalised targets, a time limit bootstraps. Options and results: docs/algorithms/a2c.md.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from shoal.algorithms import mappo
 from shoal.bounds import Fraction, Positive, Rate
 from shoal.learning.config import ValueConfig
 from shoal.types import Algorithm, EnvSpec, Scale
+
+make_policy = mappo.make_policy
 
 
 @dataclass(frozen=True)
@@ -28,10 +32,19 @@ class Config(ValueConfig):
     """Adam's step size for actors. Paper: 5e-4."""
 
 
-def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
+def make(spec: EnvSpec, config: Config, scale: Scale, *parts: Callable, **named: Any) -> Algorithm:
     """MAA2C for an environment.
+
+    Args:
+        spec: the environment's description.
+        config: hyper-parameters.
+        scale: sizes of the run.
+        parts: what :func:`shoal.algorithms.mappo.make` takes after them.
+        named: the same by name.
 
     Raises:
         InputError: chunks do not divide the rollout, the critic input does not exist, or an option is out of its range.
     """
-    return mappo.make(spec, mappo.Config(**vars(config), epochs=1, minibatches=1, value_clip=None), scale)
+    return mappo.make(
+        spec, mappo.Config(**vars(config), epochs=1, minibatches=1, value_clip=None), scale, *parts, **named
+    )

@@ -23,11 +23,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from shoal.bounds import LARGEST_INT, Bounds, Draws, Fraction, Index, Positive, Rate, Size, Weight
 from shoal.equations.distributions import Categorical
 from shoal.equations.targets import count, follow, of_the_team, scaled
+from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import CriticConfig
 from shoal.learning.optimiser import ByNet, Optimiser, freezing, optimiser
 from shoal.learning.replay import ReplayConfig, as_trajectory, check_replay, init_targets, make_replay, warmed_up
-from shoal.models.deterministic import Policy, delayed, draw, make_actors, make_ensemble, relax
+from shoal.models.acting import acting_only
+from shoal.models.deterministic import Actors, Carry, Policy, delayed, draw, make_actors, make_ensemble, relax
 from shoal.models.joint_critic import inspecting, make_critics, per_net, taken
 from shoal.networks.body import Body
 from shoal.networks.inputs import init_inputs, normalised, update_inputs
@@ -112,6 +114,16 @@ Others = Callable[[Step, PRNGKeyArray], Float[Array, "L B N N A"]]
 """(normalised outcome [L B ...], key) -> row i: the others' actions in the outcome by agent i's models."""
 
 
+def make_nets(spec: EnvSpec, c: Config) -> Actors:
+    """Every agent's policy, or ``ensemble`` of sub-policies.
+
+    Raises:
+        InputError: continuous actions have no finite box.
+    """
+    nets = spec, c.network, policy_of(spec, c.sharing), c.agent_id
+    return make_ensemble(*nets, c.ensemble) if c.ensemble > 1 else make_actors(*nets)
+
+
 def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) -> Algorithm:
     """MADDPG for any environment, cooperative or competitive.
 
@@ -119,13 +131,14 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
         InputError: an option is out of its range, or needs what the environment does not have.
     """
     check_replay(config)
+    if config.policies != "true":
+        raise InputError("policies 'inferred' needs shoal.algorithms.get('maddpg').make in place of maddpg.make.")
     c, n, space, index = config, spec.num_agents, spec.action, policy_of(spec, config.sharing)
     policies, steps = max(index) + 1, scale.num_updates * c.gradient_steps
-    nets = spec, c.network, index, c.agent_id
+    actors = make_nets(spec, c)
     critics = make_critics(
         spec, c.critic_body, index, c.agent_id, kind=c.critic_input, local_roles=c.local_roles, count=variant.critics
     )
-    actors = make_ensemble(*nets, c.ensemble) if c.ensemble > 1 else make_actors(*nets)
 
     still = freezing(c, actors.init, critics.init)
 
@@ -240,12 +253,33 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
     batch = c.batch_size * c.ensemble  # B of each sub-policy on average
     replay = make_replay(c, sequences=sequences, state=state, extras=actors.extras, batch=batch)
     tell = inspecting(spec, actors, critics, c.reward_norm)
-    source = "own" if c.critic_input == "local" else "others"
-    algorithm = Algorithm(
-        init, actors.initial_carry, actors.act, update, replay=replay, learns_from=source, inspect=tell
+    return Algorithm(
+        init, actors.initial_carry, actors.act, update, replay=replay, learns_from=learns_from(c), inspect=tell
     )
-    if c.policies == "true":
-        return algorithm
-    from shoal.algorithms import inferred_policies
 
-    return inferred_policies.make(spec, c, scale, algorithm, actors)
+
+def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
+    """The policies, for acting only.
+
+    Raises:
+        InputError: as :func:`make`.
+    """
+    check_replay(config)
+    c, actors = config, make_nets(spec, config)
+
+    def init_policy(key: PRNGKeyArray) -> Policy:
+        theta = actors.init(jax.random.split(key, 3)[0])
+        return Policy(theta, init_inputs(spec, c.normalise_inputs), jnp.float32(c.noise))
+
+    def inspect(
+        learner: Learner, carry: Carry, step: Step, action: Array, extras: dict[str, Array]
+    ) -> dict[str, Array]:
+        del action
+        return actors.inspect(learner, carry, step, extras)
+
+    return acting_only(init_policy, actors.initial_carry, actors.act, inspect=inspect, learns_from=learns_from(c))
+
+
+def learns_from(c: Config) -> Literal["own", "others"]:
+    """``Algorithm.learns_from``: by its critics' input."""
+    return "own" if c.critic_input == "local" else "others"

@@ -15,7 +15,7 @@ Theorems, options and results: docs/algorithms/mapg.md.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import QCriticConfig
 from shoal.learning.optimiser import ByNet
-from shoal.models import q_critic
+from shoal.models import acting, q_critic
 from shoal.models.action_critic import Options, make_action_critic, needs_team
 from shoal.models.actor_critic import Carry, Policy, make_actor, make_actor_critic, make_critic
 from shoal.models.on_policy import end_update, entropy_coef, inspecting
@@ -96,12 +96,30 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         InputError: minibatches or chunks do not divide the rollout, the critic input does not exist or does not fit
             the critic, ε is given for continuous actions, or an option is out of its range.
     """
-    if config.critic == "independent":
-        config = replace(config, critic_input="local")
-    else:
-        needs_team(config.critic_input)
+    config = with_input(config)
     advantage = partial(advantage_over, config.baseline)
     return make_policy_gradient(spec, config, scale, advantage, config.baseline == "value", config.draws)
+
+
+def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
+    """The policies, for acting only.
+
+    Raises:
+        InputError: as :func:`make`.
+    """
+    return make_policies(spec, with_input(config))
+
+
+def with_input(config: Config) -> Config:
+    """The options with the ``critic_input`` of an independent critic, which is ``local``.
+
+    Raises:
+        InputError: that of a centralised one is.
+    """
+    if config.critic == "independent":
+        return replace(config, critic_input="local")
+    needs_team(config.critic_input)
+    return config
 
 
 class Critics(NamedTuple):
@@ -141,9 +159,7 @@ def make_policy_gradient(
 ) -> Algorithm:
     """The policy gradient with any advantage; a ``critic_input`` of ``local`` makes the critics independent."""
     q_critic.check(c, scale)
-    explores = not (off(c.epsilon) and off(c.epsilon_final))
-    if explores and isinstance(spec.action, Box):
-        raise InputError(f"epsilon mixes discrete actions evenly; {spec.name} has continuous ones: leave it at 0.")
+    explores = check_exploration(spec, c)
     index, central, body = policy_of(spec, c.sharing), c.critic_input != "local", replace(c.critic_body, recurrent=None)
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
     owner = (0,) * spec.num_agents if central else index
@@ -246,8 +262,29 @@ def make_policy_gradient(
         v = state_value.values(phi.v, (), step)[1] if with_value else critic.taken(phi.q, step, action)
         return of_the_team(values.denormalise(learner.statistics.value, v), step.alive, spec.shared_reward or central)
 
-    unequal, tell = on_unequal_rewards(spec) if central else "", inspecting(actor, value)
-    source = "team" if central else "own"
     return Algorithm(
-        init, nets.initial_carry, nets.act, update, unequal_rewards=unequal, learns_from=source, inspect=tell
+        init, nets.initial_carry, nets.act, update, inspect=inspecting(actor, value), **learned_from(spec, central)
     )
+
+
+def make_policies(spec: EnvSpec, c: BaselineConfig) -> Algorithm:
+    """The policies of :func:`make_policy_gradient`, for acting only."""
+    epsilon = jnp.float32(c.epsilon) if check_exploration(spec, c) else None
+    return acting.make_policy(spec, c, epsilon, keys=3, **learned_from(spec, c.critic_input != "local"))
+
+
+def check_exploration(spec: EnvSpec, c: BaselineConfig) -> bool:
+    """Whether there is an ε.
+
+    Raises:
+        InputError: there is one for continuous actions.
+    """
+    explores = not (off(c.epsilon) and off(c.epsilon_final))
+    if explores and isinstance(spec.action, Box):
+        raise InputError(f"epsilon mixes discrete actions evenly; {spec.name} has continuous ones: leave it at 0.")
+    return explores
+
+
+def learned_from(spec: EnvSpec, central: bool) -> dict[str, Any]:
+    """``Algorithm.unequal_rewards`` and ``learns_from`` of centralised or independent critics."""
+    return {"unequal_rewards": on_unequal_rewards(spec), "learns_from": "team"} if central else {"learns_from": "own"}

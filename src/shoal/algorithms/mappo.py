@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
@@ -31,9 +32,9 @@ from shoal.equations.targets import cut_off
 from shoal.equations.value_scale import ValueNorm, make_value_scale
 from shoal.errors import InputError
 from shoal.learning import sgd
-from shoal.learning.config import EpochsConfig, PpoConfig, check_options
+from shoal.learning.config import EpochsConfig, PpoConfig, ValueConfig, check_options
 from shoal.learning.optimiser import ByNet, both, freezing, optimiser
-from shoal.models import on_policy
+from shoal.models import acting, on_policy
 from shoal.models.actor_critic import ActorCritic, make_nets
 from shoal.models.on_policy import Batch
 from shoal.networks.body import Body
@@ -124,47 +125,46 @@ def value_loss(c: EpochsConfig, nets: ActorCritic, critic: PyTree, batch: Batch)
     return loss, {"value_loss": loss}
 
 
-def make(spec: EnvSpec, config: Config, scale: Scale, actor_loss: Callable = policy_loss) -> Algorithm:
-    """MAPPO for an environment.
+def gae_advantage(c: ValueConfig, traj: Trajectory, v: on_policy.Values) -> tuple[Array, Array]:
+    """A from GAE (Schulman et al. 2016, eq. 16) and R = A + V, in the rewards' units [T, E, N]."""
+    out = traj.outcome
+    return gae(out.reward, out.discount, v.now, v.next, cut_off(traj), gamma=c.gamma, lam=c.lam)
+
+
+def make(
+    spec: EnvSpec,
+    config: Config,
+    scale: Scale,
+    actor_loss: Callable[..., tuple[Array, Metrics]] = policy_loss,
+    *,
+    critic_loss: Callable[..., tuple[Array, Metrics]] = value_loss,
+    advantage: Callable[..., tuple[Array, Array]] = gae_advantage,
+    credit: Callable[[Learner, Trajectory, PRNGKeyArray], Array] | None = None,
+    nets: ActorCritic | None = None,
+) -> Algorithm:
+    """MAPPO for an environment. Each of its parts can be replaced (docs/replace-one-part.md).
 
     Args:
         spec: the environment's description.
         config: hyper-parameters.
         scale: sizes of the run.
-        actor_loss: with the arguments and results of :func:`policy_loss`, which a loss with a term more calls.
+        actor_loss: with the arguments and results of :func:`policy_loss`.
+        critic_loss: with the arguments and results of :func:`value_loss`.
+        advantage: with the arguments and results of :func:`gae_advantage`.
+        credit: (learner with the new value scale, trajectory, key) -> what the actors' loss has in place of A
+            [T, E, N], in the rewards' units; None for A.
+        nets: decentralised actors and a state-value critic; None for those that ``config`` describes.
 
     Raises:
-        InputError: minibatches or chunks do not divide the rollout, the critic input does not exist, ``dead_value`` has
-            no effect with it, or an option is out of its range.
+        InputError: minibatches or chunks do not divide the rollout, the critic input does not exist, or an option is
+            out of its range or needs :func:`shoal.algorithms.get`.
     """
-    check_options(config)
-    nets = make_nets(spec, config, policy_of(spec, config.sharing), config.dead_value != "unmasked")
-    if config.dead_value != "team" and (config.baseline != "value" or config.critic_input in ("concat", "state")):
-        raise InputError(
-            f"dead_value {config.dead_value!r} is for baseline 'value' and critics that read an input of each agent: "
-            f"critic_input 'local', 'agent' or 'pruned'."
-        )
-    if config.baseline != "value":
-        from shoal.algorithms import q_baseline
-
-        return q_baseline.make(spec, config, scale, nets, actor_loss)
-    return make_ppo(spec, config, scale, nets, actor_loss=actor_loss)
-
-
-Credit = Callable[[Learner, Trajectory, Batch], Batch]
-"""Replaces the advantage of a batch; see :mod:`shoal.algorithms.q_baseline`."""
-
-
-def make_ppo(
-    spec: EnvSpec,
-    config: Config,
-    scale: Scale,
-    nets: ActorCritic,
-    critic_loss: Callable = value_loss,
-    actor_loss: Callable = policy_loss,
-) -> Algorithm:
-    """MAPPO with any decentralised actors and state-value critic, and any losses of both."""
-    c, actor = config, nets.actor
+    c = config
+    check_options(c)
+    if nets is None and (c.baseline, c.dead_value) != ("value", "team"):
+        raise InputError("baseline and dead_value need shoal.algorithms.get('mappo').make in place of mappo.make.")
+    nets = nets or make_nets(spec, c, policy_of(spec, c.sharing))
+    actor = nets.actor
     sgd.check_items(scale, c.minibatches, c.chunk)
     steps = scale.num_updates * c.epochs * c.minibatches
     still, clip, eps = freezing(c, actor.init, nets.critic.init), c.max_grad_norm, c.adam_eps
@@ -177,38 +177,35 @@ def make_ppo(
         state = ByNet(actor_adam.init(params.actor), critic_adam.init(params.critic))
         return on_policy.init_learner(spec, c, values, params, state)
 
-    def estimate(learner: Learner, traj: Trajectory) -> tuple[on_policy.Values, Array, Array]:
-        """V, advantages and value targets under the learner's critic, in the rewards' units."""
-        out, estimates = traj.outcome, nets.evaluate(learner, traj)
-        v = on_policy.in_reward_units(spec, values, learner, traj, estimates, c.dead_value)
-        return v, *gae(out.reward, out.discount, v.now, v.next, cut_off(traj), gamma=c.gamma, lam=c.lam)
+    def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
+        key, key_credit = (key, key) if credit is None else jax.random.split(key)
 
-    def make_batch(learner: Learner, traj: Trajectory, v: on_policy.Values, advantage: Array, target: Array) -> Batch:
-        advantage = standardise(c.normalise_advantage, advantage, traj.step.alive)
-        return on_policy.make_batch(c, values, learner, traj, v, advantage, target)
-
-    def update(
-        learner: Learner, traj: Trajectory, key: PRNGKeyArray, credit: Credit = lambda learner, traj, batch: batch
-    ) -> tuple[Learner, Metrics]:
         # VALUES AND ADVANTAGES
-        v, advantage, target = estimate(learner, traj)
-        learner = on_policy.count_targets(values, learner, target, on_policy.valued(traj, c.dead_value))
-        batch = credit(learner, traj, make_batch(learner, traj, v, advantage, target))
+        v = on_policy.evaluate(spec, values, nets, learner, traj)
+        a, target = advantage(c, traj, v)
+        learner = on_policy.count_targets(values, learner, target, on_policy.valued(nets, traj))
+
+        def make_batch(learner: Learner, v: on_policy.Values, a: Array, target: Array) -> Batch:
+            a = a if credit is None else credit(learner, traj, key_credit)
+            a = standardise(c.normalise_advantage, a, traj.step.alive)
+            return on_policy.make_batch(c, values, learner, traj, v, a, target)
+
+        batch = make_batch(learner, v, a, target)
 
         # LOSS
         sigma, kappa = on_policy.entropy_coef(c, learner, scale), learner.statistics.coefficients.kl
-        for_value = on_policy.weighted_for_value(c.minibatches, target.size, c.dead_value)
 
         def loss(params: ByNet, part: Batch) -> tuple[Array, Metrics]:
             _, pi = actor.distribution(params.actor, part.carry.actor, part.step)
             loss_pi, metrics = actor_loss(c, pi, part, sigma, kappa)  # L(θ)
-            loss_v, of_critic = critic_loss(c, nets, params.critic, for_value(part))  # L(φ)
+            loss_v, of_critic = critic_loss(c, nets, params.critic, part)  # L(φ)
             return loss_pi + c.value_coef * loss_v, metrics | of_critic
 
         # EPOCHS × MINIBATCHES
         def recomputed(params: ByNet) -> Batch:
             now = learner._replace(policy=learner.policy._replace(actor=params.actor), critic=params.critic)
-            return credit(now, traj, make_batch(now, traj, *estimate(now, traj)))
+            v = on_policy.evaluate(spec, values, nets, now, traj)
+            return make_batch(now, v, *advantage(c, traj, v))
 
         params, state, metrics = sgd.sgd(
             loss, both(actor_adam, critic_adam), ByNet(learner.policy.actor, learner.critic), learner.optimiser,
@@ -225,8 +222,17 @@ def make_ppo(
             return pi.log_prob(part.action) - part.extras["log_prob"]
 
         metrics |= on_policy.kl_of_update(c, log_ratio, batch)
-        metrics["explained_variance"] = explained_variance(advantage, target, traj.step.alive)
+        metrics["explained_variance"] = explained_variance(a, target, traj.step.alive)
         return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
-    tell = on_policy.inspecting_values(spec, values, nets, c.dead_value)
+    tell = on_policy.inspecting_values(spec, values, nets)
     return Algorithm(init, nets.initial_carry, nets.act, update, inspect=tell, learns_from="own")
+
+
+def make_policy(spec: EnvSpec, config: ValueConfig) -> Algorithm:
+    """The policies, for acting only.
+
+    Raises:
+        InputError: as :func:`make`.
+    """
+    return acting.make_policy(spec, config, learns_from="own")

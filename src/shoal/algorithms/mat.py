@@ -13,7 +13,7 @@ results: docs/algorithms/mat.md.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -32,10 +32,12 @@ from shoal.learning import sgd
 from shoal.learning.config import PpoConfig, check_options, no_critic_network
 from shoal.learning.optimiser import ByNet, freezing, one, optimiser
 from shoal.models import on_policy
+from shoal.models.acting import acting_only
+from shoal.models.actor_critic import Policy
 from shoal.models.on_policy import Batch
 from shoal.models.sequence import FEED_FORWARD, SequenceTeam, make_sequence_team
 from shoal.networks.body import Body
-from shoal.networks.inputs import CriticInput
+from shoal.networks.inputs import CriticInput, init_inputs
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Trajectory
 
@@ -99,21 +101,12 @@ def joint_advantage(advantage: Float[Array, "T E N"], alive: Bool[Array, "T E N"
 
 
 def make_team(spec: EnvSpec, c: Config) -> SequenceTeam:
-    """Encoder and decoder; raises as :func:`make` does."""
-    return make_sequence_team(
-        spec, c.network, c.blocks, c.heads, c.critic_input, c.agent_id,
-        output_gain=c.output_gain, log_std=c.log_std, squash=c.squash, shuffled=c.order == "shuffled",
-    )  # fmt: skip
-
-
-def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
-    """MAT for an environment.
+    """Encoder and decoder.
 
     Raises:
-        InputError: minibatches do not divide the rollout, the encoder's input does not exist, MAT has no such form
-            (recurrent, several policies, PopArt), or an option is out of its range.
+        InputError: the encoder's input does not exist, MAT has no such form (recurrent, several policies, PopArt), or
+            an option is out of its range.
     """
-    c = config
     check_options(c)
     if any(policy_of(spec, c.sharing)):
         raise InputError(
@@ -130,8 +123,21 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         )
     if c.critic_learning_rate is not None:
         raise InputError("MAT has one network and one optimiser: leave out critic_learning_rate.")
+    return make_sequence_team(
+        spec, c.network, c.blocks, c.heads, c.critic_input, c.agent_id,
+        output_gain=c.output_gain, log_std=c.log_std, squash=c.squash, shuffled=c.order == "shuffled",
+    )  # fmt: skip
+
+
+def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
+    """MAT for an environment.
+
+    Raises:
+        InputError: minibatches do not divide the rollout, the encoder's input does not exist, MAT has no such form
+            (recurrent, several policies, PopArt), or an option is out of its range.
+    """
+    c, team = config, make_team(spec, config)
     sgd.check_items(scale, c.minibatches, c.chunk)
-    team = make_team(spec, c)
     steps, still = [scale.num_updates * c.epochs * c.minibatches], freezing(c, team.init)
     adam = optimiser(c.learning_rate, c.lr_final, steps, c.max_grad_norm, c.adam_eps, still.actor)
     values = make_value_scale(c.value_norm, (0,) * spec.num_agents, c.value_norm_beta)
@@ -178,9 +184,28 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         metrics["explained_variance"] = explained_variance(advantage, target, alive)
         return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
-    acts_on = "team" if c.critic_input == "local" else "state"
-    unequal = on_unequal_rewards(spec, "the mean of the living agents' advantages") if c.advantage == "joint" else ""
     return Algorithm(
-        init, lambda num_envs: FEED_FORWARD, team.act, update, acts_on,
-        unequal_rewards=unequal, learns_from="team", inspect=team.inspecting(values),
-    )  # fmt: skip
+        init, lambda num_envs: FEED_FORWARD, team.act, update, inspect=team.inspecting(values), **facts(spec, c)
+    )
+
+
+def facts(spec: EnvSpec, c: Config) -> dict[str, Any]:
+    """What acting reads, and what is learned from: fields of :class:`shoal.types.Algorithm`."""
+    unequal = on_unequal_rewards(spec, "the mean of the living agents' advantages") if c.advantage == "joint" else ""
+    acts_on = "team" if c.critic_input == "local" else "state"
+    return {"acts_on": acts_on, "unequal_rewards": unequal, "learns_from": "team"}
+
+
+def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
+    """The policies, for acting only.
+
+    Raises:
+        InputError: as :func:`make_team`.
+    """
+    c, team = config, make_team(spec, config)
+
+    def init_policy(key: PRNGKeyArray) -> Policy:
+        return Policy(team.init(jax.random.split(key)[0]), init_inputs(spec, c.normalise_inputs))
+
+    carry = lambda num_envs: FEED_FORWARD  # noqa: E731
+    return acting_only(init_policy, carry, team.act, inspect=team.inspecting(None), **facts(spec, c))

@@ -19,6 +19,7 @@ from shoal.algorithms import mappo
 from shoal.bounds import Depth, Positive
 from shoal.errors import InputError
 from shoal.learning.config import check_options, no_critic_network
+from shoal.models import acting
 from shoal.models.actor_critic import Critic, make_actor, make_actor_critic
 from shoal.models.sequence import make_team_encoder
 from shoal.networks.inputs import CriticInput
@@ -80,5 +81,14 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     no_critic_network(c, "MAT-Dec's critic is a transformer")
     index = policy_of(spec, c.sharing)
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
-    made = mappo.make_ppo(spec, c, scale, make_actor_critic(actor, make_critic(spec, c)))
+    made = mappo.make(spec, c, scale, nets=make_actor_critic(actor, make_critic(spec, c)))
     return made._replace(learns_from="others")  # values attend to all agents
+
+
+def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
+    """The policies, for acting only.
+
+    Raises:
+        InputError: as :func:`make`.
+    """
+    return acting.make_policy(spec, config)

@@ -20,6 +20,8 @@ from shoal.algorithms import maddpg
 from shoal.bounds import Count, Weight
 from shoal.types import Algorithm, EnvSpec, Scale
 
+make_policy = maddpg.make_policy
+
 
 @dataclass(frozen=True)
 class Config(maddpg.Config):

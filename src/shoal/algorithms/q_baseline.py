@@ -6,38 +6,38 @@ depend on it. Options and results: docs/algorithms/mapg.md.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from shoal.algorithms import mappo
+from shoal.algorithms import dead_values, mappo
 from shoal.algorithms.mapg import advantage_over
-from shoal.equations.reduce import standardise
 from shoal.equations.surrogate import clipped_value_loss
 from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
-from shoal.learning import sgd
-from shoal.learning.config import EpochsConfig
+from shoal.learning.config import EpochsConfig, check_options
 from shoal.models.action_critic import make_action_critic
-from shoal.models.actor_critic import ActorCritic, make_actor_critic
+from shoal.models.actor_critic import ActorCritic, make_actor_critic, make_nets
 from shoal.models.on_policy import Batch
 from shoal.networks.inputs import normalised
+from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
 
-def make(
-    spec: EnvSpec, config: mappo.Config, scale: Scale, nets: ActorCritic, actor_loss: Callable = mappo.policy_loss
-) -> Algorithm:
-    """MAPPO with a Q whose nets agents share as they share V's.
+def make(make_mappo: Callable[..., Algorithm], spec: EnvSpec, config: mappo.Config, scale: Scale) -> Algorithm:
+    """MAPPO with a Q whose nets agents share as they share V's; ``make_mappo`` is :func:`shoal.algorithms.mappo.make`.
 
     Raises:
         InputError: values are on PopArt's scale, which would rescale V and not Q, or what MAPPO refuses.
     """
     c = config
+    check_options(c)
+    dead_values.check(c)
     if c.value_norm == "popart":
         raise InputError(f"baseline {c.baseline!r} learns a Q that popart does not rescale: use value_norm 'running'.")
+    nets = make_nets(spec, c, policy_of(spec, c.sharing))
     index = nets.actor.policy_of if nets.critic.num_nets > 1 else (0,) * spec.num_agents
     q = make_action_critic(spec, replace(c.critic_body, recurrent=None), c.critic_input, index, c.agent_id)
     values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
@@ -56,23 +56,26 @@ def make(
         loss_q = jnp.sum(batch.weight * clipped_value_loss(value, value, batch.target, None, c.huber))
         return loss_v + loss_q, metrics | {"q_loss": loss_q}
 
-    def credit(key: PRNGKeyArray, learner: Learner, traj: Trajectory, batch: Batch) -> Batch:
-        """The batch with X̂ as its advantage, standardised."""
+    def credit(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> Float[Array, "T E N"]:
+        """X̂, in the rewards' units."""
         params, step = learner.critic["q"], normalised(learner.policy.inputs, traj.step)
         _, pi = nets.actor.distribution(learner.policy.actor, traj.carry.actor, step)
         options = q.options(params, step, traj.action, pi, key, c.draws, 0.0)
         x = advantage_over(c.baseline, q.taken(params, step, traj.action), options)
         unit = values.denormalise(learner.statistics.value, jnp.ones_like(x))
         zero = values.denormalise(learner.statistics.value, jnp.zeros_like(x))
-        x = standardise(c.normalise_advantage, x * (unit - zero), traj.step.alive)
-        return batch._replace(advantage=sgd.items(x, c.chunk or 1))
+        return x * (unit - zero)
 
-    critic = nets.critic._replace(init=init, values=v)
-    nets_with_q = make_actor_critic(nets.actor, critic)
-    algorithm = mappo.make_ppo(spec, c, scale, nets_with_q, critic_loss, actor_loss)
+    nets_with_q = make_actor_critic(nets.actor, nets.critic._replace(init=init, values=v))
+    algorithm = make_mappo(spec, c, scale, critic_loss=critic_loss, credit=credit, nets=nets_with_q)
+    return algorithm._replace(learns_from=learns_from(c))
 
-    def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
-        key, key_draws = jax.random.split(key)
-        return algorithm.update(learner, traj, key, partial(credit, key_draws))  # type: ignore[call-arg]
 
-    return algorithm._replace(update=update, learns_from="own" if c.critic_input == "local" else "others")
+def learns_from(c: mappo.Config) -> Literal["own", "others"]:
+    """``Algorithm.learns_from``: a centralised Q reads the others' actions."""
+    return "own" if c.critic_input == "local" else "others"
+
+
+def make_policy(make_mappos: Callable[..., Algorithm], spec: EnvSpec, config: mappo.Config) -> Algorithm:
+    """MAPPO's policies, for acting only."""
+    return make_mappos(spec, config)._replace(learns_from=learns_from(config))

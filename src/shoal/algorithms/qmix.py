@@ -13,6 +13,7 @@ Adam for RMSprop, one clip of gradients for utilities, one for the mixer; last a
 Equations, options and results: docs/algorithms/qmix.md.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -47,9 +48,11 @@ from shoal.learning.replay import (
     make_replay,
     warmed_up,
 )
+from shoal.models.acting import acting_only
 from shoal.models.actor_critic import Policy
 from shoal.models.utilities import (
     Mixer,
+    Utilities,
     best,
     epsilon_greedy,
     following,
@@ -148,19 +151,45 @@ class QBatch(NamedTuple):
     weight: Float[Array, "B L ..."]
 
 
-def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
-    """QMIX for an environment with discrete actions.
+def make(
+    spec: EnvSpec,
+    config: Config,
+    scale: Scale,
+    mixer: Mixer | None = None,
+    explore: Callable[[Utilities], Callable] = epsilon_greedy,
+) -> Algorithm:
+    """QMIX for an environment with discrete actions. Its mixer and its exploration can be replaced.
+
+    Args:
+        spec: the environment's description.
+        config: hyper-parameters.
+        scale: sizes of the run.
+        mixer: None for QMIX's.
+        explore: see :func:`make_q_learning`.
 
     Raises:
         InputError: actions are continuous, the environment has no global state for the mixer to read, or an
             option is out of its range.
     """
     check_options(config)
-    return make_q_learning(spec, config, scale, make_mixer(spec, config))
+    return make_q_learning(spec, config, scale, mixer or make_mixer(spec, config), explore)
 
 
-def make_q_learning(spec: EnvSpec, config: QConfig, scale: Scale, mixer: Mixer) -> Algorithm:
+def make_q_learning(
+    spec: EnvSpec,
+    config: QConfig,
+    scale: Scale,
+    mixer: Mixer,
+    explore: Callable[[Utilities], Callable] = epsilon_greedy,
+) -> Algorithm:
     """Q-learning for a team whose utilities are mixed by ``mixer``.
+
+    Args:
+        spec: the environment's description.
+        config: hyper-parameters.
+        scale: sizes of the run.
+        mixer: the value of a joint action from the agents' utilities.
+        explore: utilities -> an ``Algorithm.act``, which finds the current ε in ``learner.policy.epsilon``.
 
     Raises:
         InputError: actions are continuous, or an option is out of its range.
@@ -261,8 +290,34 @@ def make_q_learning(spec: EnvSpec, config: QConfig, scale: Scale, mixer: Mixer) 
         return learner, jax.tree.map(jnp.mean, metrics) | {"epsilon": explored}
 
     return Algorithm(
-        init, lambda num_envs: net.initial_carry((num_envs,)), epsilon_greedy(q), update,
+        init, lambda num_envs: net.initial_carry((num_envs,)), explore(q), update,
         replay=make_replay(c, sequences=c.sequences, state=mixer.reads_state or c.normalise_inputs),
-        unequal_rewards=on_unequal_rewards(spec) if mixer.team else "", learns_from="team" if mixer.team else "own",
-        inspect=inspecting(q, mixed, c.reward_norm),
+        inspect=inspecting(q, mixed, c.reward_norm), **learned_from(spec, mixer.team),
     )  # fmt: skip
+
+
+def make_policy(
+    spec: EnvSpec, config: QConfig, explore: Callable[[Utilities], Callable] = epsilon_greedy, team: bool = True
+) -> Algorithm:
+    """The policies, for acting only; ``team`` is that of the mixer.
+
+    Raises:
+        InputError: actions are continuous, or an option is out of its range.
+    """
+    check_q(spec, config)
+    c = config
+    net, q = make_utilities(spec, c.network, policy_of(spec, c.sharing), c.agent_id)
+
+    def init_policy(key: PRNGKeyArray) -> Policy:
+        theta = net.init(jax.random.split(key)[0])
+        return Policy(theta, init_inputs(spec, c.normalise_inputs), jnp.float32(c.epsilon))
+
+    return acting_only(
+        init_policy, lambda num_envs: net.initial_carry((num_envs,)), explore(q),
+        inspect=inspecting(q, None, c.reward_norm), **learned_from(spec, team),
+    )  # fmt: skip
+
+
+def learned_from(spec: EnvSpec, team: bool) -> dict[str, Any]:
+    """``Algorithm.unequal_rewards`` and ``learns_from`` with one value for the team, or each agent's own."""
+    return {"unequal_rewards": on_unequal_rewards(spec), "learns_from": "team"} if team else {"learns_from": "own"}

@@ -29,6 +29,8 @@ from shoal.models.utilities import Mixer, joint_action, mixer_input
 from shoal.networks.hyper import hypernetwork, read
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
 
+make_policy = qmix.make_policy
+
 LEAST = 1e-10
 """Added to weights to keep them above 0."""
 

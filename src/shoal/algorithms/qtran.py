@@ -36,6 +36,8 @@ from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
 
 Variant = Literal["base", "alt"]
 
+make_policy = qmix.make_policy
+
 
 @dataclass(frozen=True)
 class Config(QConfig):

@@ -152,7 +152,22 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         InputError: chunks do not divide the rollout, the critic input does not exist, or an option is out of its range.
     """
     check_options(config)
+    return ia2c.make(spec, of_ia2c(config), scale)
+
+
+def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
+    """The policies, for acting only.
+
+    Raises:
+        InputError: as :func:`make`.
+    """
+    check_options(config)
+    return ia2c.make_policy(spec, of_ia2c(config))
+
+
+def of_ia2c(config: Config) -> ia2c.Config:
+    """IA2C's hyper-parameters among SePS's."""
     known = {field.name: getattr(config, field.name) for field in fields(ia2c.Config)}
     if config.sharing == "learned":
         known |= {"sharing": "shared", "agent_id": False}
-    return ia2c.make(spec, ia2c.Config(**known), scale)
+    return ia2c.Config(**known)

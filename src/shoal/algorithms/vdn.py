@@ -14,6 +14,8 @@ from shoal.learning.replay import QConfig
 from shoal.models.utilities import Mixer
 from shoal.types import Algorithm, EnvSpec, Scale
 
+make_policy = qmix.make_policy
+
 
 @dataclass(frozen=True)
 class Config(QConfig):

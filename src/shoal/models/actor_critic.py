@@ -137,6 +137,8 @@ class Critic(NamedTuple):
     """Agents whose values share one scale, that is one output of one net, have the same number."""
     num_nets: int
     """P of the parameters: 1 for a team's critic."""
+    trains_dead: bool = False
+    """Whether V is trained at dead agents too, so that its output is their value."""
 
 
 def make_critic(

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from shoal.equations import schedules
-from shoal.equations.reduce import total
 from shoal.equations.surrogate import kl_penalty
 from shoal.equations.targets import of_the_team
 from shoal.equations.value_scale import Stats, ValueScale
@@ -16,7 +15,7 @@ from shoal.learning import sgd
 from shoal.learning.config import PolicyConfig, PpoConfig, ValueConfig
 from shoal.learning.optimiser import ByNet
 from shoal.models.actor_critic import Actor, ActorCritic, Carry, Policy, ValueEstimate
-from shoal.networks.inputs import DeadValue, init_inputs, normalised, update_inputs
+from shoal.networks.inputs import init_inputs, normalised, update_inputs
 from shoal.types import EnvSpec, Learner, Metrics, Scale, Step, Trajectory
 
 
@@ -107,14 +106,12 @@ def inspecting(
     return inspect
 
 
-def inspecting_values(
-    spec: EnvSpec, values: ValueScale, nets: ActorCritic, dead: DeadValue = "team"
-) -> Callable[..., dict[str, Array]]:
-    """:func:`inspecting` with the state-value critic of ``nets``; ``dead`` as for :func:`in_reward_units`."""
+def inspecting_values(spec: EnvSpec, values: ValueScale, nets: ActorCritic) -> Callable[..., dict[str, Array]]:
+    """:func:`inspecting` with the state-value critic of ``nets``."""
 
     def value(learner: Learner, carry: Carry, step: Step, action: Array) -> Float[Array, "1 E N"]:
         output = values.denormalise(learner.statistics.value, nets.critic.values(learner.critic, carry.critic, step)[1])
-        return of_the_team(output, step.alive, spec.shared_reward) if dead == "team" else output
+        return output if nets.critic.trains_dead else of_the_team(output, step.alive, spec.shared_reward)
 
     return inspecting(nets.actor, value)
 
@@ -133,39 +130,27 @@ def in_reward_units(
     learner: Learner,
     traj: Trajectory,
     estimate: ValueEstimate,
-    dead: DeadValue = "team",
+    trains_dead: bool = False,
 ) -> Values:
     """V of every timestep and of its outcome in the rewards' units.
 
-    V of a dead agent is that of :func:`of_the_team` where ``dead`` is ``team``, and the critic's output otherwise.
+    V of a dead agent is that of :func:`of_the_team`, or with ``trains_dead`` the critic's output.
     """
     stats, shared = learner.statistics.value, spec.shared_reward
     now, then = (values.denormalise(stats, v) for v in (estimate.value, estimate.next_value))
-    if dead == "team":
+    if not trains_dead:
         now, then = of_the_team(now, traj.step.alive, shared), of_the_team(then, traj.outcome.alive, shared)
     return Values(now, then, estimate.value, estimate.after)
 
 
-def valued(traj: Trajectory, dead: DeadValue) -> Bool[Array, "T E N"]:
+def evaluate(spec: EnvSpec, values: ValueScale, nets: ActorCritic, learner: Learner, traj: Trajectory) -> Values:
+    """V of every timestep and of its outcome under the learner's critic, in the rewards' units."""
+    return in_reward_units(spec, values, learner, traj, nets.evaluate(learner, traj), nets.critic.trains_dead)
+
+
+def valued(nets: ActorCritic, traj: Trajectory) -> Bool[Array, "T E N"]:
     """Where V is trained: at living agents, and where its output is a dead agent's value, at those too."""
-    return traj.step.alive if dead == "team" else jnp.ones_like(traj.step.alive)
-
-
-def weighted_for_value(minibatches: int, rows: int, dead: DeadValue) -> Callable[[Batch], Batch]:
-    """Replaces the weights of a part of a minibatch by those of the value loss; see :func:`valued`.
-
-    Args:
-        minibatches: into which the batch is divided.
-        rows: timesteps × agents of the batch, on this device.
-        dead: where V of a dead agent comes from.
-
-    With several critics :func:`shoal.learning.sgd.gradient` divides each one's gradient by its share of living rows:
-    that of a critic whose agents die more often than others' is then larger than that of its mean.
-    """
-    if dead == "team":
-        return lambda part: part
-    each = minibatches / total(jnp.float32(rows))  # all rows of a minibatch count the same, and add up to one
-    return lambda part: part._replace(weight=jnp.full_like(part.weight, each))
+    return jnp.ones_like(traj.step.alive) if nets.critic.trains_dead else traj.step.alive
 
 
 def count_targets(values: ValueScale, learner: Learner, target: Array, alive: Array) -> Learner:

@@ -30,9 +30,9 @@ class SequenceTeam(NamedTuple):
     evaluate_actions: Callable[[PyTree, Step, Array, dict[str, Array]], tuple[Distribution, Float[Array, "*b N"]]]
     """(parameters, normalised step [*b ...], action, extras) -> (each agent's distribution given the actions before
     it, value), all agents at once."""
-    inspecting: Callable[[ValueScale], Callable[..., dict[str, Array]]]
-    """The values' scale -> an ``Algorithm.inspect``, with the distributions given the actions taken before, and the
-    encoder's attention."""
+    inspecting: Callable[[ValueScale | None], Callable[..., dict[str, Array]]]
+    """The values' scale, or None without it -> an ``Algorithm.inspect``, with the distributions given the actions taken
+    before, and the encoder's attention."""
 
 
 def decoding_rank(
@@ -164,7 +164,7 @@ def make_sequence_team(
         now, then = (encode(params, normalised(inputs, x))[0] for x in (traj.step, traj.outcome))
         return ValueEstimate(now, then, FEED_FORWARD)
 
-    def inspecting(values: ValueScale) -> Callable[..., dict[str, Array]]:
+    def inspecting(values: ValueScale | None) -> Callable[..., dict[str, Array]]:
         def inspect(
             learner: Learner, carry: Carry, step: Step, action: Array, extras: dict[str, Array]
         ) -> dict[str, Array]:
@@ -173,7 +173,9 @@ def make_sequence_team(
             dist, value = evaluate_actions(params, seen, action, extras)
             attention = encoder.attention(_only(params)["encoder"], source.features(seen), step.alive)
             found = described(dist) | {"attention": attention}
-            if learner.statistics:  # the critic is a part of the policy's network, its scale is not
+            if (
+                values is not None and learner.statistics
+            ):  # the critic is a part of the policy's network, its scale is not
                 value = values.denormalise(learner.statistics.value, value)
                 found["value"] = of_the_team(value, step.alive, spec.shared_reward)
             return found

@@ -62,14 +62,14 @@ def make_utilities(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: 
 
 
 def inspecting(
-    q: Utilities, mixed: Callable[[PyTree, Array, Array, Step], Array], reward_norm: RewardNorm
+    q: Utilities, mixed: Callable[[PyTree, Array, Array, Step], Array] | None, reward_norm: RewardNorm
 ) -> Callable[..., dict[str, Array]]:
     """An ``Algorithm.inspect``: the utilities, and the mixed value of the action if the learner has a critic.
 
     Args:
         q: the net.
         mixed: (the mixer's parameters, utilities of every action, actions, normalised step [1 E ...]) -> value [1 E],
-            or [1 E N] where each agent has its own.
+            or [1 E N] where each agent has its own; None without a critic.
         reward_norm: the scale of the rewards that ``q`` was trained on.
     """
 
@@ -80,7 +80,7 @@ def inspecting(
         seen, taken = jax.tree.map(lambda x: x[None], (normalised(learner.policy.inputs, step), action))
         values = q(learner.policy.actor, carry, seen)[1]
         found = {"utilities": jnp.where(step.legal, values[0], jnp.nan)}
-        if learner.statistics and reward_norm != "standardise":
+        if mixed is not None and learner.statistics and reward_norm != "standardise":
             value = mixed(learner.critic, values, taken, seen)[0]
             value = value if value.ndim == 2 else value[:, None]
             found["value"] = jnp.broadcast_to(unscaled(learner.statistics.reward, value), action.shape)

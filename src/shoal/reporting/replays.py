@@ -140,7 +140,7 @@ def recorded_episodes(
     if not rows:
         return {}
     env = run.env  # first, since it raises an error for an untrusted folder's own environment
-    algorithm = run._acting()
+    algorithm = run._with_critic()
     learner = learner_with_critic(run.folder, algorithm, run.settings.seeds, run._identity())
     each = [jax.tree.map(lambda x, row=row: x[row], learner) for row in rows]
     found = record_each(env, algorithm, each, jax.random.key(SHOWN_KEY), episodes, greedy, decisions=True)

@@ -18,7 +18,7 @@ from shoal.sides.opponent_options import PAST
 from shoal.sides.opponents import against
 from shoal.sides.past_selves import against_past
 from shoal.sides.reward_normalisation import normalise_rewards
-from shoal.sides.sides import divided, narrowed
+from shoal.sides.sides import MakeOne, divided, narrowed
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.configuration import identity
 from shoal.training import checks, feed
@@ -67,9 +67,8 @@ def made(
     settings: Settings,
     scale: Scale,
     opponents: SavedOpponents | None = None,
-    training: bool = True,
 ) -> Algorithm:
-    """The algorithm with the reward normalisation and the opponents that ``settings`` have.
+    """The algorithm with the reward normalisation and the opponents that ``settings`` have, for training.
 
     Args:
         name: the algorithm's.
@@ -78,7 +77,6 @@ def made(
         settings: the run's.
         scale: sizes of the run.
         opponents: the run's copy of its opponents; None loads those that ``settings`` name.
-        training: False without past selves, for evaluation.
 
     Raises:
         InputError: an option is invalid, or the opponents cannot play.
@@ -86,26 +84,44 @@ def made(
     Where sides compete, an algorithm that learns from more than an agent's own rewards (``Algorithm.learns_from``) is
     made for each side separately, unless ``settings.separate_sides`` is False.
     """
+
+    def one(module: Any, spec: EnvSpec, config: Any) -> Algorithm:
+        return module.make(spec, config, scale)
+
+    return _combined(name, spec, config, settings, one, opponents, scale)
+
+
+def _combined(
+    name: str,
+    spec: EnvSpec,
+    config: Any,
+    settings: Settings,
+    one: MakeOne,
+    opponents: SavedOpponents | None,
+    scale: Scale | None,
+) -> Algorithm:
+    """:func:`made` from algorithms that ``one`` makes; ``scale`` is None where past selves do not play."""
     opposition = settings.opposition
     if opposition.opponents is None:
-        return _normalised(name, spec, config, settings, scale)
+        return _normalised(name, spec, config, settings, one)
     if opposition.opponents == PAST:
         side, window = past_sides(spec, opposition.side, config)[0], opposition.past_window
-        algorithm = _normalised(name, spec, config, settings, scale)
-        held = round(opposition.past_share * scale.num_envs)
-        if training and held < 2 * window:
+        algorithm, share = _normalised(name, spec, config, settings, one), opposition.past_share
+        if scale is None:
+            return against_past(algorithm, spec, side, window, 1, share, False)
+        held = round(share * scale.num_envs)
+        if held < 2 * window:
             enough = math.ceil(2 * window / opposition.past_share) * (settings.num_envs // scale.num_envs)
             raise InputError(
                 f"Past selves play in {held} of {scale.num_envs} environments of a device, and past_window {window} "
                 f"needs at least {2 * window}: raise num_envs to {enough} or past_share, or lower past_window."
             )
-        every = opposition.every(scale)
-        return against_past(algorithm, spec, side, window, every, opposition.past_share, training)
+        return against_past(algorithm, spec, side, window, opposition.every(scale), share, True)
     side = first_side(spec, opposition.side)
     opponents = opponents or opponents_in(opposition.opponents, spec)
-    if training:
+    if scale is not None:
         _check_learned(opposition.opponents, opponents.settings, spec, side)
-    algorithm = _normalised(name, narrowed(spec, side), config, settings, scale)
+    algorithm = _normalised(name, narrowed(spec, side), config, settings, one)
     return against(algorithm, spec, side, opponents.guests(spec))
 
 
@@ -150,22 +166,23 @@ def told_of_teams(name: str, spec: EnvSpec, config: Any, settings: Settings) -> 
     """A line to print when a run starts: which agents are trained as teams of their own; empty for one team."""
     if "+" in name or settings.opposition.opponents not in (None, PAST):
         return []
-    few = override(config, {"minibatches": 1})
-    algorithm = algorithms.get(name).make(spec, few, Scale(1, settings.rollout_length, 1))
+    algorithm = _acting_by(settings)(algorithms.get(name), spec, config)
     teams = separate_teams(name, spec, config, settings, algorithm)
     shown = "; ".join(f"side {i}: {checks.called(spec, who)}" for i, who in enumerate(teams, 1))
     return [f"{name} trains competing sides separately, each as a team ({shown})."] if len(teams) > 1 else []
 
 
-def _for_teams(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Algorithm:
+def _for_teams(name: str, spec: EnvSpec, config: Any, settings: Settings, one: MakeOne) -> Algorithm:
     module = algorithms.get(name)
-    algorithm = module.make(spec, config, scale)
+    if "+" in name:
+        return module.make_each(spec, config, one)
+    algorithm = one(module, spec, config)
     teams = separate_teams(name, spec, config, settings, algorithm)
-    return algorithm if len(teams) == 1 else divided(name, module, spec, config, scale, teams)
+    return algorithm if len(teams) == 1 else divided(name, module, spec, config, one, teams)
 
 
-def _normalised(name: str, spec: EnvSpec, config: Any, settings: Settings, scale: Scale) -> Algorithm:
-    algorithm = _for_teams(name, spec, config, settings, scale)
+def _normalised(name: str, spec: EnvSpec, config: Any, settings: Settings, one: MakeOne) -> Algorithm:
+    algorithm = _for_teams(name, spec, config, settings, one)
     if settings.wrapping.blind and algorithm.acts_on == "state":
         chosen = any(flag.endswith("critic_input") for flag in flags_of(config))
         how = "set critic_input to local" if chosen else "choose an algorithm that acts on observations"
@@ -188,9 +205,35 @@ def scale_of_learning(
 def acting(
     name: str, spec: EnvSpec, config: Any, settings: Settings, opponents: SavedOpponents | None = None
 ) -> Algorithm:
-    """The algorithm for acting only; one minibatch, so that no batch size needs to divide."""
-    config, scale = override(config, {"minibatches": 1}), Scale(1, settings.rollout_length, 1)
-    return made(name, spec, config, settings, scale, opponents, training=False)
+    """The algorithm for acting only, without optimiser and critic: its learner has only a policy."""
+    return _combined(name, spec, config, settings, _acting_by(settings), opponents, None)
+
+
+def with_critic(
+    name: str, spec: EnvSpec, config: Any, settings: Settings, opponents: SavedOpponents | None = None
+) -> Algorithm:
+    """The whole algorithm for acting, whose ``inspect`` tells values too if the learner has its critic."""
+    return _combined(name, spec, config, settings, _whole_by(settings), opponents, None)
+
+
+def _acting_by(settings: Settings) -> MakeOne:
+    """``make_policy`` of an algorithm's module, or the whole algorithm where a module of the user's own has none."""
+    whole = _whole_by(settings)
+
+    def one(module: Any, spec: EnvSpec, config: Any) -> Algorithm:
+        return module.make_policy(spec, config) if hasattr(module, "make_policy") else whole(module, spec, config)
+
+    return one
+
+
+def _whole_by(settings: Settings) -> MakeOne:
+    """``make`` of an algorithm's module; one minibatch, so that no batch size needs to divide."""
+    scale = Scale(1, settings.rollout_length, 1)
+
+    def one(module: Any, spec: EnvSpec, config: Any) -> Algorithm:
+        return module.make(spec, override(config, {"minibatches": 1}), scale)
+
+    return one
 
 
 def saved_policy(folder: Path, algorithm: Any, seeds: int, run: Mapping[str, Any], best: bool = False) -> PyTree:

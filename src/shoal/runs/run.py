@@ -26,6 +26,7 @@ from shoal.runs.assembly import (
     saved_policy,
     scale_of_learning,
     told_of_teams,
+    with_critic,
 )
 from shoal.runs.init_from import source_of
 from shoal.runs.load import devices_before, load, seed_index
@@ -165,6 +166,9 @@ class Run:
 
     def _acting(self) -> Algorithm:
         return acting(self.algorithm, self.spec, self.config, self.settings, self._opponents())
+
+    def _with_critic(self) -> Algorithm:
+        return with_critic(self.algorithm, self.spec, self.config, self.settings, self._opponents())
 
     def _opponents(self) -> SavedOpponents | None:
         return opponents_of(self.folder, self.settings, self.spec, self.trusted)

@@ -5,7 +5,7 @@ state, a learner, a replay buffer and a key of its own. The other sides are a pa
 they learn. The global state is passed on whole. Which sides agents are on, options and an example: docs/crossplay.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from functools import cache, partial
 from types import ModuleType
@@ -23,6 +23,8 @@ from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, P
 
 MOST = 3
 """Largest number of sides."""
+MakeOne = Callable[[Any, EnvSpec, Any], Algorithm]
+"""(an algorithm's module, spec, config) -> the algorithm."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ def join(names: tuple[str, ...], modules: tuple[ModuleType, ...]) -> ModuleType:
     ]
     vars(found)["Config"] = make_dataclass("Config", configs, bases=(SidesConfig,), frozen=True)
     vars(found)["make"] = partial(make, names, modules)
+    vars(found)["make_each"] = partial(make_each, names, modules)
     return found
 
 
@@ -118,7 +121,7 @@ def _rivals(spec: EnvSpec, who: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def divided(
-    name: str, module: Any, spec: EnvSpec, config: Any, scale: Scale, teams: Sequence[tuple[int, ...]]
+    name: str, module: Any, spec: EnvSpec, config: Any, one: MakeOne, teams: Sequence[tuple[int, ...]]
 ) -> Algorithm:
     """One algorithm, made for each of several teams separately with the same options.
 
@@ -127,14 +130,14 @@ def divided(
         module: of the algorithm.
         spec: of all agents.
         config: the algorithm's, for all agents; ``sharing`` and ``local_roles`` are renumbered for each team.
-        scale: sizes of the run.
+        one: makes the algorithm of a team.
         teams: the agents of each team, every agent in one.
 
     Raises:
         InputError: what the algorithm raises for a team, with its number.
     """
     sides = [
-        _side(i, name, module, narrowed(spec, who), who, _config_of(config, spec, who), scale)
+        _side(i, name, module, narrowed(spec, who), who, _config_of(config, spec, who), one)
         for i, who in enumerate(teams, 1)
     ]
     return _joined(spec, sides)
@@ -233,13 +236,21 @@ def make(
     Raises:
         InputError: the agents do not divide into so many sides, or what an algorithm raises, with its side.
     """
-    sides = [
-        _side(i, name, module, narrowed(spec, who), who, getattr(config, f"side{i}"), scale)
-        for i, (name, module, who) in enumerate(
-            zip(names, modules, members(spec, len(names), config.sides), strict=True), 1
-        )
-    ]
-    return _joined(spec, sides)
+    return make_each(names, modules, spec, config, lambda module, spec, config: module.make(spec, config, scale))
+
+
+def make_each(
+    names: tuple[str, ...], modules: tuple[ModuleType, ...], spec: EnvSpec, config: Any, one: MakeOne
+) -> Algorithm:
+    """:func:`make` with each side's algorithm from ``one``, for example for acting only."""
+    teams = members(spec, len(names), config.sides)
+    return _joined(
+        spec,
+        [
+            _side(i, name, module, narrowed(spec, who), who, getattr(config, f"side{i}"), one)
+            for i, (name, module, who) in enumerate(zip(names, modules, teams, strict=True), 1)
+        ],
+    )
 
 
 def _joined(spec: EnvSpec, sides: Sequence[Side]) -> Algorithm:
@@ -291,8 +302,8 @@ def _joined(spec: EnvSpec, sides: Sequence[Side]) -> Algorithm:
     return Algorithm(init, initial_carry, act, update, widest, replay, " and ".join(unequal), tell)
 
 
-def _side(number: int, name: str, module: Any, spec: EnvSpec, who: tuple[int, ...], config: Any, scale: Scale) -> Side:
+def _side(number: int, name: str, module: Any, spec: EnvSpec, who: tuple[int, ...], config: Any, one: MakeOne) -> Side:
     try:
-        return Side(number, who, spec, module.make(spec, config, scale))
+        return Side(number, who, spec, one(module, spec, config))
     except InputError as error:
         raise InputError(f"Side {number} ({name}): {error}") from None

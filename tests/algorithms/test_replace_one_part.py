@@ -1,0 +1,99 @@
+"""The files in the page about replacing one part: each is an algorithm, whose other parts are the original's."""
+
+import re
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import BASE
+from trajectories import E, T, from_trajectories, make_spec, make_step, make_trajectory
+
+from shoal.algorithms import mappo, qmix
+from shoal.equations.distributions import Categorical
+from shoal.models.utilities import epsilon_greedy
+from shoal.options.flags import flags_of, override
+from shoal.types import Algorithm, Scale
+
+PAGE = Path(__file__).parents[2] / "docs" / "replace-one-part.md"
+KEY, SPEC, SCALE = jax.random.key(0), make_spec(), Scale(E, T, 10)
+SMALL = {"hidden": (4,), "mixing_width": 3, "hyper_width": 3, "minibatches": 1, "epochs": 1}
+ADVANTAGE, CRITIC, MIXER, EXPLORATION = range(4)
+
+
+@cache
+def modules() -> list[Any]:
+    """The page's blocks, executed."""
+    found = []
+    for i, block in enumerate(re.findall(r"```python\n(.*?)\n```", PAGE.read_text(encoding="utf-8"), re.DOTALL)):
+        module = ModuleType(f"block{i}")
+        exec(block, vars(module))
+        found.append(module)
+    return found
+
+
+def config(module: Any) -> Any:
+    known = flags_of(module.Config())
+    return override(module.Config(), {flag: value for flag, value in SMALL.items() if flag in known})
+
+
+def traced(algorithm: Algorithm) -> str:
+    """An update as the operations that it is made of."""
+    algorithm = from_trajectories(algorithm)
+    learner, traj = jax.eval_shape(algorithm.init, KEY), make_trajectory(SPEC, carry=algorithm.initial_carry(E))
+    return str(jax.make_jaxpr(algorithm.update)(learner, traj, KEY))
+
+
+def test_the_page_has_a_file_for_each_part() -> None:
+    assert [module.__doc__.split()[0] for module in modules()] == ["MAPPO", "MAPPO", "VDN", "QMIX"]
+
+
+@pytest.mark.parametrize("i", range(4))
+def test_each_is_an_algorithm_that_acts_and_learns(i: int) -> None:
+    module = modules()[i]
+    algorithm = module.make(SPEC, config(module), SCALE)
+    assert traced(algorithm)
+    learner, step = jax.eval_shape(algorithm.init, KEY), make_step(np.random.default_rng(0), SPEC, (E,))
+    for greedy in (True, False):
+        act = lambda own, greedy=greedy: algorithm.act(own, algorithm.initial_carry(E), step, KEY, greedy)  # noqa: E731
+        assert jax.eval_shape(act, learner)[1].shape == (E, SPEC.num_agents)
+    if hasattr(module, "make_policy"):
+        assert jax.eval_shape(module.make_policy(SPEC, config(module)).init, KEY).policy == learner.policy
+
+
+def test_with_its_own_parts_an_update_is_the_same() -> None:
+    own = mappo.make(SPEC, BASE, SCALE, mappo.policy_loss, critic_loss=mappo.value_loss, advantage=mappo.gae_advantage)
+    assert traced(own) == (plain := traced(mappo.make(SPEC, BASE, SCALE)))
+    assert traced(modules()[CRITIC].make(SPEC, BASE, SCALE)) != plain
+    small = config(qmix)
+    own = qmix.make(SPEC, small, SCALE, qmix.make_mixer(SPEC, small), epsilon_greedy)
+    assert traced(own) == traced(qmix.make(SPEC, small, SCALE))
+
+
+def test_one_step_advantages_are_temporal_differences() -> None:
+    traj, rng = make_trajectory(SPEC), np.random.default_rng(0)
+    now, then = (jnp.array(rng.normal(size=traj.outcome.reward.shape), jnp.float32) for _ in range(2))
+    c = modules()[ADVANTAGE].Config(n_step=1)
+    a, target = modules()[ADVANTAGE].advantage(c, traj, mappo.on_policy.Values(now, then, now, None))  # type: ignore[arg-type]
+    np.testing.assert_allclose(target, traj.outcome.reward + c.gamma * traj.outcome.discount * then, rtol=1e-6)
+    np.testing.assert_allclose(a, target - now, rtol=1e-6)
+
+
+def test_the_temperature_is_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a high one legal actions are drawn evenly, at 0 the best is."""
+    step, values = make_step(np.random.default_rng(0), SPEC, (E,)), jnp.arange(4.0)
+    seen: list[Any] = []
+    monkeypatch.setattr(Categorical, "sample", lambda self, key: seen.append(self.probabilities()) or self.mode())
+    act = modules()[EXPLORATION].boltzmann(lambda theta, carry, step: ((), jnp.broadcast_to(values, step.legal.shape)))
+    learner = jax.eval_shape(qmix.make_policy(SPEC, config(qmix)).init, KEY)
+    for epsilon in (1e6, 0.0):
+        policy = learner.policy._replace(epsilon=jnp.float32(epsilon))
+        act(learner._replace(policy=policy), (), step, KEY, False)
+    legal = np.asarray(step.legal)
+    np.testing.assert_allclose(seen[0], legal / legal.sum(-1, keepdims=True), atol=1e-4)
+    np.testing.assert_allclose(np.asarray(seen[1]).argmax(-1), np.where(legal, values, -1).argmax(-1))
+    assert np.asarray(seen[1]).max(-1).min() > 0.999
