@@ -10,7 +10,7 @@ from shoal.cli import main
 from shoal.errors import InputError
 from shoal.studies import execution
 from shoal.studies.plan import Cell
-from shoal.studies.record import Record, read
+from shoal.studies.record import Record, readable
 from small_studies import GRID, SCORES, TABLES, made, written
 
 TEXT = (GRID + TABLES).replace("seeds = 2", "seeds = 5").replace("gamma = [0.9, 0.99]", "gamma = [0.9]")
@@ -38,14 +38,18 @@ def again(path: Path, seed: int = 100, **options: Any) -> Any:
 def test_other_seeds_are_recorded_apart_and_compared(tmp_path: Path, trained: list[Cell]) -> None:
     path = written(tmp_path, TEXT.replace('title = "T"', 'title = "<script>T</script>"'))
     shoal.study(path, out=tmp_path / "runs", progress=False)
-    before = {file: file.read_bytes() for file in (tmp_path / "records").rglob("*.json")}
+    kept, again_kept = tmp_path / "records" / "demo", tmp_path / "again" / "demo-seed100"
+    before = {file: file.read_bytes() for file in kept.iterdir()}
     del trained[:]
     report = again(path)
-    assert len(before) == len(trained) == 4 and report.ok, "nothing of what is recorded counts as measured again"
-    assert {file: file.read_bytes() for file in (tmp_path / "records").rglob("*.json")} == before
-    files = list((tmp_path / "again" / "demo-seed100").glob("*.json"))
-    assert len(files) == 4 and {read(file).run["settings"]["seed"] for file in files} == {100}
-    assert {read(file).evaluation["seed"] for file in files} == {1_000_100}
+    assert len(readable(kept)) == len(trained) == 4 and report.ok, (
+        "nothing of what is recorded counts as measured again"
+    )
+    assert {file: file.read_bytes() for file in kept.iterdir()} == before
+    records = readable(again_kept)
+    assert len(records) == 4 and {record.run["settings"]["seed"] for record in records} == {100}
+    assert {record.evaluation["seed"] for record in records} == {1_000_100}
+    assert [file.name for file in again_kept.iterdir()] == ["records.jsonl.xz"]
     assert {cell.folder.parent for cell in trained} == {tmp_path / "runs" / "demo-seed100"}
 
     text = (tmp_path / "again" / "demo-seed100.md").read_text(encoding="utf-8")

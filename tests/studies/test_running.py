@@ -9,6 +9,7 @@ import shoal
 from shoal.errors import GameError, InputError, NonFiniteError
 from shoal.storage import manifest
 from shoal.studies import execution, running
+from shoal.studies.archive import extract
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, read, write
 from shoal.studies.state import estimate, record_path, state_of
@@ -67,7 +68,9 @@ def test_only_what_is_missing_is_run(runs: Runs, file: Path, capsys: pytest.Capt
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "1 of 8 · mappo in matrix/climbing, gamma 0.9 · time unknown"
     assert lines[1] == f"2 of 8 · {TITLES[1]} · about 1 min 15 s, and an unknown time for 2 of 7 runs"
-    paths = sorted((file.parent / "records" / "demo").iterdir())
+    folder = file.parent / "records" / "demo"
+    assert extract(folder) == 8
+    paths = sorted(folder.iterdir())
     assert len(paths) == 8 and [path.suffix for path in paths] == [".json"] * 8
     paths[-1].unlink()
     runs.started.clear()
@@ -223,6 +226,16 @@ def test_results_of_all_studies(runs: Runs, file: Path, shoal: Callable, monkeyp
     assert shoal("results", file)[0] == 0 and page.read_bytes() == before
     monkeypatch.setattr("shoal.studies.study_file.shipped", lambda: {"demo": file})
     assert shoal("results")[1] == f"{page}\n"
+
+
+def test_records_are_gathered_when_every_run_is_recorded(runs: Runs, file: Path, shoal: Callable) -> None:
+    folder = file.parent / "records" / "demo"
+    shoal("study", file, "--only", "gamma=0.9")
+    assert len(list(folder.glob("*.json"))) == len(list(folder.iterdir())) == 4
+    shoal("study", file)
+    assert [path.name for path in folder.iterdir()] == ["records.jsonl.xz"]
+    runs.started.clear()
+    assert shoal("study", file)[0] == 0 and runs.started == []
 
 
 def test_records_are_read_back_as_they_were_returned(runs: Runs, file: Path) -> None:

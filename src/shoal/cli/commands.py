@@ -31,8 +31,8 @@ class Compare:
     """Compare methods by the final scores of their runs: means, medians and IQMs with intervals, and pairs."""
 
     runs: tuple[Path, ...]
-    """The runs' folders, records *.json of studies, or files *.json in marl-eval's format. Runs of one algorithm with
-    the same settings and hyper-parameters are one method, as are all runs of one algorithm in a file."""
+    """The runs' folders, records *.json or *.jsonl.xz of studies, or files *.json in marl-eval's format. Runs of one
+    algorithm with the same settings and hyper-parameters are one method, as are all runs of one algorithm in a file."""
     metric: str = "return"
     """The score, or a metric of the environment, for example won."""
     statistic: Literal["iqm", "mean", "median"] = "iqm"

@@ -27,6 +27,9 @@ class Study:
     primary metric before and now (docs/study-files.md)."""
     seed: Annotated[int, Bounds(least=0, most=2**31 - 1)] | None = None
     """With --again: the first of the other seeds; None for 100."""
+    extract: bool = False
+    """Only move the records of a finished study from its compressed file to a file for each run, for example to delete
+    the record of a run that is to run again."""
     only: tuple[str, ...] = ()
     """Run only the runs with these values of axes, for example algorithm=mappo; several values of one axis are
     alternatives."""
@@ -58,6 +61,8 @@ class Study:
         where = {name: getattr(self, name) for name in _CLUSTER}
         if self.seed is not None and not self.again:
             raise InputError("--seed requires --again; seed in [defaults] of the file is that of the study's own runs.")
+        if self.extract:
+            return self.extracted()
         try:
             report = shoal.study(
                 self.file,
@@ -79,6 +84,18 @@ class Study:
             print(f"results: {shoal.results(self.file, **paths)}", flush=True)
             print(f"report: {attempted(lambda: shoal.report(self.file, runs=self.out, **paths))}")
         return 0 if report.ok else 1
+
+    def extracted(self) -> int:
+        """Move the records to a file for each run, and print the folder."""
+        from shoal.studies.archive import extract
+        from shoal.studies.state import records_folder
+        from shoal.studies.study_file import read_study, study_path
+
+        if self.dry_run or self.again or self.only:
+            raise InputError("--extract moves all records of a study, without --dry-run, --again and --only.")
+        folder = records_folder(read_study(study_path(self.file)), self.records)
+        print(f"{extract(folder)} records moved to files in {folder}")
+        return 0
 
     def continued(self) -> str:
         """The command that continues the study."""

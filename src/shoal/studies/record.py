@@ -1,10 +1,12 @@
 """Records: a small JSON text for each finished run, from which tables are made without its folder.
 
+:mod:`shoal.studies.archive` stores them, in a file each or together.
+
 Measured numbers (scores, metrics, curves, seconds, product rate) are rounded to :data:`DIGITS` significant digits; the
 configuration is exact. Reading a record executes nothing and imports nothing that it names.
 """
 
-import json
+import contextlib
 import math
 import re
 from collections.abc import Collection, Mapping
@@ -17,9 +19,9 @@ import numpy as np
 from jaxtyping import Float
 
 from shoal.errors import InputError, shortened, unknown
-from shoal.security import reading
 from shoal.statistics.scores import MAX_FLOAT32
-from shoal.system.files import from_json, make_folder, to_json, write_text
+from shoal.studies.archive import Stored, json_text, stored
+from shoal.system.files import make_folder, to_json, write_text
 
 # The validation of records, before anything in them is used.
 
@@ -190,8 +192,6 @@ def _check_array(name: str, values: Any, rows: Any, columns: Any, unknowns: bool
 FORMAT = 4
 """2 added ``evaluations``, ``best`` in ``evaluation``, and further curves; 3 added ``sources``; 4 ``behaviour``."""
 DIGITS = 6
-MAX_BYTES = 2**26
-"""Largest size of a record in bytes."""
 
 
 @dataclass(frozen=True)
@@ -273,18 +273,6 @@ def write(path: Path, record: Record) -> None:
     write_text(path, json_text(to_json(found, "record")) + "\n")
 
 
-def json_text(value: Any, indent: str = "") -> str:
-    """JSON with sorted keys, and each list without objects on one line."""
-    deeper = indent + " "
-    if isinstance(value, dict) and value:
-        names = {key: json.dumps(key, ensure_ascii=False) for key in sorted(value)}
-        lines = [f"{deeper}{name}: {json_text(value[key], deeper)}" for key, name in names.items()]
-        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
-    if isinstance(value, list) and any(isinstance(one, list | dict) for one in value):
-        return "[\n" + ",\n".join(f"{deeper}{json_text(one, deeper)}" for one in value) + f"\n{indent}]"
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
 def rounded(values: Any) -> Any:
     """Numbers in nested lists or arrays, rounded to :data:`DIGITS` significant digits; None where not finite."""
     if isinstance(values, np.ndarray | list | tuple):
@@ -295,28 +283,34 @@ def rounded(values: Any) -> Any:
     return int(number) if number.is_integer() and abs(number) < 10**DIGITS else number
 
 
-def parsed(path: Path) -> Any:
-    """The contents of a record's JSON file.
-
-    Raises:
-        InputError: there is no such file, or it is damaged.
-    """
-    try:
-        return from_json(reading.parse(reading.read_bytes(path, MAX_BYTES)))
-    except FileNotFoundError:
-        raise InputError(f"There is no record {path}.") from None
-    except reading.ReadingError as error:
-        raise InputError(f"The record {path} {error}.") from None
-
-
 def read(path: Path) -> Record:
-    """Read and validate a record.
+    """Read and validate a record that has a file of its own.
 
     Raises:
         InputError: there is none, it is damaged, of another program, or of a newer Shoal.
     """
-    found = parsed(path)
+    return opened(Stored(path.stem, path))
+
+
+def opened(one: Stored) -> Record:
+    """Read and validate a record, which may be in an archive.
+
+    Raises:
+        InputError: it is damaged, of another program, or of a newer Shoal.
+    """
+    found = one.contents()
     try:
         return Record(**checked(found, FORMAT, [each.name for each in fields(Record)]))
     except InputError as error:
-        raise InputError(f"{path} is not a record of a run: {error}") from None
+        raise InputError(f"{one.where} is not a record of a run: {error}") from None
+
+
+def readable(folder: Path) -> list[Record]:
+    """All records of runs in a study's folder, in the order of their names; damaged ones and those of tuning are left
+    out."""
+    found = []
+    with contextlib.suppress(InputError):
+        for one in stored(folder).values():
+            with contextlib.suppress(InputError):
+                found.append(opened(one))
+    return found

@@ -13,7 +13,7 @@ import jax
 from shoal.errors import FULL, GameError, InputError, NonFiniteError
 from shoal.plots.texts import markdown_table
 from shoal.storage import manifest
-from shoal.studies import execution, ray_runs
+from shoal.studies import archive, execution, ray_runs
 from shoal.studies.again import Again, records_root, rows_of, with_seed
 from shoal.studies.again import write_again_page as write_again
 from shoal.studies.building import check_built
@@ -129,7 +129,8 @@ def study(
             imported them. Without ``dry_run`` they are imported, since the study is to be run.
 
     Returns:
-        The runs, their records, and failures. A run that fails does not stop the others.
+        The runs, their records, and failures. A run that fails does not stop the others. When all runs of the study
+        are recorded, their records are moved to one compressed file (:mod:`shoal.studies.archive`).
 
     Raises:
         InputError: the file or a combination in it is invalid, a record is damaged, or the cluster cannot be reached or
@@ -185,6 +186,10 @@ def study(
     if measured_again is not None and not dry_run:
         report.compared = recorded(where, measured_again.new, _silent) | report.records
         report.page = write_again(measured_again, report.compared, where.parent)
+    if not dry_run:
+        wanted = every if measured_again is None else measured_again.new
+        if len(report.records) == len(cells) and len(recorded(where, wanted, _silent)) == len(wanted):
+            archive.gather(where)
     return report
 
 
@@ -196,11 +201,13 @@ def _to_run_again(change: Changed, cells: list[Cell], records: Path) -> str:
     """Sentences: records of the module's earlier version are used, and how to run the first of them again."""
     cell = next(cell for cell in cells if cell.name == change.runs[0])
     folder = f" and {cell.folder}" if cell.folder.exists() else ""
+    path = record_path(records, cell)
+    first = "" if path.exists() else "move the records to files of their own with `--extract` and "
     if len(change.runs) == 1:
-        return f"Its record is used as before; to run it again, delete {record_path(records, cell)}{folder}."
+        return f"Its record is used as before; to run it again, {first}delete {path}{folder}."
     return (
-        f"Their records are used as before; to run one again, delete its record and its folder, for example "
-        f"{record_path(records, cell)}{folder}."
+        f"Their records are used as before; to run one again, {first}delete its record and its folder, for example "
+        f"{path}{folder}."
     )
 
 

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from shoal.algorithms import canonical
-from shoal.errors import InputError
 from shoal.options.flags import flags_of
 from shoal.studies import behaviour
 from shoal.studies.entries import key
 from shoal.studies.plan import Cell
-from shoal.studies.record import Record, read
+from shoal.studies.record import Record, readable
 from shoal.system.files import to_json
 
 MARK = "†"
@@ -65,14 +64,7 @@ def former(folder: Path, cells: Iterable[Cell], records: Mapping[str, Record]) -
         records: the current records, by the cells' names.
     """
     left = [cell for cell in cells if cell.name not in records]
-    if not left or not folder.is_dir():
-        return {}
-    held = []
-    for path in sorted(folder.glob("*.json")):
-        try:
-            held.append(read(path))
-        except InputError:  # also a record of tuning
-            continue
+    held = readable(folder) if left else []
     used = {id(record) for record in records.values()}
     found = {}
     for cell in left:

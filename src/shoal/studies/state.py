@@ -13,8 +13,9 @@ from shoal.errors import InputError
 from shoal.options.flags import flags_of, override
 from shoal.plots.texts import duration_text
 from shoal.storage import manifest
+from shoal.studies.archive import find, stored
 from shoal.studies.plan import Cell, existing_path
-from shoal.studies.record import Record, read
+from shoal.studies.record import Record, opened, readable
 from shoal.studies.study_file import StudyFile
 from shoal.system import notices
 from shoal.system.files import to_json
@@ -52,7 +53,8 @@ def records_folder(study: StudyFile, records: str | Path | None) -> Path:
 
 
 def record_path(folder: Path, cell: Cell) -> Path:
-    """The path of a cell's record, also if an earlier version of the file gave it another readable name."""
+    """The path of a cell's record if it has a file of its own, also if an earlier version of the study's file gave it
+    another readable name."""
     return existing_path(folder / f"{cell.name}.json")
 
 
@@ -64,20 +66,19 @@ def recorded(folder: Path, cells: Iterable[Cell], warn: Warn = notices.warn) -> 
     Raises:
         InputError: a record is damaged.
     """
-    found = {}
+    found, every = {}, stored(folder)
     for cell in cells:
-        path = record_path(folder, cell)
-        if not path.exists():
+        if (one := find(every, cell.name)) is None:
             continue
-        record = read(path)
+        record = opened(one)
         protocol = {name: record.evaluation[name] for name in ("episodes", "greedy", "seed")}
         changed = [name for name, value in vars(cell.evaluation).items() if protocol[name] != value]
         if difference := cell.difference(record.run):
-            warn(f"{path} is not used, since it belongs to another run: {difference}.")
+            warn(f"{one.where} is not used, since it belongs to another run: {difference}.")
         elif changed:
             name = changed[0]
             now, was = vars(cell.evaluation)[name], protocol[name]
-            warn(f"{path} is not used: {name} of its evaluation is {was}, but {now} in the study.")
+            warn(f"{one.where} is not used: {name} of its evaluation is {was}, but {now} in the study.")
         else:
             found[cell.name] = record
     return found
@@ -98,13 +99,10 @@ def state_of(cell: Cell, record: Record | None, changed: bool = False, stale: bo
 def speeds(root: Path, hardware: Mapping[str, Any]) -> list[Record]:
     """The records in all folders of ``root`` that were made on this hardware; unreadable ones are ignored."""
     found = []
-    for path in sorted(root.glob("*/*.json")):
-        try:
-            record = read(path)
-        except InputError:
-            continue
-        if {name: record.hardware[name] for name in hardware} == hardware:
-            found.append(record)
+    for folder in sorted(path for path in root.glob("*") if path.is_dir()):
+        for record in readable(folder):
+            if {name: record.hardware[name] for name in hardware} == hardware:
+                found.append(record)
     return found
 
 

@@ -151,8 +151,8 @@ def test_records_of_studies(two: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_records_whose_variants_differ_in_many_flags_are_named_by_their_axes(shoal: Callable) -> None:
-    folder = Path(__file__).parents[3] / "studies" / "records" / "one_policy"
-    code, out, _ = shoal("compare", *sorted(folder.glob("*.json")))
+    records = Path(__file__).parents[3] / "studies" / "records"
+    code, out, _ = shoal("compare", records / "one_policy" / "records.jsonl.xz")
     names = [line.split("|")[1].strip() for line in out.splitlines() if line.startswith("| mappo, ")]
     assert code == 0 and names[:2] == ["mappo, a policy each", "mappo, one policy"]
 
@@ -174,6 +174,7 @@ MISTAKES: dict[str, tuple[Callable[[Path, Path, Path], tuple[Any, dict[str, Any]
     "none": (lambda a, b, t: ({"x": []}, {}), "A comparison needs at least two runs."),
     "not a run": (lambda a, b, t: ([a, t / "nothing"], {}), "There is no run.json in "),
     "not a record": (lambda a, b, t: ([a, t / "no.json"], {}), "There is no record "),
+    "no archive": (lambda a, b, t: ([a, t / "no.jsonl.xz"], {}), "There is no archive of records "),
     "a metric": (lambda a, b, t: ([a, b], {"metric": "wom"}), "There is no metric in the final evaluation of "),
     "a statistic": (lambda a, b, t: ([a, b], {"statistic": "modus"}), "There is no statistic of curves named 'modus'"),
     "a missing cell": (

@@ -1,6 +1,7 @@
 """Searches that really train: what they record, what a stop loses, and that trials are runs."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import shoal
 from selection import quick
 from shoal.config import preset_files
 from shoal.storage.checkpoint import Checkpoints
+from shoal.studies.archive import gather
 from shoal.studies.study_file import read_study
 from shoal.studies.tuning.methods import methods
 from shoal.studies.tuning.population import Population
-from shoal.studies.tuning.record import TuningRecord
+from shoal.studies.tuning.record import TuningRecord, recorded
 from shoal.studies.tuning.record import read as read_record
 
 SECOND, WHOLE = "second rung", "first rung and end of a rung and second rung"
@@ -63,6 +65,13 @@ def test_a_search_records_its_budget_and_every_trial(search: tuple) -> None:
     (file,) = (path.parent / "records" / "demo").iterdir()
     assert read_record(file) == record and file.stem == methods(read_study(path))[0].name
     assert not list((path.parent / "out").glob("*/*/states")), "states are of no use any more"
+
+
+def test_a_search_is_read_from_an_archive(search: tuple, tmp_path: Path) -> None:
+    path, record, _ = search
+    shutil.copytree(path.parent / "records" / "demo", tmp_path / "demo")
+    assert gather(tmp_path / "demo") == 1 and not list((tmp_path / "demo").glob("*.json"))
+    assert recorded(tmp_path / "demo", methods(read_study(path))) == {methods(read_study(path))[0].name: record}
 
 
 def test_the_best_half_continues(search: tuple) -> None:

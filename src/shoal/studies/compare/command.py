@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +18,7 @@ from shoal.studies.compare.grouping import Methods, methods_of, named
 from shoal.studies.compare.published import check_names, environments_of, sources_of
 from shoal.studies.compare.published import read_results_file as read_results
 from shoal.studies.compare.result import Curves, MethodSummary, Pair, RunComparison, curves_of, scaled
-from shoal.studies.compare.sources import GREEDY, Source, read
+from shoal.studies.compare.sources import GREEDY, Source, read, read_archive
 from shoal.system.files import written_to
 
 STATISTICS = ("iqm", "mean", "median")
@@ -46,8 +46,8 @@ def compare(
     algorithms that lack an environment, are left out.
 
     Args:
-        runs: two or more runs: folders, :class:`~shoal.Run` objects, records ``*.json`` of studies, or files ``*.json``
-            of marl-eval's format. In a mapping the keys are the methods' names.
+        runs: two or more runs: folders, :class:`~shoal.Run` objects, records ``*.json`` or ``*.jsonl.xz`` of studies,
+            or files ``*.json`` of marl-eval's format. In a mapping the keys are the methods' names.
         metric: ``return``, or a metric of the environment, for example ``won``.
         statistic: of the curves and of the area under them: "iqm", "mean" or "median".
         normalise: (worst, best) score, or one pair for each environment under its name; scores become
@@ -86,16 +86,18 @@ def _read(
     paths: Mapping[str, Sequence[Path]], metric: str, file_metric: str | None, names: Mapping[str, str]
 ) -> tuple[dict[str, list[Source]], list[str]]:
     """The sources of each group, and notes on files of results."""
-    every = {path: read_results(path, names) for group in paths.values() for path in group}
-    own = {path: read(path, metric) for path, file in every.items() if file is None}
+    given_paths = [path for group in paths.values() for path in group]
+    archives = {path: read_archive(path, metric) for path in given_paths if path.name.endswith(".jsonl.xz")}
+    every = {path: read_results(path, names) for path in given_paths if path not in archives}
+    own = {path: [read(path, metric)] for path, file in every.items() if file is None} | archives
     files = [file for file in every.values() if file is not None]
     for given, what in ((names, "tasks"), (file_metric, "file_metric")):
         if given and not files:
             raise InputError(f"{what} is for files in marl-eval's format, but no such file is given.")
     check_names(names, files)
-    environments = environments_of(own.values(), files) if files else []
+    environments = environments_of(chain(*own.values()), files) if files else []
     stems = [file.path.stem for file in files]
-    held, notes = {path: [source] for path, source in own.items()}, []
+    held, notes = dict(own), []
     for file in files:
         label = file.path.stem if stems.count(file.path.stem) == 1 else str(file.path)
         held[file.path], said = sources_of(file, environments, metric, file_metric, label)

@@ -15,7 +15,7 @@ from shoal.errors import InputError, shortened, unknown
 from shoal.plots.curves import series
 from shoal.storage import evaluation_file, log, manifest
 from shoal.storage.configuration import migrated
-from shoal.studies import record
+from shoal.studies import archive, record
 from shoal.studies.exchange import options_text
 from shoal.training.settings import CHANGEABLE
 
@@ -64,7 +64,9 @@ def read(path: Path, metric: str) -> Source:
     Raises:
         InputError: there is none, it is damaged, the run has no final evaluation, or no such metric.
     """
-    return _from_record(path, metric) if path.suffix == ".json" else _from_folder(path, metric)
+    if path.suffix == ".json":
+        return _from_record(archive.Stored(path.stem, path), metric)
+    return _from_folder(path, metric)
 
 
 def _from_folder(folder: Path, metric: str) -> Source:
@@ -91,8 +93,20 @@ def _from_folder(folder: Path, metric: str) -> Source:
     return _source(folder, folder.resolve().name, run, {}, seeds, _step(evaluation, folder), True, scores, curves)
 
 
-def _from_record(path: Path, metric: str) -> Source:
-    held = record.read(path)
+def read_archive(path: Path, metric: str) -> list[Source]:
+    """Read the records of a study from their archive, without those of tuning; the arguments are those of
+    :func:`read`.
+
+    Raises:
+        InputError: there is none, one is damaged, or one has no such metric.
+    """
+    if not path.is_file():
+        raise InputError(f"There is no archive of records {path}.")
+    return [_from_record(one, metric) for one in archive.archived(path).values() if not one.is_tuning]
+
+
+def _from_record(one: archive.Stored, metric: str) -> Source:
+    held, path = record.opened(one), one.path
     name = "score" if metric == "return" else metric
     values = held.values(name)
     if values is None:
@@ -106,7 +120,7 @@ def _from_record(path: Path, metric: str) -> Source:
         curves[TRAINING] = known(steps, points)
     axes = {axis: value for axis, value in held.cell.items() if axis != "environment" and not axis.startswith("env.")}
     step, greedy = held.evaluation["step"], held.evaluation["greedy"]
-    return _source(path, path.stem, run, axes, seeds, step, greedy, scores, curves)
+    return _source(path, one.name, run, axes, seeds, step, greedy, scores, curves)
 
 
 def _source(

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InputError, shortened
+from shoal.studies.archive import Stored, find, json_text, stored
 from shoal.studies.combinations import Combination
 from shoal.studies.plan import existing_path
-from shoal.studies.record import check_hardware, check_keys, check_kind, check_list, check_number, json_text, parsed
+from shoal.studies.record import check_hardware, check_keys, check_kind, check_list, check_number
 from shoal.studies.study_file import StudyFile, command_word
 from shoal.studies.tuning.halving import ranked
 from shoal.studies.tuning.methods import Method, method_of, methods
@@ -97,7 +98,7 @@ def mean(scores: Any) -> float:
 
 
 def path_of(folder: Path, method: Method) -> Path:
-    """The path of a method's record in the study's folder of records."""
+    """The path of a method's record in the study's folder of records, if it has a file of its own."""
     return existing_path(folder / f"{method.name}.json")
 
 
@@ -113,16 +114,25 @@ def write(path: Path, record: TuningRecord) -> None:
 
 
 def read(path: Path) -> TuningRecord:
-    """Read and validate a record.
+    """Read and validate a record that has a file of its own.
 
     Raises:
         InputError: there is none, it is damaged, of another program, or of a newer Shoal.
     """
-    found = parsed(path)
+    return opened(Stored(path.stem, path))
+
+
+def opened(one: Stored) -> TuningRecord:
+    """Read and validate a record, which may be in an archive.
+
+    Raises:
+        InputError: it is damaged, of another program, or of a newer Shoal.
+    """
+    found = one.contents()
     try:
         return _checked(found)
     except InputError as error:
-        raise InputError(f"{path} is not a record of tuning: {error}") from None
+        raise InputError(f"{one.where} is not a record of tuning: {error}") from None
 
 
 def winner(study: StudyFile, folder: Path) -> Callable[[Combination], Mapping[str, Any]]:
@@ -131,16 +141,19 @@ def winner(study: StudyFile, folder: Path) -> Callable[[Combination], Mapping[st
     It raises an InputError if the method has no record, which names the command that makes it.
     """
     found: list[Method] = []
+    held: dict[str, TuningRecord] = {}
 
     def flags(one: Combination) -> Mapping[str, Any]:
         found.extend([] if found else methods(study))
         method = method_of(found, one)
-        path = path_of(folder, method)
-        if not path.exists():
+        if method.name not in held:
+            held.update(recorded(folder, [method]))
+        if method.name not in held:
             raise study.error(
-                f"{method.title} has no record of tuning {path.name} in {folder}; run shoal tune {command_word(study)}."
+                f"{method.title} has no record of tuning {method.name}.json in {folder}; run shoal tune "
+                f"{command_word(study)}."
             )
-        return read(path).flags
+        return held[method.name].flags
 
     return flags
 
@@ -151,8 +164,9 @@ def recorded(folder: Path, found: Iterable[Method]) -> dict[str, TuningRecord]:
     Raises:
         InputError: a record is damaged.
     """
-    paths = {method.name: path_of(folder, method) for method in found}
-    return {name: read(path) for name, path in paths.items() if path.exists()}
+    every = stored(folder)
+    held = {method.name: find(every, method.name) for method in found}
+    return {name: opened(one) for name, one in held.items() if one is not None}
 
 
 def _checked(found: Any) -> TuningRecord:

@@ -10,7 +10,7 @@ from typing import Any
 from shoal.errors import InputError, NonFiniteError
 from shoal.security import links, reading
 from shoal.storage.lock import hold
-from shoal.studies.record import MAX_BYTES
+from shoal.studies.archive import MAX_BYTES
 from shoal.studies.tuning import proposals
 from shoal.studies.tuning.halving import Scores, ranked
 from shoal.studies.tuning.methods import Method
