@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shoal.training.callbacks import Callback, Context
     from shoal.types import Environment, Step
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Agent",
