@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import xla_flags
+from support import xla_flags
 
 # What is compiled here runs for milliseconds. Compiling without optimisation takes half the time, and of that the
 # emitters of fusions, each with a pipeline of its own, take another half. Without its division into 32 parts, for
@@ -25,7 +25,7 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
 
-from selection import listed  # noqa: E402
+from support.selection import listed  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_traceback_in_locations_limit", 0)  # recording source lines took 8 % of the time
@@ -52,7 +52,8 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, _handler)
 
-# examples/pqn.py is held to what every algorithm is.
+# Modules that stand for a user's own, and examples/pqn.py, which is tested as every algorithm is.
+sys.path.append(str(Path(__file__).parent / "support" / "user_modules"))
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 
 install_import_hook("shoal", "beartype.beartype")

@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from fuzz_cases import Case, draw, filled
-from fuzz_damage import HOSTILE_SOURCE, PWNED, damage
+from support.fuzz_cases import Case, draw, filled
+from support.fuzz_damage import HOSTILE_SOURCE, PWNED, damage
 
 HERE = Path(__file__).parent
 LONG, GRACE = 120.0, 120.0

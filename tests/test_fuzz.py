@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import fuzz
-from trained import cache_environment
+from support.trained import cache_environment
 
 SEEDS = range(10_000, 10_012)
 SLOW = range(20_000, 20_200)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from selection import listed
+from support.selection import listed
 
 ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

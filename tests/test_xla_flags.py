@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-import xla_flags
+from support import xla_flags
 
 
 def test_an_unknown_flag_is_left_out_and_the_others_are_kept() -> None:

@@ -6,7 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trajectories import (
+
+from shoal.algorithms import ia2c, maa2c
+from shoal.models.actor_critic import make_nets
+from shoal.networks.body import Body
+from support.trajectories import (
     acted,
     assert_trees_close,
     compiled,
@@ -16,10 +20,6 @@ from trajectories import (
     make_trajectory,
     program,
 )
-
-from shoal.algorithms import ia2c, maa2c
-from shoal.models.actor_critic import make_nets
-from shoal.networks.body import Body
 
 SPEC = make_spec()
 FLAGS: dict[str, Any] = {

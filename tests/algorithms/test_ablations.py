@@ -8,15 +8,15 @@ from typing import Any
 
 import jax
 import pytest
-from cases import BASE
-from naive_maddpg import BASE as MADDPG
-from trajectories import E, T, make_spec
 
 import self_imitation
 from shoal import algorithms
 from shoal.algorithms import maddpg, mappo
 from shoal.errors import InputError
 from shoal.types import Scale
+from support.algorithm_cases import BASE
+from support.naive_maddpg import BASE as MADDPG
+from support.trajectories import E, T, make_spec
 
 SPEC, SCALE = make_spec(), Scale(E, T, 10)
 OPTIMAL: dict[str, Any] = vars(BASE) | {"baseline": "optimal"}

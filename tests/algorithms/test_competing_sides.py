@@ -8,11 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trajectories import make_trajectory
+import toys
 
 import shoal as library
-import small_games
-import toys
 from shoal import algorithms
 from shoal.environments import registry
 from shoal.environments.spec_rules import rivals_of
@@ -27,6 +25,8 @@ from shoal.storage.configuration import migrated
 from shoal.training.crossplay import past_sides
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, Discrete, EnvSpec, Experience, Learner, Replay, Scale, Step, Trajectory
+from support import small_games
+from support.trajectories import make_trajectory
 
 T, E, N = 3, 4, 4
 SPEC = EnvSpec(

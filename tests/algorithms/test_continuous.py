@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trajectories import E, compiled, make_spec, make_step
 
 from shoal.equations.distributions import DiagGaussian, TanhGaussian
 from shoal.models.actor_critic import Policy, make_actor
 from shoal.networks.body import Body
 from shoal.networks.inputs import Inputs
 from shoal.types import Box
+from support.trajectories import E, compiled, make_spec, make_step
 
 SPEC = make_spec(action=Box(2, -2.0, 6.0))
 HALF, MIDDLE = 4.0, 2.0

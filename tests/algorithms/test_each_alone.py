@@ -10,7 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from trajectories import (
+
+from shoal import algorithms
+from shoal.equations.reduce import DEVICES
+from shoal.options.flags import override
+from shoal.training import sharding
+from shoal.types import EnvSpec, Learner, Scale, Trajectory
+from support.trajectories import (
     E,
     Program,
     T,
@@ -22,12 +28,6 @@ from trajectories import (
     make_trajectory,
     program,
 )
-
-from shoal import algorithms
-from shoal.equations.reduce import DEVICES
-from shoal.options.flags import override
-from shoal.training import sharding
-from shoal.types import EnvSpec, Learner, Scale, Trajectory
 
 KEY = jax.random.key(2)
 # Norms around the clip, and an ε around the gradients' size: a gradient in another unit gives another step.

@@ -6,12 +6,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from naive_maddpg import BASE, made, of
-from trajectories import E, T, acted, assert_trees_close, assert_trees_equal, distance, make_spec, make_trajectory
 
 from shoal.networks.body import build
 from shoal.training import feed
 from shoal.types import Trajectory
+from support.naive_maddpg import BASE, made, of
+from support.trajectories import (
+    E,
+    T,
+    acted,
+    assert_trees_close,
+    assert_trees_equal,
+    distance,
+    make_spec,
+    make_trajectory,
+)
 
 KEY = jax.random.key(1)
 SPEC = make_spec(2)

@@ -11,8 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kinds import WITHOUT_BOX, config_of, spec_of
-from trajectories import (
+
+from shoal import algorithms
+from shoal.equations.reduce import DEVICES
+from shoal.errors import InputError
+from shoal.training import sharding
+from shoal.types import Discrete, Scale, Trajectory
+from support.algorithm_kinds import WITHOUT_BOX, config_of, spec_of
+from support.selection import quick
+from support.trajectories import (
     E,
     T,
     acted,
@@ -24,13 +31,6 @@ from trajectories import (
     make_trajectory,
     program,
 )
-
-from selection import quick
-from shoal import algorithms
-from shoal.equations.reduce import DEVICES
-from shoal.errors import InputError
-from shoal.training import sharding
-from shoal.types import Discrete, Scale, Trajectory
 
 KEY = jax.random.key(1)
 OWN = "pqn"

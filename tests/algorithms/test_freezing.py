@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kinds import config_of
-from trajectories import Program, acted, make_spec, make_trajectory, program
 
 from shoal import algorithms
 from shoal.errors import InputError
 from shoal.types import Learner, Scale
+from support.algorithm_kinds import config_of
+from support.trajectories import Program, acted, make_spec, make_trajectory, program
 
 SPEC = make_spec()
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {

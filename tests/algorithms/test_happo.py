@@ -9,7 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from trajectories import (
+
+from shoal.algorithms import happo, mappo
+from shoal.learning.config import PpoConfig
+from shoal.networks.body import Body
+from shoal.types import Learner, Scale, Trajectory
+from support.trajectories import (
     E,
     T,
     assert_trees_close,
@@ -20,11 +25,6 @@ from trajectories import (
     make_trajectory,
     program,
 )
-
-from shoal.algorithms import happo, mappo
-from shoal.learning.config import PpoConfig
-from shoal.networks.body import Body
-from shoal.types import Learner, Scale, Trajectory
 
 KEY = jax.random.key(3)
 SPEC = make_spec()

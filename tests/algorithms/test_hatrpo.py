@@ -9,7 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-from trajectories import (
+
+from shoal.algorithms import happo, hatrpo
+from shoal.errors import InputError
+from shoal.models.actor_critic import make_nets
+from shoal.networks.body import Body
+from shoal.networks.inputs import normalised
+from shoal.networks.sharing import policy_of
+from shoal.types import Box, EnvSpec, Learner, Scale, Trajectory
+from support.trajectories import (
     E,
     T,
     assert_trees_equal,
@@ -20,14 +28,6 @@ from trajectories import (
     make_trajectory,
     program,
 )
-
-from shoal.algorithms import happo, hatrpo
-from shoal.errors import InputError
-from shoal.models.actor_critic import make_nets
-from shoal.networks.body import Body
-from shoal.networks.inputs import normalised
-from shoal.networks.sharing import policy_of
-from shoal.types import Box, EnvSpec, Learner, Scale, Trajectory
 
 KEY = jax.random.key(3)
 SPEC, BOX = make_spec(), make_spec(action=Box(2, -2.0, 1.0), shared_reward=True)

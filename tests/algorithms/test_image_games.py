@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-import small_games
 import toys
-from selection import quick
+
 from shoal.options.flags import flags_of
 from shoal.spec import Part
 from shoal.types import Discrete, Environment
+from support import small_games
+from support.selection import quick
 
 PICTURE = (Part((4, 4, 1), "uint8", "screen"), Part((1,), "float32", "speed"))
 

@@ -6,12 +6,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from naive_maddpg import BASE, adam, made, of, slow_copies, with_slow_copies
-from trajectories import E, T, assert_trees_close, assert_trees_equal, compiled, distance, make_spec, make_trajectory
 
 from shoal import algorithms
 from shoal.networks.body import build
 from shoal.types import Box, EnvSpec, Experience, Learner, Scale, Step, Trajectory
+from support.naive_maddpg import BASE, adam, made, of, slow_copies, with_slow_copies
+from support.trajectories import (
+    E,
+    T,
+    assert_trees_close,
+    assert_trees_equal,
+    compiled,
+    distance,
+    make_spec,
+    make_trajectory,
+)
 
 KEY = jax.random.key(1)
 SPEC = make_spec()

@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kinds import SPECS, WITHOUT_BOX, config_of
-from trajectories import E, N, T, acted, compiled, make_spec, make_trajectory, program
 
-from selection import quick
 from shoal import algorithms
 from shoal.equations.normalise import Running
 from shoal.options.flags import override
 from shoal.sides.reward_normalisation import normalise_rewards, spread
 from shoal.types import EnvSpec, Learner, Scale, Trajectory
+from support.algorithm_kinds import SPECS, WITHOUT_BOX, config_of
+from support.selection import quick
+from support.trajectories import E, N, T, acted, compiled, make_spec, make_trajectory, program
 
 CASES = [(name, kind) for name in algorithms.NAMES for kind in SPECS if kind == "discrete" or name not in WITHOUT_BOX]
 QUICK = [("mappo", "discrete"), ("mappo", "box"), ("mat", "discrete"), ("qmix", "discrete"), ("maddpg", "discrete")]

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_every_algorithm import config_of
-from trajectories import E, T, make_spec, make_trajectory
 
-from selection import quick
 from shoal import algorithms
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.options.flags import flags_of, override
 from shoal.types import Scale
+from support.selection import quick
+from support.trajectories import E, T, make_spec, make_trajectory
 
 SPEC = make_spec()
 KEY = jax.random.key(0)

@@ -11,13 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from cases import BASE
-from mat_cases import BASE as MAT
-from trajectories import E, N, Program, T, acted, compiled, make_spec, make_trajectory, program
 
-from selection import quick
 from shoal.algorithms import happo
 from shoal.types import Learner, Trajectory
+from support.algorithm_cases import BASE
+from support.mat_cases import BASE as MAT
+from support.selection import quick
+from support.trajectories import E, N, Program, T, acted, compiled, make_spec, make_trajectory, program
 
 KEY = jax.random.key(1)
 SPEC = make_spec()

@@ -4,11 +4,11 @@ from typing import Any
 
 import jax
 import pytest
-from trajectories import E, T, assert_trees_equal, distance, make_spec, make_trajectory, program
 
 from shoal import algorithms
 from shoal.options.flags import override
 from shoal.types import Scale
+from support.trajectories import E, T, assert_trees_equal, distance, make_spec, make_trajectory, program
 
 UPDATES = 4
 CASES: dict[str, dict[str, Any]] = {"qmix": {}, "maddpg": {"policies": "inferred"}, "matd3": {"policy_delay": 2}}

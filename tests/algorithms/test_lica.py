@@ -5,15 +5,15 @@ from functools import cache
 
 import jax
 import jax.numpy as jnp
-import naive
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-from trajectories import E, N, T, make_spec, make_trajectory, program
 
 from shoal.algorithms import lica
 from shoal.equations.distributions import Categorical
 from shoal.networks.body import Body
+from support import naive
+from support.trajectories import E, N, T, make_spec, make_trajectory, program
 
 KEY = jax.random.key(1)
 SPEC = make_spec()

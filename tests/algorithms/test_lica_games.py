@@ -6,14 +6,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trajectories import E, T, assert_trees_close, assert_trees_equal, distance, make_spec, make_trajectory, program
 
 import shoal
 from shoal.algorithms import lica
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.types import Box, Scale
-from small_games import configured, exact_value, payoff, probabilities, train
+from support.small_games import configured, exact_value, payoff, probabilities, train
+from support.trajectories import (
+    E,
+    T,
+    assert_trees_close,
+    assert_trees_equal,
+    distance,
+    make_spec,
+    make_trajectory,
+    program,
+)
 
 KEY = jax.random.key(1)
 SPEC = make_spec()

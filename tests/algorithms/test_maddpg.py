@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from naive_maddpg import BASE, made, of, slow_copies
-from trajectories import acted, assert_trees_equal, compiled, distance, make_spec, make_trajectory
 
 from shoal import algorithms
 from shoal.algorithms import iddpg, maddpg
 from shoal.errors import InputError
 from shoal.types import Box, EnvSpec, Learner, Scale, Trajectory
+from support.naive_maddpg import BASE, made, of, slow_copies
+from support.trajectories import acted, assert_trees_equal, compiled, distance, make_spec, make_trajectory
 
 KEY, SCALE = jax.random.key(1), Scale(4, 5, 10)
 SPEC = make_spec()

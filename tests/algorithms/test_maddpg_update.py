@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from naive_maddpg import BASE, assert_like_loops
-from trajectories import make_spec
 
 from shoal.algorithms import iddpg
 from shoal.networks.body import Body
 from shoal.types import Box
+from support.naive_maddpg import BASE, assert_like_loops
+from support.trajectories import make_spec
 
 GRU = replace(BASE, network=Body((5,), recurrent=3, orthogonal=False), sequence_length=3, burn_in=1)
 PAIR, BOX = make_spec(2), make_spec(2, action=Box(2, -2.0, 1.0))

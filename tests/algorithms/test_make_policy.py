@@ -7,13 +7,13 @@ import jax
 import numpy as np
 import optax
 import pytest
-from trajectories import E, T, assert_trees_equal, compiled, make_spec, make_step
 
 from shoal import algorithms
 from shoal.options.flags import flags_of, override
 from shoal.runs.assembly import acting
 from shoal.training.settings import Settings
 from shoal.types import Scale
+from support.trajectories import E, T, assert_trees_equal, compiled, make_spec, make_step
 
 KEY, SPEC = jax.random.key(3), make_spec()
 SMALL = {"hidden": (4,), "mixing_width": 3, "hyper_width": 3, "minibatches": 1, "chunk_length": T}

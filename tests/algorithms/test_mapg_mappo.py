@@ -4,11 +4,8 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-import naive
 import numpy as np
 import pytest
-from cases import BASE
-from trajectories import E, N, T, assert_trees_close, compiled, distance, make_spec, make_trajectory, program
 
 from shoal import algorithms
 from shoal.algorithms import mapg
@@ -19,6 +16,9 @@ from shoal.models.actor_critic import make_nets
 from shoal.networks.body import Body
 from shoal.networks.sharing import policy_of
 from shoal.types import Box, Scale
+from support import naive
+from support.algorithm_cases import BASE
+from support.trajectories import E, N, T, assert_trees_close, compiled, distance, make_spec, make_trajectory, program
 
 KEY = jax.random.key(1)
 SPEC = make_spec()

@@ -8,10 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import BASE, CASES
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trajectories import NUM_UPDATES, E, T, assert_trees_equal, distance, make_spec, make_trajectory, program
 
 from shoal.algorithms import mappo
 from shoal.errors import InputError
@@ -19,6 +17,8 @@ from shoal.learning import sgd
 from shoal.models.on_policy import Batch
 from shoal.networks.body import Body
 from shoal.types import Scale
+from support.algorithm_cases import BASE, CASES
+from support.trajectories import NUM_UPDATES, E, T, assert_trees_equal, distance, make_spec, make_trajectory, program
 
 KEY = jax.random.key(1)
 

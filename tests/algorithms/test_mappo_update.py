@@ -6,18 +6,18 @@ from functools import cache
 
 import jax
 import jax.numpy as jnp
-import naive_update
 import numpy as np
 import pytest
-from cases import CASES, data, seasoned
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
-from trajectories import NUM_UPDATES, E, T, assert_trees_close, compiled, program
 
 from shoal.algorithms import ippo, mappo
 from shoal.equations.normalise import Running
 from shoal.equations.reduce import DEVICES
 from shoal.types import Learner, Scale
+from support import naive_update
+from support.algorithm_cases import CASES, data, seasoned
+from support.trajectories import NUM_UPDATES, E, T, assert_trees_close, compiled, program
 
 
 @cache

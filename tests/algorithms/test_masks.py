@@ -4,14 +4,23 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-import naive
 import numpy as np
 import pytest
-from cases import BASE, CASES, data, seasoned
-from trajectories import E, T, acted, assert_trees_close, assert_trees_equal, make_spec, make_trajectory, program
 
 from shoal.networks.body import Body
 from shoal.types import Scale
+from support import naive
+from support.algorithm_cases import BASE, CASES, data, seasoned
+from support.trajectories import (
+    E,
+    T,
+    acted,
+    assert_trees_close,
+    assert_trees_equal,
+    make_spec,
+    make_trajectory,
+    program,
+)
 
 KEY = jax.random.key(1)
 RNG = np.random.default_rng(0)

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from mat_cases import CASES, evaluated, played, rank_of
-from trajectories import E, N, T
 
 from shoal.equations.distributions import TanhGaussian
 from shoal.models.sequence import decoding_rank
 from shoal.types import Box
+from support.mat_cases import CASES, evaluated, played, rank_of
+from support.trajectories import E, N, T
 
 every_case = pytest.mark.parametrize("name", CASES)
 

@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trajectories import E, N, T, acted, compiled, distance, make_spec, make_trajectory, program
 
 from shoal.algorithms import mat_dec
 from shoal.equations.normalise import VALUES, denormalise
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.types import Scale
+from support.trajectories import E, N, T, acted, compiled, distance, make_spec, make_trajectory, program
 
 SPEC, KEY = make_spec(), jax.random.key(1)
 CONFIG = mat_dec.Config(

@@ -7,18 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import toys
 from jaxtyping import Array
-from mat_cases import BASE, CASES, DEEP, played
-from trajectories import E, N, make_spec
 
 import shoal as library
-import toys
-import trained
 from shoal.algorithms import mat
 from shoal.deploy import Policies
 from shoal.errors import InputError
 from shoal.storage import log
 from shoal.types import Discrete, Environment, Scale, Step
+from support import trained
+from support.mat_cases import BASE, CASES, DEEP, played
+from support.trajectories import E, N, make_spec
 
 
 def different() -> Environment:

@@ -5,18 +5,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import naive
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-from mat_cases import BASE, CASES, played
-from trajectories import E, N, T, compiled, make_spec, program
 
 from shoal.algorithms import mat
 from shoal.equations.gae import gae
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.types import Learner, Scale, Trajectory
+from support import naive
+from support.mat_cases import BASE, CASES, played
+from support.trajectories import E, N, T, compiled, make_spec, program
 
 KEY = jax.random.key(1)
 PLAIN = replace(BASE, value_norm="none", max_grad_norm=None, clip=0.3, value_clip=0.2, huber=1.0, value_coef=0.7)

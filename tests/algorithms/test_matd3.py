@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from naive_maddpg import BASE, assert_like_loops, made, slow_copies
-from trajectories import assert_trees_equal, distance, make_spec, make_trajectory
 
 from shoal.algorithms import matd3
 from shoal.errors import InputError
 from shoal.types import Box, Scale
+from support.naive_maddpg import BASE, assert_like_loops, made, slow_copies
+from support.trajectories import assert_trees_equal, distance, make_spec, make_trajectory
 
 SPEC = make_spec(2, action=Box(2, -2.0, 1.0))
 TWIN = matd3.Config(

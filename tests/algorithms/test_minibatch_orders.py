@@ -10,11 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from trajectories import make_spec, make_trajectory, program
 
 from shoal import algorithms
 from shoal.options.flags import override
 from shoal.types import Scale
+from support.trajectories import make_spec, make_trajectory, program
 
 SPEC = make_spec(2)
 FLAGS: dict[str, Any] = {

@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trajectories import E, T, assert_trees_close, compiled, make_spec, make_trajectory
-
 import toys
+
 from shoal import algorithms
 from shoal.algorithms import ippo
 from shoal.equations.normalise import Running
@@ -21,6 +20,7 @@ from shoal.sides.reward_normalisation import RETURN, RewardCarry, normalise_rewa
 from shoal.training import feed as feeds
 from shoal.training import sharding
 from shoal.types import Algorithm, Learner, Scale, Step, Trajectory
+from support.trajectories import E, T, assert_trees_close, compiled, make_spec, make_trajectory
 
 KEY = jax.random.key(2)
 SMALL = {"hidden": (4,), "epochs": 1, "minibatches": 1}

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from trajectories import E, T, make_spec
 
 from shoal import algorithms
 from shoal.errors import InputError
 from shoal.options.flags import flags_of, override
 from shoal.types import Scale
+from support.trajectories import E, T, make_spec
 
 SPEC = make_spec()
 SMALL = {"hidden": (4,), "chunk_length": T, "minibatches": 1}

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_pg_update import COMA, KEY, SPEC, data, start
-from trajectories import NUM_UPDATES, E, N, T, assert_trees_equal, distance, make_spec, make_trajectory, program
 
 from shoal.algorithms import coma, mapg
 from shoal.equations import targets
@@ -17,6 +16,7 @@ from shoal.models import q_critic
 from shoal.models.action_critic import make_action_critic
 from shoal.networks.body import Body
 from shoal.types import Box, Scale
+from support.trajectories import NUM_UPDATES, E, N, T, assert_trees_equal, distance, make_spec, make_trajectory, program
 
 BOX = make_spec(action=Box(2, -2.0, 1.0), shared_reward=True)
 

@@ -4,11 +4,8 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-import naive_pg
 import numpy as np
 import pytest
-from cases import seasoned
-from trajectories import NUM_UPDATES, E, T, make_spec, make_trajectory, program
 
 from shoal.algorithms import coma, mapg
 from shoal.models import q_critic
@@ -16,6 +13,9 @@ from shoal.models.actor_critic import make_actor
 from shoal.networks.body import Body
 from shoal.networks.inputs import normalised
 from shoal.networks.sharing import policy_of
+from support import naive_pg
+from support.algorithm_cases import seasoned
+from support.trajectories import NUM_UPDATES, E, T, make_spec, make_trajectory, program
 
 KEY = jax.random.key(3)
 # A large ε of Adam keeps its steps proportional to the gradient, so that a small error of the gradient stays small.

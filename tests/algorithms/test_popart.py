@@ -11,12 +11,12 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from cases import BASE
-from naive import critic_loss, gae, gradient, next_values, of_the_team, to_numpy, values
-from naive_update import Adam, group_of
-from trajectories import NUM_UPDATES, assert_trees_close, make_spec, make_trajectory, program
 
 from shoal.types import Trajectory
+from support.algorithm_cases import BASE
+from support.naive import critic_loss, gae, gradient, next_values, of_the_team, to_numpy, values
+from support.naive_update import Adam, group_of
+from support.trajectories import NUM_UPDATES, assert_trees_close, make_spec, make_trajectory, program
 
 SPEC = make_spec()
 POPART = replace(

@@ -10,11 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trajectories import E, N, T, compiled, make_spec, make_trajectory, program
 
 import pqn
 import shoal
-from joint_values import after, tables
 from shoal.algorithms import vdn
 from shoal.environments.matrix import TWO_STEP
 from shoal.errors import InputError
@@ -22,7 +20,9 @@ from shoal.models.utilities import make_utilities
 from shoal.networks.body import Body
 from shoal.networks.sharing import policy_of
 from shoal.types import Box, Scale, Trajectory
-from small_games import configured, train
+from support.joint_values import after, tables
+from support.small_games import configured, train
+from support.trajectories import E, N, T, compiled, make_spec, make_trajectory, program
 
 KEY = jax.random.key(1)
 SPEC = make_spec()

@@ -6,10 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import BASE, CASES, data, seasoned
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trajectories import (
+
+from shoal.algorithms import mappo
+from shoal.networks.body import Body
+from shoal.networks.inputs import normalised
+from shoal.types import Box, Scale
+from support.algorithm_cases import BASE, CASES, data, seasoned
+from support.trajectories import (
     FEED_FORWARD,
     E,
     N,
@@ -23,11 +28,6 @@ from trajectories import (
     make_trajectory,
     program,
 )
-
-from shoal.algorithms import mappo
-from shoal.networks.body import Body
-from shoal.networks.inputs import normalised
-from shoal.types import Box, Scale
 
 KEY = jax.random.key(1)
 TIGHT = replace(BASE, clip=1e-5, normalise_inputs=True, critic_input="local", epochs=1)

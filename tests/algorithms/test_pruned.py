@@ -5,13 +5,13 @@ import typing
 from dataclasses import replace
 
 import pytest
-from trajectories import make_spec
 
 from shoal import algorithms
 from shoal.errors import InputError
 from shoal.networks.inputs import CriticInput
 from shoal.options.flags import override
 from shoal.types import Scale
+from support.trajectories import make_spec
 
 SCALE = Scale(4, 8, 2)
 SPEC = make_spec(shared_reward=True)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import shoal
-from joint_values import after, tables
 from shoal.algorithms import get, vdn
 from shoal.environments.matrix import MONOTONICITY, TWO_STEP, matrix_game
 from shoal.types import Environment
-from small_games import configured, train
+from support.joint_values import after, tables
+from support.small_games import configured, train
 
 EXPLORE = {"epsilon": 1.0, "epsilon_final": 1.0, "sharing": "independent", "hidden": (8,)}
 SMALL = {"learning_starts": 64, "buffer_size": 4096, "batch_size": 32, "target_interval": 25, "learning_rate": 4e-3}

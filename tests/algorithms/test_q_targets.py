@@ -7,15 +7,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from naive import alone
-from naive_q import at, greedy, team, utilities
-from trajectories import E, T, assert_trees_close, assert_trees_equal, compiled, distance, leaving, make_spec, program
-from trajectories import make_trajectory as noise
 
 from shoal.algorithms import iql, qmix, vdn
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.types import Box, Scale, Trajectory
+from support.naive import alone
+from support.naive_q import at, greedy, team, utilities
+from support.trajectories import (
+    E,
+    T,
+    assert_trees_close,
+    assert_trees_equal,
+    compiled,
+    distance,
+    leaving,
+    make_spec,
+    program,
+)
+from support.trajectories import make_trajectory as noise
 
 KEY = jax.random.key(1)
 SPEC = make_spec()

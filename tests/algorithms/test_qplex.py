@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from naive_q import at, dense, greedy, one_hot, team, utilities
-from trajectories import ACTIONS, E, T, compiled, make_spec, make_trajectory, program
 
 from shoal.algorithms import qplex
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.types import Box, Scale, Step
+from support.naive_q import at, dense, greedy, one_hot, team, utilities
+from support.trajectories import ACTIONS, E, T, compiled, make_spec, make_trajectory, program
 
 KEY = jax.random.key(1)
 SPEC = make_spec()

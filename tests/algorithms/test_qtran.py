@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from naive_q import at, dense, greedy, one_hot, team, utilities
-from trajectories import ACTIONS, E, T, assert_trees_equal, distance, make_spec, make_trajectory, program
+from toys import spec_of, step_of
 
-from joint_values import joint_actions
 from shoal.algorithms import qtran
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.types import Box, Discrete, Scale, Step
-from toys import spec_of, step_of
+from support.joint_values import joint_actions
+from support.naive_q import at, dense, greedy, one_hot, team, utilities
+from support.trajectories import ACTIONS, E, T, assert_trees_equal, distance, make_spec, make_trajectory, program
 
 KEY = jax.random.key(1)
 SPEC = make_spec()

@@ -5,16 +5,16 @@ from functools import cache
 
 import jax
 import jax.numpy as jnp
-import naive
 import numpy as np
 import pytest
-from cases import BASE
-from trajectories import acted, compiled, make_spec, make_trajectory, program
 
 from shoal.learning import sgd
 from shoal.models.actor_critic import Carry
 from shoal.networks.body import Body
 from shoal.types import Scale
+from support import naive
+from support.algorithm_cases import BASE
+from support.trajectories import acted, compiled, make_spec, make_trajectory, program
 
 LENGTH, ENVS = 4, 2
 SPEC = make_spec()

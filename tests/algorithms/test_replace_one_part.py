@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import BASE
-from trajectories import E, T, from_trajectories, make_spec, make_step, make_trajectory
 
 from shoal.algorithms import mappo, qmix
 from shoal.equations.distributions import Categorical
 from shoal.models.utilities import epsilon_greedy
 from shoal.options.flags import flags_of, override
 from shoal.types import Algorithm, Scale
+from support.algorithm_cases import BASE
+from support.trajectories import E, T, from_trajectories, make_spec, make_step, make_trajectory
 
 PAGE = Path(__file__).parents[2] / "docs" / "replace-one-part.md"
 KEY, SPEC, SCALE = jax.random.key(0), make_spec(), Scale(E, T, 10)

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trajectories import assert_trees_close, distance, make_spec, make_trajectory, program
 
 from shoal.algorithms import iql, maddpg, qmix
 from shoal.networks.body import Body
 from shoal.types import Step, Trajectory
+from support.trajectories import assert_trees_close, distance, make_spec, make_trajectory, program
 
 SPEC = make_spec()
 PLAIN: dict[str, Any] = {

@@ -6,8 +6,6 @@ from functools import cache
 import jax
 import numpy as np
 import pytest
-from cases import BASE
-from trajectories import acted, assert_trees_equal, critic_advantage, distance, make_spec, make_trajectory, program
 
 import self_imitation
 from shoal.bounds import check
@@ -15,6 +13,16 @@ from shoal.errors import InputError
 from shoal.models.actor_critic import make_nets
 from shoal.networks.sharing import policy_of
 from shoal.presets import preset, preset_note
+from support.algorithm_cases import BASE
+from support.trajectories import (
+    acted,
+    assert_trees_equal,
+    critic_advantage,
+    distance,
+    make_spec,
+    make_trajectory,
+    program,
+)
 
 KEY = jax.random.key(1)
 SPEC = make_spec()

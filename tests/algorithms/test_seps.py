@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trajectories import make_spec, make_trajectory
 
 from shoal.algorithms import ia2c, seps
 from shoal.errors import InputError
 from shoal.sides.preparation import Decision
 from shoal.types import Box, EnvSpec, Scale, Trajectory
+from support.trajectories import make_spec, make_trajectory
 
 N, T, E = 4, 100, 32
 SCALE = Scale(4, 5, 10)

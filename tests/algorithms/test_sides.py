@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trajectories import distance
-
 import toys
+
 from shoal import algorithms
 from shoal.errors import InputError
 from shoal.options.flags import override
 from shoal.rollouts import fused
 from shoal.sides import sides as composite
 from shoal.types import Algorithm, Box, Discrete, Environment, EnvSpec, Learner, Scale, Step, Trajectory
+from support.trajectories import distance
 
 SMALL: dict[str, Any] = {"hidden": (6,), "epochs": 1, "minibatches": 1, "chunk_length": 6}
 ENVS, LENGTH = 4, 6

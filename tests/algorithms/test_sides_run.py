@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import shoal as library
-import trained
 from shoal import algorithms
 from shoal.environments import registry
 from shoal.environments.wrappers import Wrapping
@@ -22,6 +21,7 @@ from shoal.storage import log, manifest
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
+from support import trained
 
 
 @pytest.fixture(scope="module")

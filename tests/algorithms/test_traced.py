@@ -8,13 +8,22 @@ import jax.numpy as jnp
 import jaxtyping
 import pytest
 from test_every_algorithm import KEY, NAMES, config_of, played
-from trajectories import E, T, assert_trees_close, compiled, distance, from_trajectories, make_spec, make_trajectory
 
-from selection import quick
 from shoal import algorithms
 from shoal.errors import InputError
 from shoal.options.flags import flags_of, override
 from shoal.types import Algorithm, Scale
+from support.selection import quick
+from support.trajectories import (
+    E,
+    T,
+    assert_trees_close,
+    compiled,
+    distance,
+    from_trajectories,
+    make_spec,
+    make_trajectory,
+)
 
 SPEC = make_spec()
 TRAJECTORY = make_trajectory(SPEC)

@@ -6,12 +6,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from naive_turns import Turns
-from trajectories import Program, assert_trees_close, distance, make_spec, make_trajectory, program
 
 from shoal.algorithms import happo, hatrpo
 from shoal.networks.body import Body
 from shoal.types import Scale, Trajectory
+from support.naive_turns import Turns
+from support.trajectories import Program, assert_trees_close, distance, make_spec, make_trajectory, program
 
 LENGTH, ENVS, UPDATES = 4, 3, 3
 SCALE = Scale(ENVS, LENGTH, UPDATES)

@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trajectories import E, N, Program, T, make_spec, make_trajectory, program
 
 from shoal import algorithms
 from shoal.options.flags import override
 from shoal.types import EnvSpec, Learner, Trajectory
+from support.trajectories import E, N, Program, T, make_spec, make_trajectory, program
 
 KEY = jax.random.key(0)
 HIGH = 1000.0

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import flawed
 import jax.numpy as jnp
 import pytest
 
 import shoal as library
-from selection import quick
 from shoal import algorithms
 from shoal.checking import contract
 from shoal.checking.findings import Finding
 from shoal.checking.specimen import BOX, DISCRETE, Specimen, noise, specimen, tiny
+from support import flawed
+from support.selection import quick
 
 ACTING = {
     "float actions": (
@@ -137,8 +137,8 @@ def test_an_exception_is_a_finding_with_its_own_frames(monkeypatch: pytest.Monke
 
 
 OWN = """
-import flawed
-from flawed import Config
+from support import flawed
+from support.flawed import Config
 make = flawed.module({flaw!r}).make
 """
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import shoal as library
-import trained
 from shoal.cli import running
 from shoal.security import user_modules
+from support import trained
 
 Shoal = Callable[..., tuple[int, str, str]]
 SIZES = {"steps": 512, "num-envs": 4, "rollout-length": 32, "rows": 4, "eval-episodes": 2}

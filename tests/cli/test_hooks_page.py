@@ -11,8 +11,8 @@ import numpy as np
 
 import hooks
 import shoal
-import trained
 from shoal.storage import log
+from support import trained
 
 ROOT = Path(__file__).parents[2]
 

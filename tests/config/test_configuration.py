@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-import run_folders
-import shoal as library
 import toys
+
+import shoal as library
 from shoal import algorithms
 from shoal.cli import train
 from shoal.config import config_files, preset_files, resolve
@@ -23,6 +22,7 @@ from shoal.storage import manifest
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
 from shoal.trust.run_file import Described
+from support import run_folders
 
 SPREAD = "mpe/simple_spread"
 TINY = ["--num-envs", "2", "--rollout-length", "4", "--steps", "16", "--hidden", "4", "--epochs", "1"]

@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import images
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-import images
-import shoal as library
 import toys
+
+import shoal as library
 from shoal import algorithms
 from shoal.deploy import Policies
 from shoal.environments import registry
@@ -135,7 +135,7 @@ def test_the_blind_and_the_seeing_do_not_play_together(tmp_path: Path) -> None:
 
 
 def untrained(folder: Path, **flags: Any) -> Path:
-    import run_folders
+    from support import run_folders
 
     return run_folders.run(folder, [1.0], **flags)
 

@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 
 import shoal
-import trained
 from shoal.errors import InputError
 from shoal.loggers.logger import values_of
 from shoal.loggers.mlflow_tracking import _key
 from shoal.storage import log
 from shoal.training.ending import Standing
 from shoal.training.settings import Settings
+from support import trained
 
 # MLflow uses what SQLAlchemy 2.1 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

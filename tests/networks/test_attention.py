@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from nets import FAST, layer_norm, noise, random
 
 from shoal.errors import InputError
 from shoal.networks import attention
 from shoal.networks.body import Body
 from shoal.networks.transformer import Decoder, make_decoder, make_encoder
+from support.small_nets import FAST, layer_norm, noise, random
 
 B, N, D, F = 4, 3, 6, 5
 BODY = Body(hidden=(D,), activation="tanh", layer_norm=True, input_layer_norm=True)

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from nets import apply, initialise, layer_norm, noise, random
 
 from shoal.errors import InputError
 from shoal.networks.body import Body, build
 from shoal.networks.layers import orthogonal
+from support.small_nets import apply, initialise, layer_norm, noise, random
 
 FIRST = np.zeros((2, 3), bool)
 

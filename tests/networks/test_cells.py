@@ -4,15 +4,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import loops
 import numpy as np
 import pytest
-from loops import HIDDEN
-from nets import apply, layer_norm, noise, pick, random, stack
 
 from shoal.networks.body import Body, build
 from shoal.networks.net import Net, last_carry
 from shoal.networks.sharing import per_agent
+from support import recurrent_loops as loops
+from support.recurrent_loops import HIDDEN
+from support.small_nets import apply, layer_norm, noise, pick, random, stack
 
 T, E, N, F = 7, 3, 2, 4
 X = random(T, E, N, F)

@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from nets import apply, initialise, noise, random
 
 from shoal.errors import InputError
 from shoal.networks.architecture import Body
 from shoal.networks.body import build
 from shoal.networks.inputs import InputPart, Layout, layout_of_agents, vector_layout
 from shoal.networks.layers import convolve, pooled
+from support.small_nets import apply, initialise, noise, random
 
 FIRST = np.zeros((2, 3), bool)
 IMAGE, NUMBERS = (7, 8, 2), 3

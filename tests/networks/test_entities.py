@@ -3,12 +3,12 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from nets import apply, noise, random
 
 from shoal.errors import InputError
 from shoal.networks.architecture import Body
 from shoal.networks.body import build
 from shoal.networks.inputs import InputPart, Layout, layout_of_agents, vector_layout
+from support.small_nets import apply, noise, random
 
 K, F = 5, 3
 LAYOUT = Layout((InputPart((K, F), name="enemies"), InputPart((4,), name="own"), InputPart((2, F), name="friends")))

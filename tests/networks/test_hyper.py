@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from nets import FAST, initialise, noise, random
 
 from shoal.errors import InputError
 from shoal.networks.hyper import Mixer, Mixing, mixing_critic
+from support.small_nets import FAST, initialise, noise, random
 
 N, A, S, E = 3, 4, 5, 6
 ROWS = (2, 3)

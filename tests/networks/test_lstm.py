@@ -2,15 +2,15 @@
 
 import jax
 import jax.numpy as jnp
-import loops
 import numpy as np
 import pytest
-from nets import FAST, noise, random
 
 from shoal.errors import InputError
 from shoal.learning.config import AgentConfig, check_options
 from shoal.networks.architecture import Body
 from shoal.networks.body import build
+from support import recurrent_loops as loops
+from support.small_nets import FAST, noise, random
 
 T, F, H = 6, 4, loops.HIDDEN
 NET = build(Body((), recurrent=H, cell="lstm"), F, 2)

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from nets import apply, noise, random
 
 from shoal.networks.body import Body, build
 from shoal.networks.net import of_outcomes
 from shoal.types import Step, Trajectory
+from support.small_nets import apply, noise, random
 
 T, E, N, F, H = 6, 4, 2, 3, 5
 

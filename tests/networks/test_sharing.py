@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nets import apply, initialise, noise, pick, random, stack
 
 from shoal.errors import InputError
 from shoal.networks.body import Body, build
 from shoal.networks.sharing import for_team, per_agent, policy_of
 from shoal.types import Discrete, EnvSpec
+from support.small_nets import apply, initialise, noise, pick, random, stack
 
 N = 3
 SPEC = EnvSpec("toy", ("a", "b", "c"), (4, 4, 4), 2, Discrete(2), (2, 2, 2), (0, 1, 0), 5, True)

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import own_nets
 import pytest
-from nets import apply, initialise, pick, random
 
 from shoal.errors import InputError
 from shoal.networks.architecture import Body
 from shoal.networks.body import build
 from shoal.networks.inputs import vector_layout
 from shoal.networks.sharing import per_agent
+from support.small_nets import apply, initialise, pick, random
 
 T, E, N, F, K = 4, 2, 3, 6, 2
 X, FIRST = random(T, E, N, F), np.zeros((T, E), bool)

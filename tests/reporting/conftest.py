@@ -1,5 +1,5 @@
 """The browser for all tests of this folder."""
 
-from browser import browser
+from support.browser import browser
 
 __all__ = ["browser"]

@@ -5,9 +5,9 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-from parsed import EVIL, Parsed
 
 from shoal.reporting.markup import Html, data_script, escaped, table, tag, with_code
+from support.parsed_html import EVIL, Parsed
 
 TEXT = st.text() | st.sampled_from(EVIL)
 

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, until
-from parsed import EVIL, SCRIPTS
 from test_run_report import hostile
 from test_study_report import study
 
 import shoal as library
-from run_folders import run
+from support.browser import Browser, until
+from support.parsed_html import EVIL, SCRIPTS
+from support.run_folders import run
 
 WIDE = "document.documentElement.scrollWidth <= innerWidth"
 CUT = """[...document.querySelectorAll(".scroll")].filter((x) => x.scrollWidth > x.clientWidth)

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import Browser
-from played import bare, battle, made_of, painted, pushing, talking
 
 from shoal.reporting import replays as module
 from shoal.reporting.replays import replays
+from support.browser import Browser
+from support.unplayed_episodes import bare, battle, made_of, painted, pushing, talking
 
 ASSETS = Path(module.__file__).parent / "assets"
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
-from played import battle, long_battle, made_of, painted, talking
 
 import shoal
 from shoal.environments import registry
@@ -21,7 +20,8 @@ from shoal.runs.load import learner_with_critic
 from shoal.runs.run import Run
 from shoal.system.files import dumps
 from shoal.training.episodes import SHOWN_KEY, record
-from trained import untrained
+from support.trained import untrained
+from support.unplayed_episodes import battle, long_battle, made_of, painted, talking
 
 TINY: dict[str, Any] = {
     "env": {"horizon": 6},

@@ -9,12 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parsed import EVIL, Parsed, check_harmless
 from PIL import Image
-from played import made_of, talking
 
 import shoal as library
-from run_folders import run
 from shoal import cli
 from shoal.cli import running
 from shoal.errors import GameError, InputError
@@ -25,6 +22,9 @@ from shoal.reporting.replays import replays
 from shoal.runs.open import open_run
 from shoal.storage.log import Log
 from shoal.training.settings import Settings
+from support.parsed_html import EVIL, Parsed, check_harmless
+from support.run_folders import run
+from support.unplayed_episodes import made_of, talking
 
 SCORES = (1.0, 2.0, 4.0)
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parsed import EVIL, Parsed, check_harmless
 
 import shoal as library
-from run_folders import run
 from shoal.reporting import command
 from shoal.studies.record import Record, rounded, write
 from shoal.studies.results import markdown_page
 from shoal.studies.state import record_path
 from shoal.studies.study_file import read_study
-from small_studies import GRID, SCORES, TABLES, cells_of, made, records_of, toml, written
+from support.parsed_html import EVIL, Parsed, check_harmless
+from support.run_folders import run
+from support.small_studies import GRID, SCORES, TABLES, cells_of, made, records_of, toml, written
 
 OVER = ["environment", "gamma"]
 

@@ -9,13 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import counters
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import counters
-import processes
 from shoal.errors import GameError
 from shoal.game import Game, HostEnvironment
 from shoal.rollouts import drawing
@@ -23,6 +22,7 @@ from shoal.rollouts.drawing import DrawingError, WatchedGame
 from shoal.rollouts.worker import Worker
 from shoal.training import episodes
 from shoal.types import Algorithm, Learner, Step
+from support import processes
 
 
 class Poor(counters.Counters):

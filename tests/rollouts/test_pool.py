@@ -5,12 +5,12 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import counters
 import pytest
 
-import counters
-import processes
 from shoal.errors import GameError, InputError
 from shoal.rollouts.pool import CLOSING, Pool, cores
+from support import processes
 
 
 def play(pool: Pool, steps: int) -> None:

@@ -11,13 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import counters
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import counters
-import processes
 import shoal
 from shoal.errors import GameError, InputError
 from shoal.rollouts import fused
@@ -27,6 +26,7 @@ from shoal.runs import run as running
 from shoal.training.feed import wanted
 from shoal.training.stopping import Stop
 from shoal.training.trainer import Trainer
+from support import processes
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning")  # to start Ray's own programs

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import toys
 from PIL import Image
 
 import shoal
-import toys
-import trained
 from shoal import cli
 from shoal.algorithms import mappo
 from shoal.environments import registry
@@ -24,6 +23,7 @@ from shoal.security import user_modules
 from shoal.storage import log
 from shoal.system.files import from_json
 from shoal.training.settings import Settings
+from support import trained
 
 OWN = '''
 """A user's environment: two agents on a line, who like to be at 0; no global state."""

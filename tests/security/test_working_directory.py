@@ -10,9 +10,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import toys
 
 import shoal
-import toys
 from shoal import algorithms
 from shoal.checking import process as checking
 from shoal.cli import commands
@@ -23,7 +23,7 @@ from shoal.security import isolation
 from shoal.storage import manifest
 from shoal.training.settings import Settings
 from shoal.trust.run_file import Described
-from working_directories import command, sprung, with_traps
+from support.working_directories import command, sprung, with_traps
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="starts POSIX programs")
 

@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import toys
 
 import shoal as library
-import toys
-import trained
 from shoal.algorithms import ippo
 from shoal.errors import CheckpointError, InputError
 from shoal.runs import open as opening
@@ -26,6 +25,7 @@ from shoal.sides.opponents import against
 from shoal.sides.past_selves import PRESENT, PastStatistics, against_past, put
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, Learner, Step, Trajectory
+from support import trained
 
 SPEC = toys.busy().spec
 N = SPEC.num_agents

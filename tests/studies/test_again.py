@@ -11,7 +11,7 @@ from shoal.errors import InputError
 from shoal.studies import execution
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, readable
-from small_studies import GRID, SCORES, TABLES, made, written
+from support.small_studies import GRID, SCORES, TABLES, made, written
 
 TEXT = (GRID + TABLES).replace("seeds = 2", "seeds = 5").replace("gamma = [0.9, 0.99]", "gamma = [0.9]")
 

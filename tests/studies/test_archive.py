@@ -13,7 +13,7 @@ from shoal.studies import archive
 from shoal.studies.plan import Cell
 from shoal.studies.record import read, readable, write
 from shoal.studies.state import record_path, recorded
-from small_studies import cells_of, made, written
+from support.small_studies import cells_of, made, written
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from shoal.errors import InputError
 from shoal.statistics import marl_eval
 from shoal.studies.record import write
 from shoal.studies.state import record_path
-from small_studies import GRID, cells_of, made, written
+from support.small_studies import GRID, cells_of, made, written
 
 
 def test_records_survive_the_format(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-import trained
 from shoal.studies.results import markdown_page
 from shoal.studies.state import recorded, records_folder
 from shoal.studies.study_file import read_study
-from small_studies import TINY, cells_of, toml, written
+from support import trained
+from support.small_studies import TINY, cells_of, toml, written
 
 TEXT = f"""
 title = "T"

@@ -8,7 +8,7 @@ from shoal.errors import InputError
 from shoal.studies.building import check_built
 from shoal.studies.plan import plan
 from shoal.studies.study_file import read_study, study_path
-from small_studies import GRID, written
+from support.small_studies import GRID, written
 
 DEFAULTS, END = "[defaults]\n", "gamma = [0.9, 0.99]\n"
 

@@ -11,7 +11,7 @@ from shoal.studies.combinations import combinations, selected
 from shoal.studies.entries import same
 from shoal.studies.plan import Cell, plan
 from shoal.studies.study_file import read_study, shipped, study_path
-from small_studies import GRID, cells_of, written
+from support.small_studies import GRID, cells_of, written
 
 EXTRAS = """
 [[variants]]

@@ -15,7 +15,7 @@ from shoal.errors import FolderTakenError, GameError, InputError, NonFiniteError
 from shoal.studies import execution, ray_runs, running
 from shoal.studies.plan import Cell
 from shoal.studies.ray_runs import Outcome, Place
-from small_studies import GRID, cells_of, made, written
+from support.small_studies import GRID, cells_of, made, written
 
 ray = pytest.importorskip("ray")
 errors = ray.exceptions

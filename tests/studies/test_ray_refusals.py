@@ -15,7 +15,7 @@ from shoal.errors import InputError
 from shoal.rollouts import ray
 from shoal.studies import ray_runs, running
 from shoal.studies.ray_runs import Cluster, cluster_of, fits, joined, share, variables, without_preallocation
-from small_studies import GRID, written
+from support.small_studies import GRID, written
 
 pytest.importorskip("ray")
 

@@ -17,9 +17,7 @@ from typing import Any
 
 import pytest
 
-import processes
 import shoal
-import trained
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
 from shoal.studies import execution, ray_runs
@@ -27,7 +25,8 @@ from shoal.studies.record import Record
 from shoal.studies.results import markdown_page
 from shoal.studies.state import recorded, records_folder
 from shoal.studies.study_file import read_study
-from small_studies import TINY, cells_of, toml, written
+from support import processes, trained
+from support.small_studies import TINY, cells_of, toml, written
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning")  # to start Ray's own programs

@@ -10,7 +10,7 @@ import pytest
 from shoal.errors import InputError
 from shoal.studies.execution import curve
 from shoal.studies.record import Record, read, rounded, write
-from small_studies import cells_of, made, written
+from support.small_studies import cells_of, made, written
 
 
 @pytest.fixture(scope="module")

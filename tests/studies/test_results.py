@@ -11,7 +11,7 @@ from shoal.statistics.intervals import interval
 from shoal.studies.record import rounded
 from shoal.studies.results import markdown_page
 from shoal.studies.study_file import read_study
-from small_studies import GRID, SCORES, TABLES, cells_of, made, records_of, written
+from support.small_studies import GRID, SCORES, TABLES, cells_of, made, records_of, written
 
 FIVE = GRID.replace("seeds = 2", "seeds = 5")
 

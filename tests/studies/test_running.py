@@ -13,7 +13,7 @@ from shoal.studies.archive import extract
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, read, write
 from shoal.studies.state import estimate, record_path, state_of
-from small_studies import GRID, cells_of, made, written
+from support.small_studies import GRID, cells_of, made, written
 
 FEW = GRID + "[evaluation]\nepisodes = 2\n"
 HARDWARE = {

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from selection import quick
 from shoal.studies.plan import plan
 from shoal.studies.results import draw_figures, markdown_page
 from shoal.studies.state import recorded, records_folder
 from shoal.studies.study_file import read_study
 from shoal.studies.tuning.record import winner
+from support.selection import quick
 
 STUDIES = Path(__file__).parents[2] / "studies"
 NAMES = sorted(path.stem for path in STUDIES.glob("*.toml") if (STUDIES / "results" / f"{path.stem}.md").exists())

@@ -15,7 +15,7 @@ from shoal.studies.results import markdown_page, results
 from shoal.studies.running import study
 from shoal.studies.state import record_path, recorded
 from shoal.studies.study_file import StudyFile, read_study
-from small_studies import GRID, TABLES, cells_of, records_of, written
+from support.small_studies import GRID, TABLES, cells_of, records_of, written
 
 FIVE = GRID.replace("seeds = 2", "seeds = 5")
 NOW = {"algorithm": 1, "environment": 1}

@@ -17,7 +17,7 @@ from shoal.studies.state import recorded, records_folder
 from shoal.studies.study_file import read_study as read_study
 from shoal.studies.summaries import curve_of
 from shoal.training.trainer import Trainer
-from small_studies import TINY, cells_of, toml, written
+from support.small_studies import TINY, cells_of, toml, written
 
 TEXT = f"""
 title = "T"

@@ -12,7 +12,7 @@ from shoal.errors import InputError
 from shoal.plots import figures
 from shoal.studies.results import draw_figures, markdown_page
 from shoal.studies.study_file import read_study
-from small_studies import GRID, cells_of, made, written
+from support.small_studies import GRID, cells_of, made, written
 
 # Worst and best are 0 and 10 in one task, 0 and 2 in the other.
 SCALES = """

@@ -17,7 +17,7 @@ from shoal.studies.results import markdown_page
 from shoal.studies.state import record_path
 from shoal.studies.study_file import read_study as read_study
 from shoal.studies.user_modules import module_digests
-from small_studies import GRID, cells_of, made, written
+from support.small_studies import GRID, cells_of, made, written
 
 TUNING = "\n[tuning]\nseeds = 2\ntrials = 9\n[tuning.ranges]\ngamma = { values = [0.9, 0.99] }\n"
 

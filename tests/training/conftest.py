@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 import shoal
-import trained
 from shoal.runs import run as running
 from shoal.training.trainer import Trainer
-from trained import Whole
+from support import trained
+from support.trained import Whole
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import shoal
-import trained
 from shoal.errors import CallbackError, InputError
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
@@ -19,6 +18,7 @@ from shoal.training import ending, selection
 from shoal.training.callbacks import Hooks, accepted
 from shoal.training.ending import Standing
 from shoal.training.settings import Settings
+from support import trained
 
 PER_UPDATE, UPDATES, PER_ROW, EVERY = 24, 12, 2, 3
 FLAGS: dict[str, Any] = trained.SMALL | {

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import shoal
-import trained
 from shoal import cli
 from shoal.errors import InputError
 from shoal.storage import log
@@ -18,6 +17,7 @@ from shoal.storage.checkpoint import Checkpoints
 from shoal.training import ending, selection, trainer
 from shoal.training.ending import Standing
 from shoal.training.settings import Settings
+from support import trained
 
 PER_UPDATE, UPDATES, EVERY = 24, 24, 3
 FLAGS: dict[str, Any] = trained.SMALL | {

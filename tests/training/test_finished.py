@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import toys
 
 import shoal
-import toys
-import trained
 from shoal import cli
 from shoal.errors import InputError
 from shoal.runs import final_evaluation
@@ -18,6 +17,7 @@ from shoal.storage.checkpoint import Checkpoints
 from shoal.training import stopping
 from shoal.training.trainer import Trainer
 from shoal.trust.run_file import entries_of, recorded
+from support import trained
 
 DONE = "This run has finished its 3,200 steps per seed; more steps would continue it.\n"
 

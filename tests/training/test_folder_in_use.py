@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import shoal
-import trained
 from shoal import cli
 from shoal.errors import FolderError, FolderTakenError, InputError, WriteError
 from shoal.runs import api
@@ -24,6 +23,7 @@ from shoal.training import evaluation
 from shoal.training.evaluation import Evaluation
 from shoal.training.progress import Progress
 from shoal.training.trainer import Trainer
+from support import trained
 
 FLAGS: dict[str, Any] = {
     "num_envs": 4,
@@ -61,7 +61,7 @@ def copy(done: Path, tmp_path: Path) -> Path:
 TRAINS = """
 import sys
 import shoal
-import trained
+from support import trained
 from shoal.errors import FolderTakenError
 from shoal.training.trainer import Trainer
 program = trained.idle_program()

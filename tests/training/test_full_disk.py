@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import trained
 from shoal.errors import CheckpointError, InputError, WriteError
 from shoal.plots import curves
 from shoal.rollouts import worker
@@ -21,6 +20,7 @@ from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.log import FILE, Log, read
 from shoal.system.files import append, write_text
 from shoal.video import encode
+from support import trained
 
 
 class Disk:

@@ -8,17 +8,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import counters
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
 
-import counters
-import processes
 import shoal
-import trained
-from selection import quick
 from shoal import algorithms
 from shoal.algorithms import ippo
 from shoal.errors import GameError, InputError
@@ -35,6 +32,8 @@ from shoal.training import crossplay, evaluation, pretraining, selection
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
 from shoal.types import Learner
+from support import processes, trained
+from support.selection import quick
 
 FLAGS: dict[str, Any] = {
     "num_envs": 4,

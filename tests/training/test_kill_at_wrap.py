@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import shoal
-import trained
 from shoal.storage import log, step_folders
 from shoal.storage.checkpoint import Checkpoints
+from support import trained
 
 UPDATES, RING = 10, 4
 """The buffer holds four rollouts: after update 4 the next one overwrites the first, and after update 8 again."""

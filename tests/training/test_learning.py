@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import shoal
-import trained
 from shoal.equations.value_scale import make_value_scale
 from shoal.models.actor_critic import make_critic
 from shoal.networks.sharing import policy_of
 from shoal.storage import log
 from shoal.types import Learner
+from support import trained
 
 
 def train(folder: Path, game: str, updates: int, **flags: Any) -> shoal.Run:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import shoal
-import trained
 from shoal.errors import NonFiniteError
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import trainer
+from support import trained
 
 FLAGS: dict[str, Any] = trained.QUICK | {"seed": 3, "num_envs": 4, "steps": 30 * 4 * 8, "checkpoint_seconds": 0.0}
 BROKEN = 10

@@ -16,7 +16,6 @@ from shoal.errors import InputError
 from shoal.security import user_modules
 from shoal.storage import step_folders
 
-ROOT = Path(__file__).parents[1]
 FLAGS: dict[str, Any] = {
     "num_envs": 2,
     "rollout_length": 4,
@@ -38,9 +37,7 @@ TRAINED = {
 
 
 @pytest.fixture(autouse=True)
-def reachable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(str(ROOT / "networks"))
-    monkeypatch.syspath_prepend(str(ROOT))
+def evil_is_not_imported() -> Iterator[None]:
     yield
     sys.modules.pop("evil", None)
 

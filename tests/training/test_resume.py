@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 import shoal
-import trained
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
-from trained import Whole, damage
+from support import trained
+from support.trained import Whole, damage
 
 TIMING = ("seconds", "steps_per_second")
 

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import pytest
 
 import shoal
-import trained
 from shoal.errors import CheckpointError, InputError, NonFiniteError
-from trained import Whole, damage
+from support import trained
+from support.trained import Whole, damage
 
 
 def test_no_sound_checkpoint_is_an_error(copy: Path) -> None:

@@ -7,10 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import toys
 
 import shoal
-import toys
-import trained
 from shoal.errors import CheckpointError
 from shoal.game import HostEnvironment
 from shoal.storage.checkpoint import Checkpoints
@@ -20,6 +19,7 @@ from shoal.training.ending import Standing
 from shoal.training.evaluation import Evaluator, evaluation_of
 from shoal.training.selection import Selection
 from shoal.training.settings import Settings
+from support import trained
 
 PER_UPDATE = 4 * 6
 UPDATES, EVERY = 16, 4

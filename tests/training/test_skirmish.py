@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 
 import shoal
-from selection import quick
 from shoal import algorithms
 from shoal.environments import registry
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import episodes
+from support.selection import quick
 
 SMALL: dict[str, Any] = {
     "num_envs": 4,

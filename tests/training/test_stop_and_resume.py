@@ -11,17 +11,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import toys
 
 import shoal
-import toys
-import trained
-from selection import quick
 from shoal import algorithms
 from shoal.options.flags import flags_of
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import program, selection
 from shoal.training.program import Program
+from support import trained
+from support.selection import quick
 
 FLAGS: dict[str, Any] = {
     "seeds": 2,

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 import shoal
-import trained
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.lock import hold
 from shoal.system import notices
 from shoal.training import stopping
 from shoal.training.stopping import Stop, begin, call, ready, wait
 from shoal.training.trainer import Trainer
+from support import trained
 
 ALL = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 

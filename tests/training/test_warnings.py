@@ -5,14 +5,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import counters
 import jax
 import jax.numpy as jnp
 import pytest
-
-import counters
-import shoal
 import toys
-import trained
+
+import shoal
 from shoal.algorithms import iql
 from shoal.networks.body import Body
 from shoal.rollouts.host import HostRollout
@@ -22,6 +21,7 @@ from shoal.training import checks
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
+from support import trained
 
 SMALL = {"num_envs": 4, "rollout_length": 8, "hidden": (8,), "eval_episodes": 0, "tensorboard": False}
 

@@ -13,10 +13,9 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import toys
 
 import shoal as library
-import toys
-from selection import quick
 from shoal import algorithms
 from shoal.environments import registry
 from shoal.errors import CheckpointError, InputError
@@ -29,6 +28,7 @@ from shoal.storage.checkpoint import Checkpoints
 from shoal.training.settings import Settings
 from shoal.trust import permission, provenance
 from shoal.trust.run_file import Described
+from support.selection import quick
 
 TRAP = "from pathlib import Path\nPath(__file__).with_name('pwned').touch()\n"
 """A module that leaves a trace where it is imported."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from held import check_novel, gather
+from support.novel_oracle import check_novel, gather
 
 pytest.importorskip("jaxmarl")
 

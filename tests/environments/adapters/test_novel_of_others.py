@@ -9,12 +9,12 @@ import pytest
 from gymnasium import spaces
 
 import shoal
-from held import check_novel, fresh, gather, random_play
 from shoal.environments import registry
 from shoal.environments.adapters import football, foreign
 from shoal.errors import InputError
 from shoal.game import HostTimestep, blank
 from shoal.spec import Discrete, EnvSpec
+from support.novel_oracle import check_novel, fresh, gather, random_play
 
 _OLD = pytest.mark.filterwarnings("ignore:The old environment creation API:DeprecationWarning")
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from skirmish import LiteSkirmish, Skirmish, Typed, Uncounted, Wrapped
 
-from held import check_novel, random_play
 from shoal.environments import registry
 from shoal.environments.adapters import foreign, smac
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, HostTimestep, blank, own_actions, refresh
+from support.novel_oracle import check_novel, random_play
+from support.smac_battle import LiteSkirmish, Skirmish, Typed, Uncounted, Wrapped
 
 EPISODES = 12
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from held import check_novel, random_play
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, blank, own_actions, refresh
+from support.novel_oracle import check_novel, random_play
 
 pytest.importorskip("smaclite", reason="SMAClite comes from its repository alone")
 

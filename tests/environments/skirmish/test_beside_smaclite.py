@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
-from duels import FILE, PAIRS, Pair, ours, theirs, unit
 
 from shoal.environments.skirmish.units import TICKS_PER_SECOND
+from support.skirmish_duels import FILE, PAIRS, Pair, ours, theirs, unit
 
 MEASURED = {Pair(*names): np.array(rows) for *names, rows in json.loads(FILE.read_text())}
 REGENERATED = 0.38 / TICKS_PER_SECOND + 1e-3

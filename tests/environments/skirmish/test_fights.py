@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from zoo import FACTS, NAMES, STEPS, Played, Scene, play, strength, struck
 
 from shoal.environments.skirmish.maps import Group, Map
 from shoal.environments.skirmish.tasks import make
+from support.skirmish_scenes import FACTS, NAMES, STEPS, Played, Scene, play, strength, struck
 
 LARGEST = sum(facts.health + facts.shield + 10 for facts in FACTS.values()) + 200
 """R of the scenes' two armies."""

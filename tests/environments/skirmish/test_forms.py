@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rolling import rolled, seen
 
-from held import check_novel
-from selection import quick
 from shoal.checking import check
 from shoal.environments.skirmish.maps import Group, Map
 from shoal.environments.skirmish.tasks import make
 from shoal.environments.wrappers import Wrapping, wrap
+from support.novel_oracle import check_novel
+from support.selection import quick
+from support.skirmish_rollouts import rolled, seen
 
 MIXED = Group("stalker", 1, (13.0, 16.0)), Group("medivac", 1, (12.0, 14.0)), Group("marine", 1, (13.0, 18.0))
 FACING = Group("zealot", 1, (18.0, 16.0)), Group("marine", 1, (19.0, 15.0))

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oracle import CELLS, KINDS, Rules, Table, army
-from selection import quick
 from shoal.environments.skirmish import observe, rewards
 from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.battle import Battle
 from shoal.environments.skirmish.drawn import ARMIES, battle_named
 from shoal.environments.skirmish.maps import MAPS
 from shoal.environments.skirmish.tasks import battle_on, make
+from support.selection import quick
+from support.skirmish_oracle import CELLS, KINDS, Rules, Table, army
 
 MMM = "2 marauder 7 marine 1 medivac"
 TABLE = [

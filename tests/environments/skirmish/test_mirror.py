@@ -6,15 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rolling import rolled, table
 
-from oracle import Rules, army
-from selection import quick
 from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.maps import MAPS, Group, Map, mirrored_axes, starts
 from shoal.environments.skirmish.tasks import make
 from shoal.errors import InputError
 from shoal.types import Step
+from support.selection import quick
+from support.skirmish_oracle import Rules, army
+from support.skirmish_rollouts import rolled, table
 
 ENVS, STEPS = 16, 24
 AXES = {"3m": "x", "2s3z": "x", "MMM": "x", "1c3s5z": "x", "bane_vs_bane": "y", "2m_vs_2m": "xy"}

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oracle import FREE, KINDS
-from selection import quick
 from shoal.environments.skirmish import terrain
 from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.maps import MAPS, Group, Map, starts
 from shoal.environments.skirmish.tasks import make
+from support.selection import quick
+from support.skirmish_oracle import FREE, KINDS
 
 SIDE = 32
 WINDING = ("octagon", "arena_a", "arena_b", "corridor", "diagonal", "ravine")

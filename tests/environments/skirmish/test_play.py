@@ -4,14 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rolling import Play, rolled, seen, table
 
-from held import check_novel
-from oracle import Rules, army
 from shoal.environments.skirmish.maps import MAPS
 from shoal.environments.skirmish.targets import acquired
 from shoal.environments.skirmish.tasks import battle_on, make
 from shoal.types import Environment
+from support.novel_oracle import check_novel
+from support.skirmish_oracle import Rules, army
+from support.skirmish_rollouts import Play, rolled, seen, table
 
 TEXT = "2 stalker 3 zealot"
 RULES = Rules(army(TEXT), army(TEXT), "band", 120)

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rolling import rolled
 
-from selection import quick
 from shoal.environments.skirmish import terrain
 from shoal.environments.skirmish.maps import MAPS, Group, Map
 from shoal.environments.skirmish.tasks import make
+from support.selection import quick
+from support.skirmish_rollouts import rolled
 
 CENTRES = {
     "open": ((2.0, 2.0), (5.0, 4.0)),

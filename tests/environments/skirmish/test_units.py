@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from zoo import FACTS, NAMES, STEPS, TICKS, Played, Scene, beside, play, shots, strength, struck
 
-from oracle import RANGES
 from shoal.environments.skirmish.battle import MOVES, STOP, multiplayer
 from shoal.environments.skirmish.maps import Group, Map
 from shoal.environments.skirmish.tasks import battle_on, make
+from support.skirmish_oracle import RANGES
+from support.skirmish_scenes import FACTS, NAMES, STEPS, TICKS, Played, Scene, beside, play, shots, strength, struck
 
 PAIRS = [(a, b) for a in NAMES for b in NAMES if FACTS[a].damage]
 STEP = 0.5

@@ -12,11 +12,11 @@ import pytest
 from PIL import Image
 
 import shoal as library
-from run_folders import refused, run
 from shoal import statistics
 from shoal.storage import manifest
 from shoal.studies import record
 from shoal.studies.compare import sources
+from support.run_folders import refused, run
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import shoal as library
-from run_folders import refused, run
 from shoal import statistics
+from support.run_folders import refused, run
 
 TASK = "toys:busy"
 

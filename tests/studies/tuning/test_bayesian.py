@@ -4,11 +4,11 @@ import math
 from pathlib import Path
 
 import pytest
-from small_tuning import TUNING, written
 
 from shoal.studies.study_file import read_study
 from shoal.studies.tuning import proposals
 from shoal.studies.tuning.methods import methods
+from support.small_tuning import TUNING, written
 
 pytest.importorskip("optuna")
 

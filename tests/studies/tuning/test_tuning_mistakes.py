@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from small_tuning import TUNING, written
 
 import shoal
 from shoal.errors import InputError
 from shoal.studies.study_file import read_study
 from shoal.studies.tuning.methods import methods
+from support.small_tuning import TUNING, written
 
 RANGE = "learning_rate = { low = 1e-4, high = 1e-1, log = true }"
 TABLE = f"[tuning.ranges]\n{RANGE}\ngamma = {{ values = [0.9, 0.99] }}\n"

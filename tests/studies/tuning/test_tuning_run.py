@@ -8,10 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from small_tuning import TUNING, written
 
 import shoal
-from selection import quick
 from shoal.config import preset_files
 from shoal.storage.checkpoint import Checkpoints
 from shoal.studies.archive import gather
@@ -20,6 +18,8 @@ from shoal.studies.tuning.methods import methods
 from shoal.studies.tuning.population import Population
 from shoal.studies.tuning.record import TuningRecord, recorded
 from shoal.studies.tuning.record import read as read_record
+from support.selection import quick
+from support.small_tuning import TUNING, written
 
 SECOND, WHOLE = "second rung", "first rung and end of a rung and second rung"
 

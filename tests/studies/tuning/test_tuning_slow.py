@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from small_tuning import TUNING, written
 
 import shoal
 from shoal.storage.checkpoint import Checkpoints
@@ -20,6 +19,7 @@ from shoal.studies.tuning.methods import methods
 from shoal.studies.tuning.population import Population
 from shoal.studies.tuning.record import path_of
 from shoal.studies.tuning.record import read as read_record
+from support.small_tuning import TUNING, written
 
 OFF_POLICY = {"learning_starts": 64, "batch_size": 8, "buffer_size": 512}
 METHODS: dict[str, tuple[dict[str, Any], dict[str, float]]] = {

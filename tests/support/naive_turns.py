@@ -8,7 +8,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from naive import (
+
+from support.naive import (
     actor_loss,
     critic_loss,
     features,
@@ -23,7 +24,7 @@ from naive import (
     to_numpy,
     values,
 )
-from naive_update import Adam
+from support.naive_update import Adam
 
 
 def states(params: Any, x: np.ndarray, carry: np.ndarray, first: np.ndarray) -> np.ndarray:

@@ -2,7 +2,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trajectories import FEED_FORWARD, E, N, T, assert_trees_equal, compiled, make_spec, make_step, make_trajectory
 
 from shoal.algorithms import mappo
 from shoal.equations.normalise import Running
@@ -12,6 +11,17 @@ from shoal.models.actor_critic import Policy, make_critic
 from shoal.networks.body import Body
 from shoal.networks.inputs import Inputs
 from shoal.types import Learner
+from support.trajectories import (
+    FEED_FORWARD,
+    E,
+    N,
+    T,
+    assert_trees_equal,
+    compiled,
+    make_spec,
+    make_step,
+    make_trajectory,
+)
 
 RNG = np.random.default_rng(0)
 ALIVE = RNG.random((T, E, N)) > 0.3

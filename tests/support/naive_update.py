@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from naive import (
+
+from support.naive import (
     actor_loss,
     critic_loss,
     gae,

@@ -5,7 +5,8 @@ import math
 
 import numpy as np
 import pytest
-import tabular_games as games
+
+from support import tabular_games as games
 
 GAMES = {"two agents": ((3, 2), 3), "three agents": ((2, 3, 2), 2), "four agents": ((2, 2, 2, 2), 2)}
 every_game = pytest.mark.parametrize(("actions", "states"), GAMES.values(), ids=GAMES.keys())

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from held import fresh, gather
 from shoal.environments.mpe.core import State
 from shoal.environments.registry import make, names
 from shoal.types import Environment, EnvSpec, Scene, Step
+from support.novel_oracle import fresh, gather
 
 SCENARIOS = tuple(name for name in names() if name.startswith("mpe/"))
 EPISODES = 4000

@@ -7,13 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from trajectories import Program, assert_trees_close, compiled, distance, from_trajectories, make_trajectory
 
 from shoal.algorithms import iddpg, maddpg, matd3
 from shoal.learning.optimiser import ByNet
 from shoal.networks.body import Body, build
 from shoal.networks.sharing import policy_of
 from shoal.types import Box, EnvSpec, Learner, Scale, Step, Trajectory
+from support.trajectories import Program, assert_trees_close, compiled, distance, from_trajectories, make_trajectory
 
 # A large ε of Adam keeps its steps proportional to the gradient; the norm is sometimes clipped, sometimes not.
 BASE = maddpg.Config(

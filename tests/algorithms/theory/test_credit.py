@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import shoal
-from small_games import configured, probabilities, train
+from support.small_games import configured, probabilities, train
 
 SEEDS, UPDATES = 8, 300
 FLAGS = {

@@ -6,14 +6,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from cases import seasoned
-from trajectories import acted, compiled, make_spec, make_trajectory, program
 
 from shoal.algorithms import mat
 from shoal.equations.distributions import Distribution
 from shoal.networks.body import Body
 from shoal.networks.inputs import normalised
 from shoal.types import Box, EnvSpec, Learner, Step, Trajectory
+from support.algorithm_cases import seasoned
+from support.trajectories import acted, compiled, make_spec, make_trajectory, program
 
 # A large ε of Adam keeps its steps proportional to the gradient, so that a small error of the gradient stays small.
 BASE = mat.Config(

@@ -3,11 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from trajectories import make_spec, make_trajectory
 
 from shoal.learning import autoencoder, clusters
 from shoal.networks.net import Net
 from shoal.types import Box
+from support.trajectories import make_spec, make_trajectory
 
 KEY = jax.random.key(0)
 

@@ -13,7 +13,7 @@ import pytest
 
 import shoal
 from shoal.equations.distributions import Categorical
-from small_games import configured, exact_value, payoff, probabilities, train
+from support.small_games import configured, exact_value, payoff, probabilities, train
 
 SEEDS = 8
 FLAGS = {"learning_rate": 0.03, "entropy_coef": 0.03, "entropy_final": 0.0, "lr_final": 0.0, "epochs": 4}

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from trajectories import T, make_spec
-
 from shoal import algorithms
 from shoal.options.flags import override
 from shoal.types import Box, EnvSpec
+from support.trajectories import T, make_spec
 
 SPECS = {"discrete": make_spec(), "box": make_spec(action=Box(2, -2.0, 1.0), shared_reward=True)}
 WITHOUT_BOX = frozenset({"coma", "iql", "lica", "qmix", "qplex", "qtran", "vdn"})

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from held import Seen
-from oracle import Table
 from shoal.environments.skirmish.army import State
 from shoal.types import Environment, Step
+from support.novel_oracle import Seen
+from support.skirmish_oracle import Table
 
 
 class Play(NamedTuple):

@@ -5,11 +5,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from trajectories import compiled
 
 from shoal.models.utilities import make_utilities
 from shoal.networks.sharing import policy_of
 from shoal.types import EnvSpec, Step, Trajectory
+from support.trajectories import compiled
 
 
 def utilities(spec: EnvSpec, config: Any, params: Any, traj: Trajectory) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
 """Duels and free movement in ``skirmish`` with SMAClite's constants, and in SMAClite itself.
 
 ``duels.json`` holds what SMAClite (Michalski, Christianos and Albrecht 2023, commit 0d6abbe) gives; where it can be
-imported, ``python tests/environments/skirmish/duels.py`` measures it again.
+imported, ``python tests/support/skirmish_duels.py`` measures it again.
 """
 
 import json
@@ -20,7 +20,7 @@ from shoal.environments.skirmish.battle import EAST, MOVES, NORTH, SOUTH, STOP, 
 from shoal.environments.skirmish.build import begun
 from shoal.environments.skirmish.units import TICKS_PER_SECOND, UNITS, Unit
 
-FILE = Path(__file__).with_name("duels.json")
+FILE = Path(__file__).with_name("skirmish_duels.json")
 STEPS = 40
 CHANGES: dict[str, dict[str, Any]] = {
     "marine": {"speed": 3.15, "cooldown": 0.61},

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tabular_games as games
 
 from shoal.algorithms import get, happo, hatrpo
 from shoal.equations.distributions import Categorical
@@ -22,6 +21,7 @@ from shoal.models.actor_critic import make_nets
 from shoal.networks.sharing import policy_of
 from shoal.options.flags import override
 from shoal.types import Learner, Scale
+from support import tabular_games as games
 
 pytestmark = pytest.mark.slow
 

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from toys import spec_of, step_of
 
-from joint_values import every_value, joint_actions
 from shoal.algorithms import qmix, qplex, vdn
 from shoal.models.utilities import best, utility
 from shoal.types import Discrete, PyTree, Step
-from toys import spec_of, step_of
+from support.joint_values import every_value, joint_actions
 
 SPEC = spec_of("toys/igm", (3, 2, 3), Discrete(3), 5, state_dim=4)
 PARAMETERS, MOMENTS = 12, 40

@@ -6,12 +6,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from trajectories import E, T, leaving, make_spec, make_trajectory, program
 
 from shoal.algorithms import mappo
 from shoal.equations.normalise import Running
 from shoal.networks.body import Body
 from shoal.types import Box, EnvSpec, Learner, Trajectory
+from support.trajectories import E, T, leaving, make_spec, make_trajectory, program
 
 # A large ε of Adam keeps its steps proportional to the gradient, so that a small error of the gradient stays small.
 BASE = mappo.Config(network=Body((6,), orthogonal=False), adam_eps=0.5, learning_rate=1.0, epochs=2, minibatches=1)

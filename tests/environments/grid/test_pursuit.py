@@ -206,7 +206,7 @@ def test_the_benchmark_plays_pettingzoos_environment(monkeypatch: pytest.MonkeyP
     pytest.importorskip("pettingzoo.sisl.pursuit.pursuit")
     monkeypatch.delitem(sys.modules, "pettingzoo.sisl.pursuit_v5", raising=False)
     monkeypatch.delitem(vars(sys.modules["pettingzoo.sisl"]), "pursuit_v5", raising=False)
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
     benchmark = importlib.import_module("pursuit")
     game = benchmark.pursuit.parallel_env
     monkeypatch.setattr(benchmark.pursuit, "parallel_env", lambda: game(max_cycles=4))

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from naive import features, forward, gradient, of_policy, of_the_team, policy_index, scaled, to_numpy
-from naive_update import Adam, counted, moments
+
+from support.naive import features, forward, gradient, of_policy, of_the_team, policy_index, scaled, to_numpy
+from support.naive_update import Adam, counted, moments
 
 
 class Expected(NamedTuple):
