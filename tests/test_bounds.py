@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import jax
 import numpy as np
 import pytest
-
 import toys
+
 from shoal import algorithms
 from shoal.bounds import Bounds, bounds_of, check, check_value, text
 from shoal.cli.commands import COMMAND_OPTIONS
@@ -128,7 +128,7 @@ def test_make_refuses_before_it_builds(name: str, monkeypatch: pytest.MonkeyPatc
         ("qmix", {"buffer_size": 10**400}, "buffer_size must be at least 1 and at most 2147483647, not 1e400."),
     ],
 )
-def test_what_is_said(name: str, flags: dict[str, Any], said: str) -> None:
+def test_notices_are_printed(name: str, flags: dict[str, Any], said: str) -> None:
     module = algorithms.get(name)
     with pytest.raises(InputError) as caught:
         module.make(toys.busy().spec, override(module.Config(), flags), SCALE)

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 import toys
+
 from shoal.algorithms import mappo
 from shoal.deploy import Policies
 from shoal.errors import InputError
@@ -189,7 +189,7 @@ def test_sampling_varies(case: Case) -> None:
     np.testing.assert_array_equal(first, greedy.act(case.observations(0)))
 
 
-def test_what_is_refused(case: Case) -> None:
+def test_invalid_input_is_refused(case: Case) -> None:
     policies, spec = case.policies(), case.env.spec
     rows = case.observations(0)
     named = dict(zip(spec.agents, rows, strict=True))

@@ -21,7 +21,7 @@ def fuzzer() -> Iterator[fuzz.Fuzzer]:
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *(pytest.param(seed, marks=pytest.mark.slow) for seed in SLOW)])
-def test_success_or_one_sentence(fuzzer: fuzz.Fuzzer, seed: int) -> None:
+def test_random_commands_succeed_or_fail_with_one_sentence(fuzzer: fuzz.Fuzzer, seed: int) -> None:
     result = fuzzer.run(seed)
     assert not result.wrong, f"{result.wrong}: python tests/fuzz.py --only {seed} shows it\n{result}"
 

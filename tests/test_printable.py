@@ -27,7 +27,7 @@ def harmless(text: str) -> bool:
     return not any(x in text for x in BAD)
 
 
-def test_what_is_escaped() -> None:
+def test_control_characters_are_escaped() -> None:
     assert all(harmless(escaped(x)) and escaped(x).startswith("\\") for x in BAD)
     assert escaped("\x1b\u202e") == r"\x1b\u202e"
     plain = "tab\tline\nÄ漢字 🐟 עברית −∞"

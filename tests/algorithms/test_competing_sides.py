@@ -157,7 +157,7 @@ def test_competing_sides_without_opponents(name: str, trajectory: Trajectory, mo
     assert not whole.unequal_rewards or whole.learns_from == "team"
 
 
-def test_when_all_agents_are_one_team(monkeypatch: pytest.MonkeyPatch, trajectory: Trajectory) -> None:
+def test_agents_are_one_team_without_separate_sides(monkeypatch: pytest.MonkeyPatch, trajectory: Trajectory) -> None:
     traj = trajectory._replace(extras={})
     whole = override(Settings(), {"separate_sides": False})
     for spec, settings in ((SPEC, whole), (replace(SPEC, shared_reward=True), Settings())):
@@ -181,7 +181,7 @@ def test_options_of_agents_and_roles_are_those_of_each_side() -> None:
     assert [jax.tree.leaves(side.actor)[0].shape[0] for side in shapes] == [1, 2]
 
 
-def test_who_is_known_to_compete() -> None:
+def test_competing_sides_are_recognised() -> None:
     tag, comm = registry.make("mpe/simple_tag").spec, registry.make("mpe/simple_world_comm").spec
     assert tag.competing == ((0, 1, 2), (3,)) and comm.competing == ((0, 1, 2, 3), (4, 5))
     assert registry.make("mpe/simple_spread").spec.competing == ((0, 1, 2),)
@@ -223,7 +223,7 @@ def test_every_algorithm_plays_what_dominates_for_both_sides(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_of_separate_sides_is_kept(tmp_path: Path) -> None:
+def test_a_run_of_separate_sides_is_stored(tmp_path: Path) -> None:
     """And one of an earlier version, of all agents as one team, is loaded and resumed as that."""
     flags: dict[str, Any] = {"num_envs": 4, "rollout_length": 4, "hidden": (2,), "learning_starts": 4, "batch_size": 4}
     flags |= {"eval_episodes": 0, "progress": False, "tensorboard": False, "buffer_size": 64}

@@ -98,7 +98,7 @@ def test_a_policy_learns_what_it_would_learn_alone(name: str) -> None:
             assert distance(got.policy.actor, part(prog.learner, alone.learner, p).policy.actor) > 0.05
 
 
-def test_on_two_devices_as_on_one() -> None:
+def test_training_on_two_devices_equals_training_on_one() -> None:
     """A policy's share of the rows is that of all devices' rows together."""
     config = config_of("ippo by role", BY_ROLE)
     config = override(config, {"minibatches": 1})

@@ -99,7 +99,7 @@ def test_an_ensemble_of_which_one_plays_is_plain_maddpg() -> None:
     assert plain.algorithm.replay.keep(with_members(traj, 0)).extras == {}
 
 
-def test_the_buffer_holds_who_played_with_what_happened() -> None:
+def test_the_replay_buffer_holds_the_sub_policy_of_each_episode() -> None:
     config = replace(PAIR, batch_size=16, buffer_size=2 * T * E, learning_starts=1)
     replay = made(SPEC, config).algorithm.replay
     assert replay.batch == 32  # 16 rows for each of two sub-policies

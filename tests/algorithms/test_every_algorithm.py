@@ -77,7 +77,7 @@ def played(name: str, kind: str) -> tuple[Any, Trajectory]:
 
 
 @pytest.mark.parametrize(("name", "kind"), REFUSED, ids=[f"{n}-{k}" for n, k in REFUSED])
-def test_what_an_algorithm_cannot_do_it_says(name: str, kind: str) -> None:
+def test_an_unsupported_environment_is_refused(name: str, kind: str) -> None:
     with pytest.raises(InputError, match=r"^[^.]+[^ ]\.$|^[A-Z].+\.$"):
         algorithms.get(name).make(spec_of(kind), config_of(name, kind), Scale(E, T, 10))
 
@@ -99,7 +99,7 @@ def test_an_update_learns_and_keeps_its_types(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_said_of_unequal_rewards_is_done(name: str) -> None:
+def test_the_notice_about_unequal_rewards_is_true(name: str) -> None:
     prog, traj = played(name, "discrete")
     mean = jnp.broadcast_to(traj.outcome.reward.mean(-1, keepdims=True), traj.outcome.reward.shape)
     learners = [
@@ -115,7 +115,7 @@ def test_what_is_said_of_unequal_rewards_is_done(name: str) -> None:
         assert distance(*learners) > 1e-5
 
 
-def test_nothing_is_said_of_shared_rewards() -> None:
+def test_there_is_no_notice_about_shared_rewards() -> None:
     scale = Scale(E, T, 10)
     for name in ONE_REWARD:
         for spec in (make_spec(shared_reward=True), make_spec(1, action=Discrete(3), action_dims=(3,))):
@@ -157,7 +157,7 @@ def greedy(name: str, kind: str) -> Trajectory:
 
 
 @every_case
-def test_nobody_does_what_is_illegal(name: str, kind: str) -> None:
+def test_no_illegal_action_is_taken(name: str, kind: str) -> None:
     for least, traj in ((4, played(name, kind)[1]), (2, greedy(name, kind))):
         legal = np.asarray(traj.step.legal)
         if kind == "box":
@@ -178,7 +178,7 @@ def test_acting_needs_the_policy_only(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", quick(DISTINCT, *OTHER_HEADS))
-def test_two_devices_learn_what_one_learns(name: str) -> None:
+def test_training_on_two_devices_equals_training_on_one(name: str) -> None:
     """One update of one learner: all environments on one device, and half of them on each of two."""
     prog, traj = played(name, "discrete")
     config, module = config_of(name, "discrete"), algorithms.get(name)
@@ -191,7 +191,7 @@ def test_two_devices_learn_what_one_learns(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", quick(WITH_BLOCKS, "mapg", "qmix"))
-def test_blocks_change_nothing(name: str) -> None:
+def test_the_size_of_blocks_does_not_change_the_update(name: str) -> None:
     prog, traj = played(name, "discrete")
     config = replace(config_of(name, "discrete"), block=12)
     cut = compiled(from_trajectories(algorithms.get(name).make(spec_of("discrete"), config, Scale(E, T, 10))).update)

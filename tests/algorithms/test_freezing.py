@@ -46,7 +46,7 @@ def arrays(learner: Learner) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_frozen_part_stays_and_the_rest_moves(case: str) -> None:
+def test_frozen_parameters_are_constant_and_others_change(case: str) -> None:
     name, freeze = CASES[case]
     prog, traj = played(name, freeze=freeze)
     learner = prog.learner
@@ -60,7 +60,7 @@ def test_a_frozen_part_stays_and_the_rest_moves(case: str) -> None:
     assert moved == set(before) - still
 
 
-def test_a_frozen_part_counts_neither_for_the_clip_nor_for_the_norm() -> None:
+def test_frozen_parameters_do_not_count_for_the_gradient_norm() -> None:
     """One step of Adam with a large ε is lr · g / (|g| + ε), from which the clipped gradient can be computed."""
     clip, eps, rate = 1e-3, 0.5, 0.5
     norms = []

@@ -172,7 +172,7 @@ def test_every_step_improves_within_the_trust_region_or_is_not_taken(name: str) 
     assert 0.2 < share < 0.9 if name == "reckless" else share > 0.6
 
 
-def test_what_cannot_be_learned_from_changes_no_policy() -> None:
+def test_nan_rewards_and_dead_teams_change_no_policy() -> None:
     """A reward that is not a number, and a team that is dead: parameters stay to the bit."""
     prog, traj = program(SPEC, CONFIG), make_trajectory(SPEC)
     nan = traj._replace(outcome=traj.outcome._replace(reward=traj.outcome.reward.at[1, 1].set(jnp.nan)))

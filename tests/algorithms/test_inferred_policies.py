@@ -62,7 +62,7 @@ def log_softmax(logits: np.ndarray, legal: Any) -> np.ndarray:
     return np.asarray(jax.nn.log_softmax(jnp.where(legal, logits, -1e9)))
 
 
-def test_models_of_a_team_that_stays_as_it_is_become_its_policies() -> None:
+def test_inferred_policies_of_a_fixed_team_converge_to_its_policies() -> None:
     start, learner, metrics, traj = observed(SPEC)
     assert_trees_close(learner.policy, start.policy, 1e-5, 1e-8)
 
@@ -127,7 +127,7 @@ def naive_models(prog: Any, traj: Trajectory) -> tuple[Any, Any]:
     return after, slow
 
 
-def test_one_step_is_that_of_a_loop_and_its_slow_copy_lags() -> None:
+def test_one_step_equals_a_loop_and_its_target_network_follows() -> None:
     prog, traj = made(SPEC, INFER), make_trajectory(SPEC)
     learner, _ = prog.update(prog.learner, traj, KEY)
     expected = compiled(lambda traj: naive_models(prog, traj))(traj)

@@ -44,7 +44,7 @@ def played(name: str, kind: str, greedy: bool = False) -> tuple[Any, Trajectory,
 
 
 @every_case
-def test_it_has_the_shapes_that_it_promises(name: str, kind: str) -> None:
+def test_inspection_has_the_documented_shapes(name: str, kind: str) -> None:
     prog, traj, found = played(name, kind)
     width = SPECS[kind].action.width
     shapes = {"value": (), "attention": (N,)}
@@ -61,7 +61,9 @@ def test_it_has_the_shapes_that_it_promises(name: str, kind: str) -> None:
 
 
 @every_case
-def test_nothing_illegal_is_likely_and_the_likeliest_is_the_greedy_action(name: str, kind: str) -> None:
+def test_inspected_probabilities_are_zero_for_illegal_actions_and_largest_for_the_greedy_one(
+    name: str, kind: str
+) -> None:
     for greedy in (False, True):
         _, traj, found = played(name, kind, greedy)
         legal, action, alive = (np.asarray(x) for x in (traj.step.legal, traj.action, traj.step.alive))
@@ -83,7 +85,7 @@ def test_nothing_illegal_is_likely_and_the_likeliest_is_the_greedy_action(name: 
 
 
 @every_case
-def test_samples_are_drawn_from_what_it_tells(name: str, kind: str) -> None:
+def test_sampled_actions_follow_the_inspected_probabilities(name: str, kind: str) -> None:
     _, traj, found = played(name, kind)
     if "log_prob" not in traj.extras:
         assert name not in ("mappo", "mat", "mapg")
@@ -101,7 +103,7 @@ def dense(params: Any, x: np.ndarray) -> np.ndarray:
     return x @ np.asarray(params["kernel"][0]) + np.asarray(params["bias"][0])
 
 
-def test_mappos_value_is_its_nets_in_units_of_reward() -> None:
+def test_mappos_inspected_value_is_the_critics_in_units_of_reward() -> None:
     """By the layers written out: the mean of the targets seen plus their deviation times the net's output."""
     spec = make_spec(shared_reward=True)
     prog = program(spec, config_of("mappo", critic_input="state", layer_norm=False, input_layer_norm=False))
@@ -118,7 +120,7 @@ def test_mappos_value_is_its_nets_in_units_of_reward() -> None:
     np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=1e-4, atol=1e-4)
 
 
-def test_rewards_that_are_normalised_are_told_in_their_own_unit() -> None:
+def test_inspected_values_of_normalised_rewards_are_in_units_of_reward() -> None:
     spec = SPECS["discrete"]
     prog, traj, found = played("mappo", "discrete")
     wrapped = normalise_rewards(prog.algorithm, spec, 0.9, 10.0)
@@ -133,7 +135,7 @@ def test_rewards_that_are_normalised_are_told_in_their_own_unit() -> None:
     np.testing.assert_array_equal(scaled["probabilities"], found["probabilities"])
 
 
-def test_two_sides_tell_of_their_own_agents() -> None:
+def test_each_side_is_inspected_for_its_own_agents() -> None:
     spec: EnvSpec = make_spec(4, roles=(0, 1, 0, 1), action_dims=(4, 3, 4, 3))
     module = algorithms.get("mappo+iql")
     config = override(module.Config(), {"hidden": (6,), "epochs": 1, "minibatches": 1})

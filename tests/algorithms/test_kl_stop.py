@@ -83,12 +83,12 @@ def test_the_steps_that_are_taken_are_those_of_a_loop(limit: float, steps: int) 
 OFFERED = [name for name in algorithms.NAMES if "kl_stop" in flags_of(algorithms.get(name).Config())]
 
 
-def test_ppo_and_its_kin_offer_it() -> None:
+def test_the_ppo_family_has_kl_stop() -> None:
     assert {"mappo", "ippo", "happo", "mat", "mat_dec"} == set(OFFERED)
 
 
 @pytest.mark.parametrize("name", quick(OFFERED, "mappo", "happo"))
-def test_it_reaches_the_gradient_steps_of_each(name: str) -> None:
+def test_kl_stop_reaches_the_gradient_steps_of_every_algorithm(name: str) -> None:
     """Shapes only; ``test_traced.py`` has it as a traced number."""
     traj = make_trajectory(SPEC)
 

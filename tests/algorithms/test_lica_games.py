@@ -103,6 +103,6 @@ def test_an_illegal_action_s_probability_is_an_input_of_zero():
         (SPEC, {"network": Body((4,), recurrent=3), "chunk_length": 2}, "chunk_length 2 does not divide"),
     ],
 )
-def test_what_is_refused(spec, flags, words):
+def test_invalid_input_is_refused(spec, flags, words):
     with pytest.raises(InputError, match=words):
         lica.make(spec, replace(lica.Config(), **flags), Scale(E, T, 1))

@@ -62,14 +62,14 @@ def test_every_agent_learns_from_its_own_reward() -> None:
     ],
     ids=["maddpg", "iddpg", "one side local", "the other side local"],
 )
-def test_local_critics_know_nothing_of_the_others(config: Any, local: tuple[int, ...]) -> None:
+def test_local_critics_do_not_depend_on_other_agents(config: Any, local: tuple[int, ...]) -> None:
     traj = make_trajectory(SPEC, dead=0.1)
     for j in range(SPEC.num_agents):
         reacts = moved(config, traj, changed(traj, j))
         assert reacts == [((i == j or i not in local),) * 2 for i in range(SPEC.num_agents)]
 
 
-def test_slow_copies_start_as_copies_and_the_policy_alone_is_deployed() -> None:
+def test_target_networks_start_equal_and_only_the_policy_is_deployed() -> None:
     config = replace(BASE, policies="inferred", ensemble=2, network=replace(BASE.network, hidden=(2,)))
     algorithm = algorithms.get("maddpg").make(SPEC, config, SCALE)
     learner = compiled(algorithm.init)(KEY)
@@ -122,7 +122,7 @@ def test_continuous_actions_explore_in_units_of_half_their_box() -> None:
          "toy has the action box [-inf, inf]; a Gaussian needs a finite one."),
     ],
 )  # fmt: skip
-def test_refusals(spec: EnvSpec, changes: dict, said: str, as_users_run: None) -> None:
+def test_invalid_input_is_refused(spec: EnvSpec, changes: dict, said: str, as_users_run: None) -> None:
     with pytest.raises(InputError) as error:
         maddpg.make(spec, replace(BASE, **changes), SCALE)
     assert str(error.value) == said

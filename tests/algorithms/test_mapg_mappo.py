@@ -102,7 +102,7 @@ def test_other_kinds_learn_finite_numbers_and_keep_their_types(name):
         assert (x.shape, x.dtype, x.weak_type) == (y.shape, y.dtype, y.weak_type)
 
 
-def test_what_cannot_be_done_is_refused():
+def test_unsupported_options_are_refused():
     for options, word in (({"value_norm": "popart"}, "popart"), ({"draws": 0}, "draws")):
         with pytest.raises(InputError, match=word):
             algorithms.get("mappo").make(SPEC, replace(WITH_Q, **options), Scale(E, T, 10))

@@ -49,7 +49,7 @@ def short_run():
     return learners, orders
 
 
-def test_rates_reach_nothing_at_the_end_of_the_run(short_run):
+def test_learning_rates_reach_zero_at_the_end_of_the_run(short_run):
     learners, _ = short_run
     pairs = list(pairwise(learners))
     sizes = [(distance(a.policy.actor, b.policy.actor), distance(a.critic, b.critic)) for a, b in pairs]
@@ -98,7 +98,7 @@ def test_entropy_coefficient_moves_towards_its_target_entropy(sharpness, directi
     np.testing.assert_allclose(later["entropy_coef"], jnp.exp(after.statistics.coefficients.log_entropy), rtol=1e-5)
 
 
-def test_coefficients_without_a_target_stay():
+def test_coefficients_without_a_target_are_constant():
     spec, config, _ = CASES["central"]
     prog = program(spec, config)
     learner, _ = prog.update(prog.learner, make_trajectory(spec), KEY)
@@ -111,7 +111,7 @@ def test_shuffle_is_a_permutation(seed, n):
     np.testing.assert_array_equal(np.sort(sgd.shuffle(jax.random.key(seed), n)), np.arange(n))
 
 
-def test_shuffle_puts_everything_everywhere():
+def test_shuffle_moves_each_row_to_every_place():
     """Over 600 draws of 6 items, each stands 100 ± 9 times in each place."""
     orders = jax.vmap(lambda key: sgd.shuffle(key, 6))(jax.random.split(KEY, 600))
     counts = np.stack([(np.asarray(orders) == item).sum(0) for item in range(6)])
@@ -166,7 +166,7 @@ def test_a_timestep_of_a_sequence_keeps_enough_rows_in_each_block(items, length,
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 20), st.integers(1, 30), st.one_of(st.none(), st.integers(1, 45)))
-def test_what_does_not_divide_is_refused_with_a_number_that_works(length, envs, minibatches, chunk):
+def test_minibatches_that_do_not_divide_are_refused_with_a_number_that_does(length, envs, minibatches, chunk):
     scale = Scale(envs, length, NUM_UPDATES)
     if length % (chunk or 1):
         with pytest.raises(InputError, match=f"chunk_length {chunk} does not divide") as error:
@@ -202,7 +202,7 @@ def test_impossible_options_are_refused_before_anything_compiles(options, said):
         mappo.make(make_spec(), replace(BASE, **options), Scale(E, T, NUM_UPDATES))
 
 
-def test_a_critic_of_the_state_needs_one():
+def test_a_state_critic_needs_an_environment_with_a_state():
     with pytest.raises(InputError, match="has no global state"):
         mappo.make(make_spec(state_dim=0), replace(BASE, critic_input="agent"), Scale(E, T, NUM_UPDATES))
 

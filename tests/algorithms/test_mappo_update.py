@@ -51,7 +51,7 @@ def test_update_is_that_of_the_naive_loops(name):
     assert learner.updates == 5
 
 
-def test_blocks_change_nothing():
+def test_the_size_of_blocks_does_not_change_the_update():
     spec, config, _ = CASES["central"]
     learner, metrics = program(spec, replace(config, block=13)).update(
         seasoned(program(spec, config).learner), data("central"), jax.random.key(1)

@@ -81,7 +81,7 @@ def test_an_illegal_action_s_logit_changes_nothing_and_learns_nothing():
 
 
 @pytest.mark.parametrize("name", ["central", "by role", "alone", "gaussian", "squashed", "recurrent"])
-def test_what_a_dead_agent_sees_and_does_poisons_nothing(name):
+def test_nan_of_dead_agents_does_not_reach_the_update(name):
     spec, config, _ = CASES[name]
     prog, traj = program(spec, config), data(name)
     alive, later = traj.step.alive[..., None], traj.outcome.alive[..., None]
@@ -129,7 +129,7 @@ def test_an_agent_that_is_never_alive_changes_nothing():
     assert_trees_close(crowded, alone, 1e-5, 1e-5)
 
 
-def test_a_whole_team_that_is_dead_learns_nothing():
+def test_a_dead_team_does_not_change_the_parameters():
     spec, config, _ = CASES["central"]
     prog, traj = program(spec, config), data("central")
     gone = jnp.zeros((T, E, 3), bool)

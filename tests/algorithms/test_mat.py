@@ -45,7 +45,7 @@ def test_a_distribution_depends_on_the_actions_of_the_living_before_it_and_on_no
         assert np.abs(one - two).max() > 0.01  # far more than what caching may differ by
 
 
-def test_the_first_agent_s_token_is_no_action():
+def test_the_start_token_differs_from_every_action():
     """A box's centre is all zeros in the units that the decoder reads, and is still not the start.
 
     Were it, agent 1 would read the same whether it decodes first or after an agent that took that action: attention
@@ -63,7 +63,7 @@ def test_the_first_agent_s_token_is_no_action():
     assert gap[:, :, 1].max(-1).min() > 1e-4
 
 
-def test_orders_are_drawn_for_each_moment_and_noted():
+def test_orders_are_drawn_for_each_timestep_and_stored():
     _, _, traj = played("shuffled")
     rank, alive = np.asarray(traj.extras["rank"]), np.asarray(traj.step.alive)
     np.testing.assert_array_equal(np.sort(rank, -1), np.broadcast_to(np.arange(N), rank.shape))
@@ -84,7 +84,7 @@ def test_decoding_rank():
         np.testing.assert_array_equal(np.asarray(got[i])[order], np.arange(4))
 
 
-def test_the_state_is_read_only_on_request():
+def test_the_encoder_reads_the_state_only_if_asked():
     for name, reads in (("discrete", False), ("shuffled", True)):
         _, learner, traj = played(name)
         other = traj._replace(step=traj.step._replace(state=traj.step.state[::-1]))

@@ -76,6 +76,6 @@ def test_popart_keeps_predictions_while_its_statistics_move() -> None:
         ({"sharing": (0, 2, 1, 0)}, "must give each of the 3 agents a policy"),
     ],
 )
-def test_what_is_refused(changes: dict[str, Any], said: str) -> None:
+def test_invalid_input_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         mat_dec.make(SPEC, replace(CONFIG, **changes), Scale(E, T, 10))

@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> library.Run:
 
 
 @pytest.mark.slow
-def test_a_team_that_hears_its_predecessors_never_clashes(run: library.Run) -> None:
+def test_agents_that_see_earlier_actions_never_choose_the_same(run: library.Run) -> None:
     assert np.mean(log.read(run.folder)[-1]["return"]) > 0.8  # while exploring
     for greedy in (True, False):
         assert run.evaluate(64, greedy=greedy).mean > 0.8
@@ -56,7 +56,7 @@ def test_a_team_that_hears_its_predecessors_never_clashes(run: library.Run) -> N
     assert sorted(policies.act(np.ones((3, 1)))) == [0, 1, 2]
 
 
-def test_it_is_judged_and_drawn_like_any_other(
+def test_mat_is_evaluated_and_drawn(
     run: library.Run, shoal: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
     code, out, _ = shoal("evaluate", run.folder, "--episodes", 8)
@@ -64,7 +64,7 @@ def test_it_is_judged_and_drawn_like_any_other(
     assert run.replay(tmp_path / "sheet.png", episodes=1).exists()
 
 
-def test_no_agent_of_it_acts_alone(run: library.Run) -> None:
+def test_a_single_agent_of_mat_cannot_act(run: library.Run) -> None:
     with pytest.raises(InputError, match=r"^No agent of this team acts alone: .* act with the whole team\.$"):
         library.load(run.folder).agent(0)
 
@@ -85,7 +85,7 @@ def test_a_deployed_team_acts_as_in_training(name: str) -> None:
     assert not np.asarray(traj.step.alive[0]).all()
 
 
-def test_what_deployment_asks_for() -> None:
+def test_a_deployed_team_needs_no_legal_action_of_a_dead_agent_and_asks_for_the_state() -> None:
     """A dead agent needs no legal action; a team that reads the state is told of it."""
     spec = make_spec()
     reads, local = (mat.make(spec, config, Scale(1, 1, 1)) for config in (DEEP, BASE))

@@ -138,10 +138,10 @@ def test_the_joint_advantage_is_that_of_the_mean_value() -> None:
         ({"minibatches": 3}, "do not divide into 3 minibatches"),
     ],
 )
-def test_what_is_refused(changes: dict[str, Any], said: str) -> None:
+def test_invalid_input_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         mat.make(make_spec(), replace(BASE, **changes), Scale(E, T, 10))
 
 
-def test_hand_written_sharing_of_one_policy_is_fine() -> None:
+def test_an_explicit_sharing_of_one_policy_is_accepted() -> None:
     mat.make(make_spec(), replace(BASE, sharing=(0, 0, 0)), Scale(E, T, 10))

@@ -58,7 +58,7 @@ def test_hard_targets_count_the_actors_steps() -> None:
         assert_trees_equal(target[2], learner.statistics.models if t % 2 == 0 else stood[2])
 
 
-def test_blurred_actions_stay_near_and_in_the_box() -> None:
+def test_smoothed_target_actions_stay_near_and_in_the_box() -> None:
     u = jnp.linspace(-1, 1, 5)[:, None]
     noise = jax.random.normal(jax.random.key(0), (5, 4000))
     blurred = np.asarray(matd3.smoothed(jnp.broadcast_to(u, noise.shape), noise, 0.2, 0.5))
@@ -75,7 +75,7 @@ def test_blurred_actions_stay_near_and_in_the_box() -> None:
         ({"target_noise_clip": -1.0}, "target_noise_clip must be at least 0 and at most 1e6, not -1."),
     ],
 )
-def test_refusals(changes: dict, said: str) -> None:
+def test_invalid_input_is_refused(changes: dict, said: str) -> None:
     with pytest.raises(InputError) as error:
         matd3.make(SPEC, replace(TWIN, **changes), Scale(4, 5, 10))
     assert str(error.value) == said

@@ -29,7 +29,7 @@ def distinct(trees: list[Any]) -> int:
 
 
 @pytest.mark.parametrize("name", ["happo", "coma", "mat"])
-def test_no_order_is_used_twice(name: str) -> None:
+def test_every_epoch_has_another_order_of_minibatches(name: str) -> None:
     prog = program(SPEC, override(algorithms.get(name).Config(), FLAGS), Scale(2, 1, 10))
     traj = make_trajectory(SPEC, length=1, envs=2, dead=0.0)
     # Every episode ends, so that no action is drawn for what comes after it.

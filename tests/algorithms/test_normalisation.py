@@ -98,7 +98,7 @@ def test_samples_of_a_replay_buffer(name: str) -> None:
     assert kept == before and kept
 
 
-def test_two_devices_count_what_one_counts() -> None:
+def test_statistics_on_two_devices_equal_those_on_one() -> None:
     spec = make_spec()
 
     def make(envs: int) -> Any:
@@ -129,7 +129,7 @@ def test_two_devices_count_what_one_counts() -> None:
         (1.5, 10.0, "gamma must be at least 0 and at most 1, not 1.5"),
     ],
 )
-def test_what_means_nothing_is_refused(gamma: float, clip: float, said: str) -> None:
+def test_options_without_a_meaning_are_refused(gamma: float, clip: float, said: str) -> None:
     spec = make_spec()
     with pytest.raises(InputError, match=said):
         normalise_rewards(ippo.make(spec, CONFIG, Scale(E, T, 5)), spec, gamma, clip)

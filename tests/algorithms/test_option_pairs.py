@@ -56,12 +56,12 @@ def test_an_option_that_another_would_disable_is_refused(flags: dict[str, Any], 
 
 
 @pytest.mark.parametrize("flags", APART, ids=["+".join(flags) for flags in APART])
-def test_each_of_them_alone_is_not(flags: dict[str, Any]) -> None:
+def test_one_of_two_conflicting_options_alone_is_accepted(flags: dict[str, Any]) -> None:
     assert having(flags)
     for name in having(flags):
         made(name, flags)
 
 
 @pytest.mark.parametrize("name", algorithms.NAMES)
-def test_defaults_hold_no_such_pair(name: str) -> None:
+def test_defaults_have_no_conflicting_options(name: str) -> None:
     made(name, {})

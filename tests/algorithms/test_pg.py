@@ -60,7 +60,7 @@ def test_the_team_s_reward_and_discount():
 
 
 @pytest.mark.parametrize(("rate", "expected"), [(None, [0, 0, 3, 3, 3, 6]), (0.5, [0.5, 1.25, 2.125])])
-def test_the_target_network_follows(rate, expected):
+def test_the_target_network_moves_towards_the_network(rate, expected):
     c = replace(COMA, target_interval=3) if rate is None else replace(COMA, target_interval=200, target_rate=rate)
     target, seen = {"w": jnp.zeros(())}, []
     for step in range(1, len(expected) + 1):
@@ -69,7 +69,7 @@ def test_the_target_network_follows(rate, expected):
     np.testing.assert_allclose(seen, expected)
 
 
-def test_the_target_network_follows_critic_steps_not_updates():
+def test_the_target_network_moves_with_critic_steps_not_updates():
     """Two steps per update and C = 3: in the second update the target becomes the critic of its first step."""
     config = replace(COMA, minibatches=2, target_interval=3, learning_rate=0.1)
     prog, traj = program(SPEC, config), data("coma")
@@ -155,7 +155,7 @@ def test_a_time_limit_bootstraps_on_what_came_after_and_a_termination_does_not(d
     assert (distance(a.policy.actor, b.policy.actor) > 1e-6) == bootstraps
 
 
-def test_exploration_falls_on_a_line_and_is_part_of_the_policy():
+def test_exploration_decreases_linearly_and_is_part_of_the_policy():
     config = replace(COMA, epsilon=0.5, epsilon_final=0.1, epsilon_fraction=0.4)
     prog, traj = program(SPEC, config), data("coma")
     learner, seen = prog.learner, []
@@ -182,7 +182,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("config", "spec", "word"), REFUSED)
-def test_what_cannot_be_done_is_refused_in_a_sentence(config, spec, word):
+def test_unsupported_options_are_refused_in_a_sentence(config, spec, word):
     make = coma.make if isinstance(config, coma.Config) else mapg.make
     with pytest.raises(InputError, match=word) as error:
         make(spec, config, Scale(E, T, NUM_UPDATES))

@@ -140,7 +140,7 @@ def test_a_recurrent_net_is_trained_from_the_states_that_it_acted_from() -> None
     np.testing.assert_allclose(metrics["td_error"], np.abs(error).mean(), rtol=1e-4)
 
 
-def test_epsilon_falls_on_a_line_and_then_stays() -> None:
+def test_epsilon_decreases_linearly_and_then_is_constant() -> None:
     prog = program(SPEC, replace(CONFIG, epsilon=0.8, epsilon_final=0.2, epsilon_fraction=0.5))  # of 10 updates
     learner, traj = prog.learner, data()
     for k in range(8):
@@ -149,7 +149,7 @@ def test_epsilon_falls_on_a_line_and_then_stays() -> None:
         assert float(metrics["epsilon"]) == pytest.approx(0.8 - 0.12 * min(k, 5), abs=1e-6)
 
 
-def test_what_is_refused() -> None:
+def test_invalid_input_is_refused() -> None:
     with pytest.raises(InputError, match="continuous ones"):
         pqn.make(make_spec(action=Box(2)), CONFIG, Scale(E, T, 1))
     with pytest.raises(InputError, match=r"20 timesteps per device .* do not divide into 7 minibatches"):
@@ -158,7 +158,7 @@ def test_what_is_refused() -> None:
         pqn.make(SPEC, replace(CONFIG, epsilon_final=1.5), Scale(E, T, 1))
 
 
-def test_it_finds_what_a_sum_can_say_of_the_two_step_game() -> None:
+def test_pqn_learns_the_additive_values_of_the_two_step_game() -> None:
     """Sunehag's sum under a uniform policy (Rashid et al. 2018, table 1a): as VDN it thinks 2B's best is 6.5."""
     env = shoal.make("matrix/two_step")
     explore = {"epsilon": 1.0, "epsilon_final": 1.0, "lam": 0.0, "learning_rate": 1e-2, "sharing": "independent"}

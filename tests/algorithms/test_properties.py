@@ -97,7 +97,7 @@ def test_input_statistics_are_the_mean_and_variance_of_what_living_agents_saw():
     np.testing.assert_allclose(step.state, (traj.step.state - seen.mean(0)) / seen.std(0), rtol=1e-3, atol=1e-4)
 
 
-def test_policies_of_different_agents_learn_nothing_from_each_other():
+def test_policies_do_not_learn_from_other_agents_samples():
     """Independent nets, no statistics in common: whatever agent 2 does, agents 0 and 1 learn the same."""
     spec, config, _ = CASES["alone"]
     prog, traj, other = program(spec, config), data("alone"), data("alone", 5)
@@ -172,7 +172,7 @@ def test_an_update_returns_a_learner_of_the_same_types(name):
     assert all(x.shape == () for x in metrics.values())
 
 
-def test_the_key_decides_the_order_and_nothing_else():
+def test_the_key_of_an_update_determines_only_the_order_of_samples():
     spec = make_spec()
     prog = program(spec, replace(BASE, critic_input="local", agent_id=False, minibatches=2, kl_coef=0.2))
     traj = make_trajectory(spec)

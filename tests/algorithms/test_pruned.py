@@ -23,7 +23,7 @@ def reads_critic_input(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", [name for name in algorithms.NAMES if reads_critic_input(name)])
-def test_pruned_is_refused_where_nobody_knows_what_the_state_holds(name: str):
+def test_pruned_critic_input_is_refused_if_the_contents_of_the_state_are_unknown(name: str):
     module = algorithms.get(name)
     config = override(module.Config(), {"critic_input": "pruned", "minibatches": 1, "sharing": "shared"})
     unknown = replace(SPEC, novel=None)
@@ -38,13 +38,13 @@ def test_pruned_is_refused_where_nobody_knows_what_the_state_holds(name: str):
     module.make(unknown, override(config, {"critic_input": "agent"}), SCALE)
 
 
-def test_sides_keep_what_is_not_known():
+def test_sides_leave_novel_unknown():
     from shoal.sides.sides import narrowed
 
     assert narrowed(replace(SPEC, novel=None), (0, 1)).novel is None
     assert narrowed(replace(SPEC, novel=(1, 4)), (2,)).novel == (1,)
 
 
-def test_a_spec_without_novel_does_not_know():
+def test_a_spec_without_novel_is_unknown():
     fields = {f.name: getattr(SPEC, f.name) for f in dataclasses.fields(SPEC) if f.name != "novel"}
     assert type(SPEC)(**fields).novel is None

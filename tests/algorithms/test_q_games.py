@@ -69,14 +69,14 @@ def test_monotone_mixers_miss_the_optimum_that_miscoordination_surrounds(name: s
 
 
 @pytest.mark.slow
-def test_qtran_finds_it_and_knows_the_whole_matrix() -> None:
+def test_qtran_learns_the_whole_payoff_matrix() -> None:
     q, greedy = monotonicity("qtran", updates=400, mixing_width=32)
     np.testing.assert_allclose(q, np.broadcast_to(MONOTONICITY, q.shape), atol=0.3)
     assert (greedy == 0).all()
 
 
 @pytest.mark.slow
-def test_qplex_finds_it_from_most_initialisations() -> None:
+def test_qplex_finds_the_optimum_from_most_initialisations() -> None:
     """Its weights λ have to outrun the utilities, hence the small nets for these and deep ones for those."""
     attention = {"heads": 32, "attention_layers": 3, "attention_width": 32}
     q, greedy = monotonicity("qplex", updates=1000, seeds=12, learning_rate=2e-3, target_interval=50, **attention)

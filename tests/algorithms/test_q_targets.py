@@ -111,7 +111,7 @@ def test_targets_are_those_of_a_loop(name: str) -> None:
     np.testing.assert_allclose(metrics["td_loss"], (error**2).mean() / 2, rtol=2e-4)
 
 
-def test_epsilon_falls_on_a_line_and_then_stays() -> None:
+def test_epsilon_decreases_linearly_and_then_is_constant() -> None:
     config = replace(FEED, epsilon=0.8, epsilon_final=0.2, epsilon_fraction=0.5)  # of 10 updates
     prog = program(SPEC, config)
     learner, sample = prog.learner, data(prog)
@@ -140,7 +140,7 @@ def test_epsilon_is_the_probability_of_any_legal_action() -> None:
         assert other == pytest.approx((epsilon * (1 - 1 / options)).mean(), abs=0.015)
 
 
-def test_hard_targets_are_copies_now_and_then() -> None:
+def test_hard_targets_are_copied_at_intervals() -> None:
     prog = program(SPEC, replace(FEED, target_interval=2))
     sample = data(prog)
     once, _ = prog.update(prog.learner, sample, KEY)
@@ -174,7 +174,7 @@ def test_soft_targets_move_a_fraction_of_the_way() -> None:
         ({"burn_in": 25}, "burn_in 25 leaves nothing of sequences of 25 steps"),
     ],
 )
-def test_what_is_refused(flags: dict[str, Any], words: str) -> None:
+def test_invalid_input_is_refused(flags: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         vdn.make(SPEC, replace(FEED, **flags), Scale(E, T, 1))
 
@@ -186,7 +186,7 @@ def test_what_is_refused(flags: dict[str, Any], words: str) -> None:
         ("local", "no mixer_input 'local'; did you mean"),
     ],
 )
-def test_mixers_say_what_they_could_read(kind: Any, words: str, as_users_run: None) -> None:
+def test_unknown_mixer_inputs_are_refused_with_the_known_ones(kind: Any, words: str, as_users_run: None) -> None:
     config = qmix.Config(**vars(FEED), mixer_input=kind)
     with pytest.raises(InputError, match=words):
         qmix.make(make_spec(state_dim=0), config, Scale(E, T, 1))

@@ -99,6 +99,6 @@ def test_without_gradient_through_advantages_the_value_is_the_same_and_the_slope
         (SPEC, {"attention_layers": 0}, "attention_layers must be at least 1"),
     ],
 )
-def test_what_is_refused(spec: Any, flags: dict[str, Any], words: str) -> None:
+def test_invalid_input_is_refused(spec: Any, flags: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         qplex.make(spec, replace(CONFIG, **flags), Scale(E, T, 1))

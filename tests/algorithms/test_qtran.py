@@ -84,7 +84,7 @@ def test_rewards_teach_the_joint_value_and_constraints_the_utilities() -> None:
 
 
 @pytest.mark.parametrize("variant", ["base", "alt"])
-def test_constraints_hold_only_where_the_agents_own_best_is_the_joint_best(variant: Any) -> None:
+def test_constraints_hold_only_where_greedy_actions_are_jointly_optimal(variant: Any) -> None:
     """Theorem 1 (Son et al. 2019): D(ū) = 0 ≤ D(u) everywhere makes ū maximise Q_jt; a wrong ū costs its gap."""
     spec = spec_of("toys/pair", (1, 1), Discrete(3), 1, state_dim=1)
     mixer = qtran.make_mixer(spec, qtran.Config(variant=variant, mixing_width=8))
@@ -129,6 +129,6 @@ def test_constraints_hold_only_where_the_agents_own_best_is_the_joint_best(varia
         (SPEC, {"nopt_coef": -1.0}, "nopt_coef must be at least 0"),
     ],
 )
-def test_what_is_refused(spec: Any, flags: dict[str, Any], words: str, as_users_run: None) -> None:
+def test_invalid_input_is_refused(spec: Any, flags: dict[str, Any], words: str, as_users_run: None) -> None:
     with pytest.raises(InputError, match=words):
         qtran.make(spec, replace(CONFIG, **flags), Scale(E, T, 1))

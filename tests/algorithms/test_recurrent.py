@@ -62,7 +62,7 @@ def values_and_targets(kind):
 @pytest.mark.parametrize(
     ("length", "kind"), [(1, "local"), (2, "local"), (4, "local"), (2, "concat")], ids=lambda x: str(x)
 )
-def test_chunks_of_any_length_begin_where_acting_was(length, kind):
+def test_chunks_of_any_length_start_from_the_recurrent_state_of_acting(length, kind):
     """Before any gradient step, every ratio is one and every value that of the unbroken sequence."""
     prog, traj = chunked(length, kind), recorded(kind)
     _, metrics = prog.update(prog.learner, traj, jax.random.key(1))
@@ -73,7 +73,7 @@ def test_chunks_of_any_length_begin_where_acting_was(length, kind):
     np.testing.assert_allclose(metrics["value_loss"], (0.5 * (value - target) ** 2)[alive].mean(), rtol=1e-4)
 
 
-def test_the_states_matter_so_that_wrong_ones_would_show():
+def test_recurrent_states_affect_the_outputs():
     prog, traj = chunked(2, "local"), recorded("local")
     for net in Carry._fields:
         lost = traj.carry._replace(**{net: jax.tree.map(jnp.zeros_like, getattr(traj.carry, net))})

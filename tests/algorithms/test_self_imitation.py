@@ -57,7 +57,7 @@ def test_the_term_is_the_weighted_sum_of_log_probabilities() -> None:
     assert distance(learner.critic, updated(0.0)[2].critic) < 1e-6  # the critic's loss is as it was
 
 
-def test_its_flag_is_bounded() -> None:
+def test_the_coefficient_of_self_imitation_is_bounded() -> None:
     with pytest.raises(InputError, match="imitation_coef must be at least 0"):
         check(replace(self_imitation.Config(), imitation_coef=-1.0))
 

@@ -60,7 +60,7 @@ def test_as_many_types_as_agents() -> None:
     assert max(decided(replace(QUICK, criterion="davies_bouldin"), traj).config.sharing) < 3
 
 
-def test_what_sets_agents_apart_may_be_what_they_see_next_or_what_they_do() -> None:
+def test_types_are_found_by_next_observations_or_by_actions() -> None:
     """The same rewards for all; some agents' observations move the other way, or they push the other way."""
     spec = make_spec(N, action=Box(3, -1.0, 1.0), action_dims=(3,) * N, obs_dims=(3,) * N, roles=(0,) * N)
     traj = lived(spec, (0, 0, 0, 0))
@@ -69,7 +69,7 @@ def test_what_sets_agents_apart_may_be_what_they_see_next_or_what_they_do() -> N
     assert decided(QUICK, moved, spec).config.sharing == (0, 1, 1, 0)
 
 
-def test_the_dead_have_no_say() -> None:
+def test_dead_agents_do_not_affect_the_clusters() -> None:
     """Neither NaN nor anything else that stands in a dead agent's place changes a number."""
     traj = lived(SPEC, (0, 1, 1, 0), dead=0.4)
     dead = ~np.asarray(traj.step.alive)[..., None]
@@ -86,7 +86,7 @@ def test_the_dead_have_no_say() -> None:
     assert one["tried"] == other["tried"] and one["policy_of"] == (0, 1, 1, 0)
 
 
-def test_the_number_may_be_given() -> None:
+def test_the_number_of_policies_can_be_given() -> None:
     traj = lived(SPEC, (0, 1, 1, 2))
     found = decided(replace(QUICK, clusters=3), traj)
     assert found.config.sharing == (0, 1, 1, 2) and found.report["tried"] == []
@@ -117,7 +117,7 @@ def test_the_fewest_clusters_that_cost_no_more_than_chance_explains() -> None:
     assert seps.fewest(LINE, judged(-1.0, 0.0), 0)[0] == (0, 0, 0, 0, 0)
 
 
-def test_the_index_takes_the_clearest() -> None:
+def test_the_davies_bouldin_index_selects_the_clearest_clusters() -> None:
     points = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2], [9.0], [9.1]], np.float32)
     labels, report = seps.clearest(points, 0)
     assert labels == (0, 0, 0, 1, 1, 1, 2, 2)

@@ -50,7 +50,7 @@ def played() -> Played:
     return Played(env, algorithm, *jax.jit(roll)(jax.random.key(0)))
 
 
-def test_nobody_breaks_the_rules(played: Played) -> None:
+def test_all_sides_take_legal_actions(played: Played) -> None:
     """An illegal action costs 1000: rows, masks and actions stand with the right agents."""
     traj = played.trajectory
     assert traj.action.shape == (LENGTH, ENVS, 3) and traj.outcome.reward.min() > -500.0
@@ -103,7 +103,7 @@ def test_each_side_learns_as_its_algorithm_alone(played: Played) -> None:
         assert max(jax.tree.leaves(moved)) > 1e-5
 
 
-def test_nothing_of_the_other_side_is_seen(played: Played) -> None:
+def test_a_side_does_not_see_the_other_side(played: Played) -> None:
     """Not even what is not a number."""
     traj, update = played.trajectory, jax.jit(played.algorithm.update)
     other = jnp.array([True, False, True])

@@ -37,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> library.Run:
         return library.train("iql+mappo", "toys:tempting", folder=folder, **flags, **own)
 
 
-def test_it_trains_and_is_kept(run: library.Run) -> None:
+def test_sides_are_trained_and_stored(run: library.Run) -> None:
     assert run.finished and run.evaluation is not None and run.evaluation.returns.max() <= 3.0
     rows = log.read(run.folder)
     assert [row["update"] for row in rows] == list(range(1, 5))
@@ -47,7 +47,7 @@ def test_it_trains_and_is_kept(run: library.Run) -> None:
     assert library.open_run(run.folder).config == run.config
 
 
-def test_it_resumes_to_the_bit(run: library.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sides_resume_bit_for_bit(run: library.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Trainer] = []
     begin = Trainer._begin
     monkeypatch.setattr(Trainer, "_begin", lambda self: made.append(self) or begin(self))
@@ -66,7 +66,7 @@ def test_it_resumes_to_the_bit(run: library.Run, tmp_path: Path, monkeypatch: py
     assert arrays(stopped) == arrays(run.folder)
 
 
-def test_it_is_deployed_and_plays_others(run: library.Run) -> None:
+def test_sides_are_deployed_and_play_cross_play(run: library.Run) -> None:
     policies, spec = library.load(run.folder), run.env.spec
     seen = {agent: np.ones(width) for agent, width in zip(spec.agents, spec.obs_dims, strict=True)}
     legal = {agent: np.arange(width) == 1 for agent, width in zip(spec.agents, spec.action_dims, strict=True)}
@@ -104,7 +104,7 @@ def test_each_side_has_its_own_preset() -> None:
     assert (config.side1.epochs, config.side2.entropy_coef) == (8, alone["entropy_coef"])
 
 
-def test_who_is_on_which_side() -> None:
+def test_agents_belong_to_the_named_sides() -> None:
     tag, comm = registry.make("mpe/simple_tag").spec, registry.make("mpe/simple_world_comm").spec
     assert composite.members(tag, 2, None) == ((0, 1, 2), (3,))
     assert composite.members(comm, 2, None) == ((0,), (1, 2, 3, 4, 5))
@@ -127,7 +127,9 @@ def test_who_is_on_which_side() -> None:
         ("mappo+ippo", "mpe/simple_tag", {"side3_gamma": 0.5}, "no setting 'side3_gamma'; did you mean 'side"),
     ],
 )
-def test_refused(tmp_path: Path, names: str, environment: str, flags: dict[str, Any], said: str) -> None:
+def test_invalid_input_is_refused(
+    tmp_path: Path, names: str, environment: str, flags: dict[str, Any], said: str
+) -> None:
     with pytest.raises(InputError) as caught:
         library.train(names, environment, folder=tmp_path / "run", progress=False, **flags)
     assert said in str(caught.value) and "\n" not in str(caught.value)

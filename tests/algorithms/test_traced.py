@@ -85,7 +85,7 @@ def test_one_program_gives_each_setting_its_own_update(name: str) -> None:
     assert distance(first, second) > 1e-3
 
 
-def test_an_array_is_no_option() -> None:
+def test_an_array_is_refused_as_an_option() -> None:
     config = config_of("mappo", "discrete")
     for bad in ({"clip": jnp.zeros(2)}, {"epochs": jnp.int32(2)}, {"clip": jnp.int32(1)}):
         with pytest.raises(InputError, match="must be a"):

@@ -170,5 +170,5 @@ def test_targets_do_not_read_values_that_nothing_trains(name: str, shared: bool)
     assert all(metrics[key] > 1e3 for key in losses)
 
 
-def test_every_algorithm_is_among_them() -> None:
+def test_every_algorithm_is_tested_for_untrained_values() -> None:
     assert {name.partition(",")[0] for name in CASES} == set(algorithms.NAMES)

@@ -5,11 +5,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import faulty
 import jax.numpy as jnp
 import pytest
-
-import faulty
 import toys
+
 from shoal.checking import Finding, Report, check, inspection
 from shoal.errors import InputError
 from shoal.game import HostEnvironment
@@ -22,7 +22,7 @@ def only(report: Report) -> Finding:
     return report.findings[0]
 
 
-def test_nothing_is_found_where_all_is_well() -> None:
+def test_a_sound_environment_has_no_findings() -> None:
     report = check("faulty:make")
     assert report.findings == () and report.ok
     facts = dict(report.facts)
@@ -138,7 +138,7 @@ def test_each_fault_is_found_and_named(fault: str) -> None:
     assert report.verdict.startswith("READY" if report.ok else "NOT READY")
 
 
-def test_who_is_gone_but_still_seen() -> None:
+def test_an_agent_that_left_but_is_still_observed_is_reported() -> None:
     levels = {f.level: f.sentence for f in check(faulty.make("dies and shows")).findings}
     assert set(levels) == {"note", "warning"} and "blue's observation is not 0 while it is dead" in levels["warning"]
 
@@ -189,7 +189,7 @@ def test_a_host_callback_of_a_device_environment_that_exits() -> None:
     assert len(sentences) == 1 and "step 3 of episode 1" in sentences[0] and "with exit code 8" in sentences[0]
 
 
-def test_what_it_prints_is_not_in_the_report(capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_of_the_environment_is_not_in_the_report(capfd: pytest.CaptureFixture[str]) -> None:
     from shoal import cli
 
     assert cli.main(["check", "faulty:make", "--env.fault", "prints", "--episodes", "1"]) == 0
@@ -204,13 +204,13 @@ def test_it_can_be_played_in_this_process() -> None:
     assert "in this process" in dict(check(HostEnvironment(faulty.SPEC, lambda: faulty.Game())).facts)["played"]
 
 
-def test_a_slow_close(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_closes_slowly_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection, "SLOW", 0.01)
     finding = only(check(faulty.make("slow to close")))
     assert (finding.level, finding.subject) == ("warning", "close")
 
 
-def test_what_worker_processes_cannot_get() -> None:
+def test_an_environment_that_cannot_be_pickled_is_reported() -> None:
     finding = only(check(HostEnvironment(faulty.SPEC, lambda: faulty.Game())))
     assert finding.level == "error" and "cannot be sent to worker processes" in finding.sentence
 
@@ -229,7 +229,7 @@ def test_rollouts_are_sized_by_episodes_that_all_ended(
     assert sizes.startswith(f"--num-envs 8 --rollout-length {length} "), sizes
 
 
-def test_too_few_steps_to_see_an_end() -> None:
+def test_too_few_steps_for_an_episode_are_reported() -> None:
     assert only(check("faulty:make", steps=4)).sentence.startswith("no episode ended within the 4 steps played")
 
 
@@ -270,7 +270,7 @@ def test_a_device_environment_of_the_wrong_type() -> None:
 # On the command line
 
 
-def test_the_command_says_what_it_found(shoal: Callable) -> None:
+def test_the_command_prints_findings(shoal: Callable) -> None:
     code, out, _ = shoal("check", "faulty:make", "--episodes", "2", "--seed", "3")
     assert code == 0 and "2 episodes, 20 steps" in out
     assert out.splitlines()[-1].endswith("Next: shoal train mappo faulty:make")

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import images
 import numpy as np
 import pytest
 
-import images
 from shoal.checking import check, inspection
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, HostTimestep
@@ -57,7 +57,7 @@ def padded(game: Any, out: HostTimestep, before: np.ndarray) -> None:
     out.obs[0, 195] = 9
 
 
-def test_nothing_is_found_where_all_is_well() -> None:
+def test_a_sound_environment_has_no_findings() -> None:
     assert findings(nothing) == {}
 
 

@@ -122,7 +122,7 @@ def test_padded_dimensions_of_continuous_actions_are_found() -> None:
         ("wrong defaults", "Config", "error", "cannot be saved in run.json (pair"),
     ],
 )
-def test_what_config_and_make_do_wrong(flaw: str, subject: str, level: str, said: str) -> None:
+def test_faults_of_config_and_make_are_found(flaw: str, subject: str, level: str, said: str) -> None:
     module = flawed.module(flaw)
     findings = [*contract.saved_config(module), *contract.refusals(module)[0]]
     (finding,) = findings
@@ -165,7 +165,7 @@ def test_the_command(shoal: Callable, tmp_path: Path, monkeypatch: pytest.Monkey
         (("mappo", "qmix"), "takes one environment or algorithm; 'qmix' is an extra word"),
     ],
 )
-def test_what_is_refused(words: tuple[str, ...], said: str, shoal: Callable) -> None:
+def test_invalid_input_is_refused(words: tuple[str, ...], said: str, shoal: Callable) -> None:
     code, out, err = shoal("check", *words)
     assert (code, out) == (2, "") and said in err and err.count("\n") == 1
 

@@ -89,7 +89,7 @@ def test_other_attributes_are_not_refused(mistaken: Callable[[str], Path]) -> No
     ],
     ids=lambda x: x.split(":")[0] if isinstance(x, str) else "",
 )
-def test_what_importing_raises_is_said_with_its_line(
+def test_an_exception_at_import_is_reported_with_its_line(
     text: str, said: str, line: int, mistaken: Callable[[str], Path]
 ) -> None:
     path = mistaken(text)
@@ -158,7 +158,7 @@ def test_equal_findings_are_one_with_the_teams() -> None:
     ]
 
 
-def test_dead_agents_are_not_blamed_for_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_is_not_attributed_to_dead_agents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contract, "specimen", lambda *_: None)
     nothing: Any = None
 

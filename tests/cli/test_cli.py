@@ -48,7 +48,7 @@ def test_a_finished_run_has_its_pictures(run: Path) -> None:
     assert {"curves.png", "replay.gif", "evaluation.json", "metrics.jsonl", "policy"} <= {p.name for p in run.iterdir()}
 
 
-def test_the_summary_says_what_to_type_next(shoal: Callable, run: Path, tmp_path: Path) -> None:
+def test_the_summary_has_the_next_commands(shoal: Callable, run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy of a run"
     shutil.copytree(run, folder)
     code, out, err = shoal("train", "--resume", folder, "--no-progress")
@@ -58,7 +58,7 @@ def test_the_summary_says_what_to_type_next(shoal: Callable, run: Path, tmp_path
     assert f"shoal train --resume '{folder}' --steps 320" in out, "a command must survive a shell"
 
 
-def test_ctrl_c_says_how_to_go_on_and_that_works(
+def test_the_command_printed_after_ctrl_c_continues_the_run(
     shoal: Callable, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "run"
@@ -101,14 +101,14 @@ def test_ctrl_c_before_training_says_how_to_start_it(
     assert shoal(*SPREAD, "--folder", folder) == (130, "", said)
 
 
-def test_a_run_shorter_than_an_episode_still_ends_well(shoal: Callable, tmp_path: Path) -> None:
+def test_a_run_shorter_than_an_episode_finishes(shoal: Callable, tmp_path: Path) -> None:
     short = ["--rollout-length", "2", "--steps", "4", "--minibatches", "1", "--eval-episodes", "0", "--no-progress"]
     code, out, err = shoal(*SPREAD, *TINY, *short, "--folder", tmp_path / "run")
     assert (code, err) == (0, "")
     assert "no episode ended" in out
 
 
-def test_training_that_breaks_down_ends_with_one(shoal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_with_nan_exits_with_code_1(shoal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise NonFiniteError("value_loss is nan.")
 
@@ -130,7 +130,7 @@ def test_a_name_for_one_agent_is_that_of_a_team(shoal: Callable, tmp_path: Path)
     assert repr(team.agent(0)) == "AgentPolicy(agent_0 of " + says.format("")
 
 
-def test_an_environment_of_ones_own(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_environment(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Path(__file__).parents[2] / "examples" / "own_environment.py"
     (tmp_path / "walkers.py").write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -279,7 +279,9 @@ def test_bad_input_about_a_run(shoal: Callable, run: Path, words: str, said: str
     assert {p: p.stat().st_mtime_ns for p in run.rglob("*")} == before
 
 
-def test_a_working_directory_that_is_gone(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_working_directory_is_one_sentence(
+    shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -288,7 +290,7 @@ def test_a_working_directory_that_is_gone(shoal: Callable, tmp_path: Path, monke
     assert shoal("list", "algorithms") == (2, "", said)
 
 
-def test_a_file_where_a_folder_should_be(shoal: Callable, tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_folder_is_one_sentence(shoal: Callable, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     code, _, err = shoal(*SPREAD, *TINY, "--folder", tmp_path / "file")
     assert code == 2

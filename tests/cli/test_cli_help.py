@@ -18,7 +18,7 @@ SPREAD = ["train", "mappo", "mpe/simple_spread"]
 TUNED = preset("mappo", "mpe/simple_spread")
 
 
-def test_lists(shoal: Callable) -> None:
+def test_the_lists_of_names(shoal: Callable) -> None:
     code, out, _ = shoal("list", "algorithms")
     assert code == 0 and [line.split()[0] for line in out.splitlines()] == [
         *sorted(algorithms.NAMES),
@@ -97,7 +97,7 @@ def test_argument_docs() -> None:
 # Bad input: one sentence, exit code 2, and no run folder.
 
 
-def test_a_reader_who_has_seen_enough_is_no_error() -> None:
+def test_a_closed_pipe_is_no_error() -> None:
     closed = "import os; r, w = os.pipe(); os.close(r); os.dup2(w, 1)\n"
     call = "from shoal.cli import main; main(['list', 'environments'])"
     done = subprocess.run([sys.executable, "-c", closed + call], stderr=subprocess.PIPE, text=True, check=False)

@@ -111,7 +111,7 @@ def test_loggers_are_named_by_flags(tmp_path: Path) -> None:
     assert running.hook_words({"callback": (), "wandb": None, "mlflow": None}) == ""
 
 
-def test_what_is_typed_is_found_here_and_nothing_else_is(here: Path) -> None:
+def test_only_modules_that_are_typed_are_imported_from_the_working_directory(here: Path) -> None:
     """A folder of somebody else has been opened, whose environment must not import from the working directory."""
     values: dict[str, Any] = {"callback": ["watching_mine:told"], "wandb": None, "mlflow": None}
     with user_modules.found_in(str(here)):

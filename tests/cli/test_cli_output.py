@@ -30,7 +30,7 @@ def test_streams_that_cannot_be_written(words: str, code: int, said: str) -> Non
     assert (done.returncode, done.stdout, done.stderr) == (code, "", said)
 
 
-def test_what_is_printed_lands_in_no_other_file(tmp_path: Path) -> None:
+def test_output_is_not_written_to_other_files(tmp_path: Path) -> None:
     """Where stdout was closed, the next file that is opened would take its number."""
     program = (
         "import os, sys; from shoal.cli.output import fill_closed_streams; fill_closed_streams(); "
@@ -52,7 +52,7 @@ class Gone(io.StringIO):
         raise OSError(5, "Input/output error")
 
 
-def test_an_error_stream_that_fails_ends_nothing() -> None:
+def test_a_failing_error_stream_does_not_end_the_command() -> None:
     stream = Lenient(Gone())
     print("a sentence", file=stream, flush=True)  # type: ignore[call-overload]
     assert stream.write("more") == 4 and not stream.isatty()
@@ -74,7 +74,7 @@ def test_commands_go_on_without_a_terminal(monkeypatch: pytest.MonkeyPatch, caps
         (PermissionError(13, "Permission denied", "/root/x"), 2, "/root/x cannot be used: Permission denied."),
     ],
 )
-def test_what_the_machine_refuses_is_one_sentence(
+def test_an_operating_system_error_is_one_sentence(
     error: Exception, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     def raising(*_: object) -> None:
@@ -87,7 +87,7 @@ def test_what_the_machine_refuses_is_one_sentence(
     assert said in err and err.count("\n") == 1
 
 
-def test_what_nobody_foresaw_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_has_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def raising(*_: object) -> None:
         raise jax.errors.JaxRuntimeError("INTERNAL: a fault of the compiler")
 

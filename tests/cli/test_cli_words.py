@@ -105,7 +105,7 @@ def test_words_are_read(words: str, found: dict[str, Any]) -> None:
         ("--hidden 8 8", ""),
     ],
 )
-def test_what_cannot_be_read(words: str, said: str) -> None:
+def test_invalid_words_are_refused(words: str, said: str) -> None:
     if not said:
         assert given(*words.split()) == ({"hidden": (8, 8)} if "8" in words else {})
         return

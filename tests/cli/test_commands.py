@@ -7,11 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
+import faulty
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import faulty
 from shoal import cli
 from shoal.checking import check
 from shoal.cli import running
@@ -150,7 +150,7 @@ def test_options_of_a_flexible_factory_are_read_back() -> None:
         {"on": None},
     ],
 )
-def test_what_the_command_line_cannot_say_is_said_in_python(options: dict[str, Any]) -> None:
+def test_a_call_without_command_line_form_is_printed_as_python(options: dict[str, Any]) -> None:
     train, check = commands_with("test_commands:typed", options)
     assert train.startswith("shoal.train(") and check.startswith("shoal.check(")
     assert pasted(train) == ("mappo", "test_commands:typed", options)

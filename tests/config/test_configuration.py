@@ -54,7 +54,7 @@ def refusal(**given: Any) -> str:
 
 
 @pytest.mark.parametrize("name", [*algorithms.NAMES, "mappo+qmix"])
-def test_what_is_printed_is_read_back(name: str, tmp_path: Path) -> None:
+def test_a_printed_configuration_is_read_back(name: str, tmp_path: Path) -> None:
     flags: dict[str, Any] = {"seeds": 3, "hidden": (8,), "frame_stack": 2, "num_envs": None, "gamma": 0.5}
     flags |= {"side2_gamma": 0.25} if "+" in name else {}
     found = configured(name, "mpe/simple_tag", env={"horizon": 300, "num_adversaries": 2}, flags=flags)
@@ -165,7 +165,7 @@ def test_the_same_run_again_from_its_run_json(shoal: Callable, tmp_path: Path) -
     assert [json.loads(line)["entropy"] for line in logs[0]] == [json.loads(line)["entropy"] for line in logs[1]]
 
 
-def test_a_run_lacks_no_key(tmp_path: Path) -> None:
+def test_run_json_has_every_key(tmp_path: Path) -> None:
     folder = of_run(tmp_path / "run")
     found = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     del found["config"]["config"]["clip"]
@@ -186,7 +186,9 @@ def test_a_run_in_an_object_needs_the_environment(tmp_path: Path) -> None:
 # What other people's files may do
 
 
-def test_a_strangers_run_imports_nothing(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_another_user_imports_nothing(
+    shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     trap = "from pathlib import Path\nPath(__file__).with_name('pwned').touch()\n"
     written(tmp_path / "evil_config.py", trap)
@@ -212,7 +214,7 @@ def test_a_strangers_run_imports_nothing(shoal: Callable, tmp_path: Path, monkey
     assert code == 2 and "--trust is only for --resume and --config" in err
 
 
-def test_a_strangers_run_connects_to_nothing(tmp_path: Path) -> None:
+def test_a_run_of_another_user_connects_to_no_cluster(tmp_path: Path) -> None:
     folder = run_folders.run(tmp_path / "run", [1.0], "mappo", SPREAD, workers="ray", address="10.0.0.1:6379")
     assert "would use a Ray cluster" in refusal(config=folder)
     assert "would use a Ray cluster" in refusal(config=folder, flags={"workers": "ray"}), "at its address"
@@ -271,7 +273,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_named(case: str, shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_key_is_named(case: str, shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text, said = WRONG[case]
     file = written(tmp_path / "mine.toml", text)
     monkeypatch.chdir(tmp_path)
@@ -299,7 +301,7 @@ def test_what_is_wrong_is_named(case: str, shoal: Callable, tmp_path: Path, monk
         ("train ippo mpe/simple_tag --config FIVE", "FIVE (written for mpe/simple_spread): There is no option of mpe/"),
     ],
 )
-def test_what_cannot_be_taken(
+def test_invalid_configurations_are_refused(
     words: str, said: str, shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {"FULL": HEAD + "[flags]\nlam = 0.5", "EMPTY": 'algorithm = "mappo"'}

@@ -92,7 +92,7 @@ ENVIRONMENTS = {"device": device(), "host": HostEnvironment(SPEC, Script)}
 
 
 @pytest.mark.parametrize("where", ENVIRONMENTS)
-def test_everybody_is_given_the_mean_and_goes_on_with_the_team(where: str) -> None:
+def test_a_shared_reward_is_the_mean_and_agents_stay_until_the_team_ends(where: str) -> None:
     env = make(ENVIRONMENTS[where], shared_reward=True)
     assert env.spec == replace(SPEC, shared_reward=True)
     for t, (was, now) in enumerate(zip(timesteps(ENVIRONMENTS[where]), timesteps(env), strict=True)):
@@ -103,7 +103,7 @@ def test_everybody_is_given_the_mean_and_goes_on_with_the_team(where: str) -> No
         assert now.reward.dtype == was.reward.dtype and now.discount.dtype == was.discount.dtype
 
 
-def test_the_score_is_what_it_was_and_can_be_chosen() -> None:
+def test_a_shared_reward_keeps_the_score_unless_another_is_chosen() -> None:
     host = ENVIRONMENTS["host"]
     returns = [sum(m.reward for m in timesteps(make(host, **options))) for options in ({}, {"shared_reward": True})]
     assert SPEC.scores(returns[0]) == pytest.approx(SPEC.scores(returns[1]))
@@ -112,7 +112,7 @@ def test_the_score_is_what_it_was_and_can_be_chosen() -> None:
     assert make(make(host, score="mean"), score="sum").spec == SPEC
 
 
-def test_a_description_that_says_so_already_is_left_alone() -> None:
+def test_a_spec_with_shared_rewards_is_not_changed() -> None:
     shared = HostEnvironment(replace(SPEC, shared_reward=True), functools.partial(Script, SPEC))
     assert make(shared, shared_reward=True, score="sum") is shared
     assert make(shared, shared_reward=None, score=None) is shared
@@ -128,7 +128,7 @@ def test_a_description_that_says_so_already_is_left_alone() -> None:
         ({"scores": "sum"}, "takes no option 'scores'"),
     ],
 )
-def test_what_is_refused(options: dict[str, Any], words: str) -> None:
+def test_invalid_input_is_refused(options: dict[str, Any], words: str) -> None:
     for given in (Script, ENVIRONMENTS["host"], "matrix/climbing"):
         with pytest.raises(InputError, match=words):
             make(given, **options)
@@ -198,7 +198,7 @@ def own_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("own_kinds")
 @pytest.mark.parametrize("name", ["Parallel", "Lists", "Script", "host", "device", "anything"])
-def test_every_kind_of_own_environment_takes_them(name: str) -> None:
+def test_every_kind_of_user_environment_takes_common_options(name: str) -> None:
     plain = make(f"own_kinds:{name}").spec
     other = "mean" if plain.score == "sum" else "sum"
     spec = make(f"own_kinds:{name}", shared_reward=not plain.shared_reward, score=other).spec
@@ -207,7 +207,7 @@ def test_every_kind_of_own_environment_takes_them(name: str) -> None:
 
 
 @pytest.mark.usefixtures("own_kinds")
-def test_a_class_that_has_the_option_itself_is_given_it_too(shoal: Callable) -> None:
+def test_an_option_of_the_class_is_passed_to_it(shoal: Callable) -> None:
     shared = make("own_kinds:Sharing", shared_reward=True).spec
     assert shared.shared_reward and shared.num_agents == 3
     assert make("own_kinds:Sharing", shared_reward=False).spec.num_agents == 2
@@ -252,7 +252,7 @@ def test_help_explains_them(shoal: Callable) -> None:
     assert code == 0 and "--env.shared-reward" in text and "receives the mean of all agents' rewards" in text
 
 
-def test_a_run_keeps_them(tmp_path: Path) -> None:
+def test_run_json_has_common_options(tmp_path: Path) -> None:
     folder, options = tmp_path / "run", {"shared_reward": True, "score": "mean"}
     sizes = {"steps": 8, "num_envs": 2, "rollout_length": 4, "num_workers": 0, "hidden": (4,), "eval_episodes": 2}
     run = shoal.train("ippo", Script, env=options, folder=folder, progress=False, tensorboard=False, **sizes)

@@ -81,7 +81,7 @@ def test_own_environments() -> None:
         ("..own:game", {}, "not of the form"),
     ],
 )
-def test_what_is_said(name: str, options: dict[str, Any], words: str) -> None:
+def test_notices_are_printed(name: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         make(name, **options)
 

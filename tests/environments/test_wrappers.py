@@ -297,7 +297,7 @@ def test_workers_need_no_jax() -> None:
     subprocess.run([sys.executable, "-c", said], check=True, timeout=60)
 
 
-def test_nothing_asked_changes_nothing() -> None:
+def test_wrappers_without_options_change_nothing() -> None:
     env, host = device(SPEC), HostEnvironment(SPEC, functools.partial(Odd, SPEC))
     assert wrap(env, Wrapping()) is env and wrap(host, Wrapping()) is host
 
@@ -312,6 +312,6 @@ def test_nothing_asked_changes_nothing() -> None:
         (Wrapping(reward_scale=float("nan")), "reward_scale must be above 0 and at most 1e6, not nan"),
     ],
 )
-def test_what_means_nothing_is_refused(wrapping: Wrapping, said: str) -> None:
+def test_options_without_a_meaning_are_refused(wrapping: Wrapping, said: str) -> None:
     with pytest.raises(InputError, match=said):
         wrap(device(SPEC), wrapping)

@@ -44,7 +44,7 @@ def test_weights_that_are_all_zero_give_zero_and_no_gradient():
     assert reduce.mean_and_std(x, none) == (0.0, 0.0)
 
 
-def test_what_has_no_weight_may_be_nan():
+def test_values_without_weight_may_be_nan():
     x = jnp.array([1.0, jnp.nan, 3.0, jnp.inf])
     weight = jnp.array([1.0, 0.0, 1.0, 0.0])
     value, grad = jax.value_and_grad(reduce.share_of_mean)(x, weight)

@@ -42,7 +42,7 @@ def test_the_gradient_is_that_of_the_relaxed_sample(temperature: float, straight
 
 
 @pytest.mark.parametrize("straight", [True, False])
-def test_what_stands_at_an_illegal_action_changes_nothing(straight: bool) -> None:
+def test_logits_of_illegal_actions_do_not_change_samples(straight: bool) -> None:
     noise = jax.random.gumbel(jax.random.key(1), (5,))
 
     def sample(z: jax.Array) -> jax.Array:

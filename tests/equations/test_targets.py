@@ -27,7 +27,7 @@ def test_means_over_a_team_are_of_the_living() -> None:
     np.testing.assert_array_equal(targets.of_a_living_team(jnp.array([1.0, 2, NAN, 3]), ALIVE), [1, 2, 0, 3])
 
 
-def test_targets_follow() -> None:
+def test_update_target_moves_towards_the_online_parameters() -> None:
     old, new = {"w": jnp.array([0.0, 8.0])}, {"w": jnp.array([4.0, 0.0])}
     for steps, copied in ((1, False), (2, False), (3, True), (4, False), (6, True)):
         got = targets.follow(old, new, jnp.int32(steps), 3, None)["w"]

@@ -81,7 +81,7 @@ def test_products_are_those_of_j_f_j(kind):
 
 
 @every_kind
-def test_a_row_without_weight_adds_nothing_whatever_stands_there(kind):
+def test_a_row_without_weight_does_not_contribute(kind):
     def spoiled(theta):
         z, log_std = outputs(theta)
         return KINDS[kind](z + jnp.where(WEIGHT > 0, 0.0, 1e30)[:, None], log_std)
@@ -145,7 +145,7 @@ OPTIONS = {"max_kl": 0.1, "steps": 5, "backtrack": 0.5, "accept_ratio": 0.5}
     st.lists(st.sampled_from([0.0, 0.05, 0.1, 0.2, float("nan")]), min_size=5, max_size=5),
     st.sampled_from([2.0, 0.0, -1.0, float("nan")]),
 )
-def test_the_search_takes_the_first_that_will_do(improvements, kls, expected):
+def test_the_line_search_takes_the_first_acceptable_step(improvements, kls, expected):
     found = searched(jnp.array(improvements), jnp.array(kls), jnp.float32(expected))
     for j, (gain, kl) in enumerate(zip(improvements, kls, strict=True)):
         if gain > 0 and gain >= 0.5 * 0.5**j * expected and kl <= np.float32(0.1):
@@ -163,7 +163,7 @@ def searched(improvements, kls, expected):
     return line_search(trial, expected, **OPTIONS)
 
 
-def test_searches_side_by_side_do_not_disturb_one_another():
+def test_line_searches_under_vmap_are_independent():
     """Seeds are vmapped: one finds at once, one at the third trial, one never."""
     gains = jnp.array([[3.0, 0, 0, 0, 0], [-1, -1, 1, 3, 3], [-1, -1, -1, -1, -1]])
     found = jax.vmap(searched)(gains, jnp.zeros((3, 5)), jnp.full(3, 2.0))

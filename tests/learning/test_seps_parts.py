@@ -45,7 +45,7 @@ def linear() -> Net:
     return Net(lambda key: (), lambda params, carry, x, first: (carry, x @ params), lambda batch: ())
 
 
-def test_the_bound() -> None:
+def test_the_reconstruction_bound() -> None:
     """−ELBO of linear nets against numbers written out; a dead agent's row counts as a row of error 0."""
     rng, n, latent, batch = np.random.default_rng(0), 3, 2, 7
     w_enc, w_dec = rng.normal(size=(n, 2 * latent)), rng.normal(size=(latent + 4, 3))
@@ -82,7 +82,7 @@ def test_kmeans_of_coinciding_points_has_no_answer() -> None:
     assert clusters.kmeans(points, 3, 0) is None and clusters.kmeans(points, 4, 0) == (0, 1, 2, 3)
 
 
-def test_centres() -> None:
+def test_cluster_centres() -> None:
     points = np.array([[0.0, 1.0], [2.0, 3.0], [10.0, 0.0]], np.float32)
     np.testing.assert_array_equal(clusters.centres(points, (0, 0, 1)), [[1, 2], [1, 2], [10, 0]])
     np.testing.assert_array_equal(clusters.centres(points, (0, 1, 2)), points)

@@ -87,7 +87,7 @@ def test_later_batches_are_averaged_with_decay():
     np.testing.assert_allclose(stats.mean, [weights @ [1, 2, 4] / weights.sum()], rtol=1e-5)
 
 
-def test_nobody_alive_changes_nothing():
+def test_a_batch_without_living_agents_changes_no_statistics():
     scale = make_value_scale("popart", (0, 0, 0), 0.9)
     critic = make_critic(make_spec(), BODY, "local", (0, 0, 0), False)
     params = compiled(critic.init)(jax.random.key(0))
@@ -95,7 +95,7 @@ def test_nobody_alive_changes_nothing():
     assert_trees_equal((stats, moved), (scale.init(), params))
 
 
-def test_none_is_no_scale_at_all():
+def test_value_norm_none_does_not_scale():
     scale = make_value_scale("none", (0, 1, 2), 0.9)
     stats, params = scale.update(None, {"w": 1}, jnp.array(TARGET), jnp.array(ALIVE))
     assert (scale.init(), stats, params) == (None, None, {"w": 1})

@@ -179,6 +179,6 @@ def test_the_encoder_knows_no_order_of_agents():
         ({"hidden": (4,), "activation": "swish"}, 1, "no activation 'swish'"),
     ],
 )
-def test_what_is_refused(as_users_run, body, heads, said):
+def test_invalid_input_is_refused(as_users_run, body, heads, said):
     with pytest.raises(InputError, match=said):
         make_encoder(Body(**body), 1, heads, F)

@@ -101,7 +101,7 @@ def test_parameters_have_the_axis_of_policies():
         assert all(leaf.shape[0] == 1 for leaf in jax.tree.leaves(made(kind)[1]))
 
 
-def test_what_is_refused(as_users_run):
+def test_invalid_input_is_refused(as_users_run):
     with pytest.raises(InputError, match="no mixing 'sum'"):
         mixing_critic("sum", S, N, A, E)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="hidden must be at least 1"):

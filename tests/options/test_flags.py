@@ -133,7 +133,7 @@ def test_numbers(name: str, value: Any, becomes: Any) -> None:
         ("recurrent", (), "recurrent must be a whole number or None, not ()."),
     ],
 )
-def test_what_is_said(name: str, value: Any, said: str) -> None:
+def test_notices_are_printed(name: str, value: Any, said: str) -> None:
     config = Settings() if name in flags_of(Settings()) else algorithms.get("mappo").Config()
     with pytest.raises(InputError) as caught:
         override(config, {name: value})

@@ -176,7 +176,7 @@ def test_seeds_are_chosen_by_the_final_evaluation(tmp_path: Path) -> None:
         assert chosen_seeds(run)[0] == (10, "")
 
 
-def test_a_battle_is_told_in_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_replay_has_the_numbers_of_a_battle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run, episode = battle(tmp_path)
     made_of(monkeypatch, [episode])
     found = replays([("battle", run)], episodes=1)
@@ -197,7 +197,7 @@ def test_a_battle_is_told_in_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert sum(count for _, _, count in fixed["ground"]["floor"]) == 16 * 32
 
 
-def test_attention_and_messages_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_replay_has_attention_and_messages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run, episode = talking(tmp_path, 1)
     made_of(monkeypatch, [episode])
     found = replays([("talk", run)], episodes=1)
@@ -219,7 +219,7 @@ def test_pictures_are_kept_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert len(told["pictures"]) == 3 and all(one.startswith("data:image/webp;base64,") for one in told["pictures"])
 
 
-def test_a_budget_is_kept_and_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_replay_keeps_its_budget_and_states_what_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run, episodes = long_battle(tmp_path)
     made_of(monkeypatch, episodes)
     sizes = []

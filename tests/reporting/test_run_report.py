@@ -103,7 +103,7 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.
     assert library.report(open_run(folder)).read_bytes() == first
 
 
-def test_what_is_missing_or_damaged_is_said(tmp_path: Path) -> None:
+def test_missing_or_damaged_files_are_stated(tmp_path: Path) -> None:
     folder = run(tmp_path / "one", SCORES)
     (folder / "evaluation.json").write_text('{"mean": "high"}', encoding="utf-8")
     with (folder / "metrics.jsonl").open("a", encoding="utf-8") as log:
@@ -122,7 +122,7 @@ def test_what_is_missing_or_damaged_is_said(tmp_path: Path) -> None:
     assert "The run cannot be opened: " in report(folder).text
 
 
-def test_numbers_that_are_none_are_left_out(tmp_path: Path) -> None:
+def test_numbers_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
     folder = run(tmp_path / "one", SCORES)
     log = Log(folder, tensorboard=False)
     log.resume(192)
@@ -168,7 +168,7 @@ def test_texts_of_a_hostile_folder_are_shown_as_texts(tmp_path: Path) -> None:
     assert repr(EVIL[0]) in command_line or shlex.quote(EVIL[0]) in command_line
 
 
-def test_a_module_of_somebody_else_is_not_imported(tmp_path: Path) -> None:
+def test_a_module_of_another_user_is_not_imported(tmp_path: Path) -> None:
     folder = run(tmp_path / "one", SCORES)
     edit(folder / "run.json", lambda x: x["config"].update(algorithm="evil_module:make"))
     found = report(folder)
@@ -234,7 +234,7 @@ def test_two_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("empty", {}, r"There is no run\.json in"),
     ],
 )
-def test_refusals(what: str, options: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_invalid_input_is_refused(what: str, options: dict[str, Any], said: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     folder = run(tmp_path / "one", SCORES)
     given = folder if not what else tmp_path / what if what == "empty" else what
@@ -289,7 +289,7 @@ def test_a_command_that_cannot_be_written_is_a_call(tmp_path: Path) -> None:
     assert words == ("mappo", "some:thing; rm -rf") and options["env"] == {"text": "$HOME"} and options["hidden"] == ()
 
 
-def test_a_report_that_fails_fails_nothing_else(
+def test_a_failing_report_does_not_fail_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(*_: Any, **__: Any) -> None:

@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import counters
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import counters
 from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
 from shoal.rollouts import fused
@@ -178,7 +178,7 @@ def test_any_number_of_workers(envs: int, workers: int) -> None:
     assert len(made[0]) > 30
 
 
-def test_what_workers_cannot_import_is_stepped_here() -> None:
+def test_environments_that_workers_cannot_import_run_in_this_process() -> None:
     env = HostEnvironment(counters.spec_of(), lambda render=False: counters.Counters())
     with pytest.raises(InputError, match="num_workers 0"):  # noqa: SIM117
         with rolling(env, 2):

@@ -22,7 +22,7 @@ def play(pool: Pool, steps: int) -> None:
             pool.wait(group)
 
 
-def test_what_a_game_started_goes_with_its_worker(tmp_path: Path) -> None:
+def test_processes_of_a_game_end_with_its_worker(tmp_path: Path) -> None:
     """With one that hangs and is started again, and with all in the end."""
     before, said = processes.descendants(os.getpid()), []
     with closing(Pool(counters.hosted(False, "program", str(tmp_path)), 1, 2, 2, 0.5, said.append)) as pool:
@@ -57,7 +57,7 @@ def test_far_more_processes_than_cores_are_refused() -> None:
         Pool(counters.hosted(False), 1, 65 * cores(), 65 * cores())
 
 
-def test_shared_memory_that_cannot_be_had_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_shared_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 

@@ -150,7 +150,9 @@ def test_chunks_are_the_devices_and_a_lost_node_takes_its_own(cluster: Any) -> N
 
 
 @pytest.mark.slow
-def test_who_does_not_wait(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_actor_does_not_delay_the_others_off_policy(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Off-policy, a slow actor holds nobody up; and each actor's sequences stay its own."""
     if len(cluster.list_all_nodes()) < 2:
         cluster.add_node(num_cpus=1)
@@ -193,7 +195,7 @@ def test_who_does_not_wait(cluster: Any, tmp_path: Path, monkeypatch: pytest.Mon
             np.testing.assert_array_equal(np.swapaxes(a[0][:, :count], 0, 1), b)
 
 
-def test_what_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_options_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused in words, before there is a folder."""
     flags = FLAGS | {"folder": tmp_path / "run", "rollout_length": 8, "steps": 64}
     with pytest.raises(InputError, match="num_envs 4 is not divisible by the 3 Ray actors"):

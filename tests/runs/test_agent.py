@@ -11,13 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import counters
 import jax
 import numpy as np
 import pytest
-
-import counters
-import shoal as library
 import toys
+
+import shoal as library
 from shoal.errors import InputError
 from shoal.runs.agent import Agent
 from shoal.training import ending
@@ -99,7 +99,7 @@ def test_pictures_for_notebooks(trained: Agent) -> None:
         assert "base64," in (picture._repr_html_() or "") and Path(picture).stat().st_size
 
 
-def test_a_copy_goes_on_elsewhere(trained: Agent, whole: library.Run, tmp_path: Path) -> None:
+def test_a_copied_folder_continues_elsewhere(trained: Agent, whole: library.Run, tmp_path: Path) -> None:
     """Also after the declared steps, with the last values of schedules: the agent itself goes the same way."""
     copy = trained.save(tmp_path / "copy")
     with pytest.raises(InputError, match="already contains a run"):
@@ -138,7 +138,9 @@ def test_ctrl_c_stops_at_the_end_of_an_update(
     assert all((x == y).all() for x, y in zip(arrays(whole), arrays(agent.run), strict=True))
 
 
-def test_after_an_exception_it_goes_on_from_what_is_saved(whole: library.Run, trained: Agent, tmp_path: Path) -> None:
+def test_an_agent_continues_from_its_checkpoint_after_an_exception(
+    whole: library.Run, trained: Agent, tmp_path: Path
+) -> None:
     agent = library.agent("mappo", toys.busy, folder=tmp_path / "run", **FLAGS)
     agent.train(48)
     trainer = agent._parts._trainer
@@ -242,7 +244,7 @@ def test_wrong_observations_are_refused_before_anything_compiles(
         agent.act(good, state=np.zeros(99))
 
 
-def test_what_is_refused(tmp_path: Path, trained: Agent) -> None:
+def test_invalid_input_is_refused(tmp_path: Path, trained: Agent) -> None:
     for given, message in (
         ({}, "needs an algorithm and an environment, or the folder"),
         ({"algorithm": "mappo"}, "mappo needs an environment"),

@@ -78,7 +78,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Own:
     return Own(folder, root, run)
 
 
-def test_ones_own_environment_trains_and_goes_on(own: Own, tmp_path: Path) -> None:
+def test_a_users_environment_trains_and_resumes(own: Own, tmp_path: Path) -> None:
     folder = trained.copied(own.folder, tmp_path / "run")
     run = shoal.resume(folder, progress=False, steps=60 * 128)
     rows = log.read(folder)
@@ -88,7 +88,7 @@ def test_ones_own_environment_trains_and_goes_on(own: Own, tmp_path: Path) -> No
     assert len(list((folder / "tensorboard").iterdir())) == 2  # one of the first part, one of the second
 
 
-def test_what_a_run_leaves_behind(own: Own) -> None:
+def test_a_finished_run_has_its_files(own: Own) -> None:
     said = json.loads((own.folder / "run.json").read_text())
     assert said["config"]["algorithm"] == "ippo" and said["config"]["environment"] == "myteam.games:walk"
     assert said["config"]["config"]["critic_input"] == "local" and said["config"]["settings"]["seeds"] == 2
@@ -104,7 +104,7 @@ def test_what_a_run_leaves_behind(own: Own) -> None:
     assert len(list((own.folder / "tensorboard").iterdir())) == 1
 
 
-def test_pictures_and_words(own: Own, tmp_path: Path) -> None:
+def test_summaries_and_pictures_of_a_run(own: Own, tmp_path: Path) -> None:
     with Image.open(own.run.replay(tmp_path / "walk.gif", episodes=2)) as picture:
         assert getattr(picture, "n_frames", 1) >= 8
     with Image.open(own.run.curves(tmp_path / "curves.png")) as picture:
@@ -118,7 +118,7 @@ def test_pictures_and_words(own: Own, tmp_path: Path) -> None:
     assert "ippo" in repr(own.run) and "myteam.games:walk" in repr(own.run)
 
 
-def test_what_needs_no_environment_builds_none(
+def test_functions_that_need_no_environment_build_none(
     own: Own, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Curves, summaries, comparisons, policies and help come from the folder's records alone."""
@@ -285,7 +285,7 @@ def test_one_run_alone_is_a_list_of_one(own: Own, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["ab", b"ab", bytearray(b"ab"), {"a": 1}, 3, None], ids=str)
-def test_what_is_no_list_and_no_mapping(value: Any) -> None:
+def test_a_value_that_is_no_list_or_mapping_is_refused(value: Any) -> None:
     with pytest.raises(InputError, match="runs must be a list, not"):
         several("runs", value, Path)
     if not isinstance(value, dict | None):

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import toys
 
 import shoal as library
-import toys
 from shoal.algorithms import get
 from shoal.errors import CheckpointError, InputError
 from shoal.options.flags import override
@@ -97,7 +97,7 @@ def test_a_run_on_two_devices_starts_from_one_on_one(
     assert (found["policy/actor/head/kernel"] == values["policy/actor/head/kernel"][:1]).all()
 
 
-def test_a_critic_that_does_not_fit_is_told(source: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+def test_a_critic_of_another_shape_is_reported(source: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
     trainer, found = begun(run_of(tmp_path / "new", "mappo", hidden=(4, 4), normalise_inputs=False), source[0])
     assert (found["policy/actor/layers/0/kernel"] == source[1]["policy/actor/layers/0/kernel"][:1]).all()
     said = trainer.warnings[-1].splitlines()
@@ -133,7 +133,7 @@ def test_every_array_that_is_not_taken_has_a_reason() -> None:
     }
 
 
-def test_what_does_not_fit_at_all_is_refused(source: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+def test_a_policy_of_another_shape_is_refused(source: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"^Nothing that .+ has learned .+ actor\.head\.kernel is 1 × 7 × 4 here and 1 × 4"
     ):
@@ -197,6 +197,6 @@ def test_a_part_of_a_folder_stands_for_its_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a\x1b[2J"])
-def test_a_name_that_is_no_folder(name: str) -> None:
+def test_a_name_without_a_folder_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="init_from must be the name"):
         Settings(init_from=name).check()

@@ -39,7 +39,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return with_traps(tmp_path_factory.mktemp("working") / "here")
 
 
-def test_the_traps_are_sprung_without_protection(tmp_path: Path) -> None:
+def test_the_modules_of_the_working_directory_are_imported_without_protection(tmp_path: Path) -> None:
     """What the other tests rely on: a child ``python -c`` imports from the working directory."""
     folder = with_traps(tmp_path / "here")
     child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import ctypes'])"
@@ -228,7 +228,7 @@ def test_every_command_is_listed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", COMMANDS)
-def test_no_command_springs_a_trap(words: str, here: Path, run: Path, tmp_path: Path) -> None:
+def test_no_command_imports_from_the_working_directory(words: str, here: Path, run: Path, tmp_path: Path) -> None:
     for name, text in (("study.toml", STUDY), ("tuning.toml", TUNING)):
         (tmp_path / name).write_text(text, "utf-8")
     places = {"RUN": run, "OUT": tmp_path / "out", "study.toml": tmp_path / "study.toml"}
@@ -249,7 +249,7 @@ def test_no_command_springs_a_trap(words: str, here: Path, run: Path, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", ["train", "study"])
-def test_no_process_of_ray_springs_a_trap(words: str, here: Path, tmp_path: Path) -> None:
+def test_no_process_of_ray_imports_from_the_working_directory(words: str, here: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")
     if words == "train":
         flags = ["mappo", MUJOCO, "--folder", tmp_path / "run", *TINY.split(), "--workers", "ray", "--num-workers", "1"]
@@ -263,7 +263,7 @@ def test_no_process_of_ray_springs_a_trap(words: str, here: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_script_elsewhere_springs_no_trap(here: Path, run: Path) -> None:
+def test_a_script_elsewhere_imports_nothing_from_the_working_directory(here: Path, run: Path) -> None:
     """As a library, where nothing but the search path of the script protects it."""
     program = f"import shoal; run = shoal.open_run({str(run)!r}); run.evaluate(1); run.curves('{run}/script.png')"
     done = command(here, program=program)

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-
 import toys
+
 from shoal.sides import frozen_policies, sides
 from shoal.sides.frozen_policies import Guests
 from shoal.sides.opponents import against
@@ -50,7 +50,7 @@ def steps(num_envs: int) -> Step:
     return Step(obs, state, jnp.ones((num_envs, N, SPEC.action.width), bool), each > 0, 0 * each, each, flags, flags)
 
 
-def test_each_guest_has_a_key_of_its_own() -> None:
+def test_each_opponent_has_its_own_key() -> None:
     three = Guests(drawing(), jnp.arange(3))
     _, action = frozen_policies.act(three, (), steps(6), KEY, False)
     assert (action == action[:, :1]).all()

@@ -64,7 +64,7 @@ def counting() -> Algorithm:
     return Algorithm(lambda key: Learner(zero, (), (), (), zero), lambda n: jnp.zeros(n, jnp.int32), act, update)
 
 
-def test_each_guest_plays_in_its_own_environments() -> None:
+def test_each_opponent_plays_in_its_own_environments() -> None:
     algorithm = counting()
     three = Guests(algorithm, jnp.array([10, 20, 30]))
     carry = frozen_policies.initial_carry(algorithm, three.number, 7)
@@ -194,7 +194,7 @@ def test_past_selves_take_part_in_cross_play(early: Path) -> None:
         ({"opponents": "past", "past_share": 0.0}, "past_share"),
     ],
 )
-def test_what_cannot_be(flags: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_impossible_options_are_refused(flags: dict[str, Any], reason: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=reason):
         library.train("ippo", "toys:busy", steps=64, folder=tmp_path / "run", **TINY, **flags)
     assert not (tmp_path / "run").exists()

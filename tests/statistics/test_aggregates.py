@@ -50,7 +50,7 @@ def test_every_task_has_the_same_weight() -> None:
     assert iqm([np.array([0.0, 0, 1, 1, 2, 2, 3, 3]), np.array([0.0, 1, 2, 3])]) == pytest.approx(1.5)
 
 
-def test_what_is_refused() -> None:
+def test_invalid_input_is_refused() -> None:
     with pytest.raises(InputError, match="target of an optimality gap is a finite score, not inf"):
         optimality_gap(FIXED, math.inf)
     with pytest.raises(InputError, match=r"no statistic 'iqn'; did you mean 'iqm'\?"):

@@ -41,7 +41,7 @@ def test_a_mean_has_the_interval_of_means() -> None:
 
 
 @pytest.mark.parametrize("statistic", ["mean", "median", "iqm", "optimality_gap"])
-def test_no_end_leaves_what_is_possible(statistic: str) -> None:
+def test_intervals_lie_within_the_possible_range(statistic: str) -> None:
     rng = np.random.default_rng(2)
     for runs in (2, 3, 10):
         won = [np.minimum(1.0, rng.uniform(0.7, 1.1, runs)) for _ in range(3)]
@@ -66,14 +66,14 @@ def test_a_single_run_has_no_interval() -> None:
         assert point == pytest.approx(0.5) and np.isnan([low, high]).all()
 
 
-def test_it_holds_the_true_value_as_often_as_it_says() -> None:
+def test_the_interval_has_the_stated_coverage() -> None:
     # The plain percentile interval is too narrow for three runs.
     rng = np.random.default_rng(0)
     found = [estimate([rng.normal(0.0, 1.0, 3) for _ in range(3)], "iqm", resamples=2000) for _ in range(300)]
     assert 0.93 <= np.mean([low <= 0 <= high for _, low, high in found]) <= 0.99
 
 
-def test_what_is_refused() -> None:
+def test_invalid_input_is_refused() -> None:
     with pytest.raises(InputError, match="between 0 and 1, not 95"):
         estimate(PARTS, confidence=95.0)
     with pytest.raises(InputError, match="at least one resample, not 0"):

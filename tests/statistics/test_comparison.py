@@ -120,7 +120,7 @@ def test_a_single_run_has_no_interval() -> None:
 
 
 @pytest.mark.parametrize(("tasks", "shift"), [(1, 2.5), (3, 1.0), (3, 0.0)])
-def test_it_holds_the_true_value_as_often_as_it_says(tasks: int, shift: float) -> None:
+def test_the_interval_has_the_stated_coverage(tasks: int, shift: float) -> None:
     true = stats.norm.cdf(shift / 2**0.5)
     rng = np.random.default_rng(4)
     held, wide = [], []

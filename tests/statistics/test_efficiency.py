@@ -48,7 +48,7 @@ def test_final_and_best_scores_are_those_of_each_run() -> None:
     assert best(values).tolist() == [2.0, 9.0]
 
 
-def test_what_is_refused() -> None:
+def test_invalid_input_is_refused() -> None:
     with pytest.raises(InputError, match="at least one task"):
         efficiency([])
     with pytest.raises(InputError, match=r"task 'a' are an array \[steps, runs\], not of shape \(0, 2\)"):

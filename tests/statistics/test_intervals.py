@@ -34,7 +34,7 @@ def test_many_values_have_the_normal_interval() -> None:
         assert (high + low) / 2 - mean > (0.01 * half if n == 60 else -half)  # to the side of the long tail
 
 
-def test_no_interval_leaves_what_was_seen() -> None:
+def test_intervals_lie_within_the_observed_range() -> None:
     caught = np.array([37.2, 0.0, 0.0, 37.7, 37.3, 36.9])  # of 40; Student's interval ends at 45.0
     _, low, high = interval(caught)
     assert 0 < low < 10 and 37 < high <= 37.7
@@ -100,7 +100,7 @@ def test_a_band_leaves_missing_seeds_out() -> None:
     np.testing.assert_array_equal(high, [3, np.nan, 5, 6])
 
 
-def test_what_is_refused() -> None:
+def test_invalid_input_is_refused() -> None:
     with pytest.raises(InputError, match="at least one seed"):
         interval(np.array([]))
     with pytest.raises(InputError, match="between 0 and 1, not 95"):

@@ -64,7 +64,7 @@ def test_thresholds_span_all_algorithms() -> None:
     assert profile([np.ones(3)], one).point[[0, -1]].tolist() == [1, 0]
 
 
-def test_what_is_refused() -> None:
+def test_invalid_input_is_refused() -> None:
     for levels in ([1.0, 0.0], [0.0, 0.0], [np.nan], []):
         with pytest.raises(InputError, match="finite numbers in increasing order"):
             profile(SCORES, np.array(levels))

@@ -15,7 +15,7 @@ def test_ratings_that_made_the_scores_are_found() -> None:
     assert side == pytest.approx(advantage, abs=0.1)
 
 
-def test_who_wins_every_game_stays_finite_and_more_games_say_more() -> None:
+def test_the_rating_of_an_entry_that_wins_every_game_is_finite() -> None:
     score = np.array([[0.5, 0.0], [1.0, 0.5]])
     few, many = (elo(score, np.full((2, 2), games))[0][1] for games in (4.0, 400.0))
     assert 100 < few < many < 2000

@@ -66,7 +66,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-def test_a_damaged_checkpoint_is_passed_over_and_said_so(copy: Path, damage: Any):
+def test_a_damaged_checkpoint_is_skipped_with_a_warning(copy: Path, damage: Any):
     damage(copy / "30")
     said: list[str] = []
     back, meta, step = Checkpoints(copy).restore(small(0), warn=said.append)
@@ -99,7 +99,7 @@ def test_damage_is_reported_on_standard_error_unless_told_otherwise(copy: Path, 
     assert out == "" and err == "The checkpoint of step 30 is damaged and is skipped.\n"
 
 
-def test_none_sound_is_an_error(copy: Path, tmp_path: Path):
+def test_damage_of_all_checkpoints_is_an_error(copy: Path, tmp_path: Path):
     said: list[str] = []
     for step in ("10", "20", "30"):
         emptied(copy / step)
@@ -125,7 +125,7 @@ def test_a_full_disk_leaves_the_old_checkpoints(copy: Path, monkeypatch: pytest.
     assert Checkpoints(copy).steps() == [20, 30, 40] and not list(copy.glob(".*"))
 
 
-def test_what_the_system_refuses_orbax_is_one_sentence(copy: Path, capfd: pytest.CaptureFixture[str]):
+def test_an_operating_system_error_in_orbax_is_one_sentence(copy: Path, capfd: pytest.CaptureFixture[str]):
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:

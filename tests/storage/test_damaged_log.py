@@ -64,7 +64,7 @@ def plain(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_readers_go_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_skip_damaged_lines(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that the checkpoint keeps are all there, and those after it as far as they survived."""
     monkeypatch.setattr(log_rows, "LONGEST", 3000)
     checkpoint(tmp_path)
@@ -94,7 +94,7 @@ def test_a_resumed_run_mends_the_file(name: str, tmp_path: Path, monkeypatch: py
     assert len(said) == 1
 
 
-def test_what_was_wrong_is_counted(tmp_path: Path) -> None:
+def test_damaged_lines_are_counted(tmp_path: Path) -> None:
     checkpoint(tmp_path)
 
     def said(lines: list[bytes]) -> str:
@@ -110,14 +110,14 @@ def test_what_was_wrong_is_counted(tmp_path: Path) -> None:
     assert said(DAMAGE["another number"](LINES)) == "1 row is restored and 1 line is left out."
 
 
-def test_rows_after_the_checkpoint_go_without_a_word(tmp_path: Path) -> None:
+def test_rows_after_the_checkpoint_are_dropped_without_a_warning(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"".join(LINES) + b'{"step": 7')
     Log(tmp_path, warn=pytest.fail).resume(40, KEPT, 4)
     assert (tmp_path / FILE).read_bytes() == KEPT
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_without_a_checkpoint_what_is_sound_remains(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_valid_rows_are_kept_without_a_checkpoint(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with one that was written before checkpoints kept rows."""
     monkeypatch.setattr(log_rows, "LONGEST", 3000)
     lines = DAMAGE[name](LINES)
@@ -167,7 +167,7 @@ def test_a_step_that_is_wrong_takes_no_others_along(tmp_path: Path) -> None:
         assert found.dropped == len(steps) - longest
 
 
-def test_what_is_no_file_is_a_lost_one(tmp_path: Path) -> None:
+def test_a_log_that_is_not_a_file_counts_as_missing(tmp_path: Path) -> None:
     checkpoint(tmp_path)
     (tmp_path / FILE).mkdir()
     said: list[str] = []

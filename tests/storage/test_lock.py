@@ -75,7 +75,7 @@ def test_a_second_holder_is_refused_until_the_first_is_done(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("what", ["stay", "raise"])
-def test_it_goes_with_its_process(what: str, tmp_path: Path) -> None:
+def test_the_lock_is_released_when_its_process_ends(what: str, tmp_path: Path) -> None:
     process = start(what, tmp_path)
     say(process)
     assert process.stdout and process.stdout.readline() == "held\n"
@@ -102,7 +102,7 @@ def test_processes_that_the_holder_started_do_not_keep_it(what: str, tmp_path: P
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_of_many_at_the_same_time_one_gets_it(tmp_path: Path) -> None:
+def test_one_of_many_simultaneous_processes_gets_the_lock(tmp_path: Path) -> None:
     """In a folder that does not exist yet."""
     processes = [start("race", tmp_path / "new" / "run") for _ in range(6)]
     for process in processes:
@@ -112,7 +112,7 @@ def test_of_many_at_the_same_time_one_gets_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "moved", "replaced", "lock deleted", "lock replaced"])
-def test_a_folder_that_is_not_the_locked_one_any_more(how: str, tmp_path: Path) -> None:
+def test_a_replaced_folder_is_detected(how: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with hold(folder) as lock:
         (folder / "run.json").touch()
@@ -132,7 +132,7 @@ def test_a_folder_that_is_not_the_locked_one_any_more(how: str, tmp_path: Path) 
     assert (folder / "run.json").exists() == (how not in ("deleted", "moved"))
 
 
-def test_a_folder_that_nothing_was_put_into_is_removed(tmp_path: Path) -> None:
+def test_an_empty_new_folder_is_removed(tmp_path: Path) -> None:
     with pytest.raises(ValueError), hold(tmp_path / "runs" / "new"):
         raise ValueError
     assert not list(tmp_path.iterdir())
@@ -144,7 +144,7 @@ def test_a_folder_that_nothing_was_put_into_is_removed(tmp_path: Path) -> None:
     assert (tmp_path / "runs").exists()
 
 
-def test_one_that_waits_for_a_lock_file_that_goes_gets_the_next(
+def test_a_process_that_opened_a_deleted_lock_file_locks_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between opening the file and locking it, the process that held it may have removed it with its empty folder."""
@@ -162,7 +162,7 @@ def test_one_that_waits_for_a_lock_file_that_goes_gets_the_next(
     assert len(attempts) == 2
 
 
-def test_a_file_system_without_locks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_gives_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(handle: int) -> bool:
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -174,7 +174,7 @@ def test_a_file_system_without_locks_is_said(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("how", ["a link", "a file"])
-def test_what_cannot_be_locked_is_one_sentence(how: str, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_locked_is_one_sentence(how: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     if how == "a link":  # would make a file elsewhere
         folder.mkdir()

@@ -22,7 +22,7 @@ class Config:
     layers: tuple[int, ...] = (64, 64)
 
 
-def test_it_names_versions_and_hardware():
+def test_the_manifest_has_versions_and_hardware():
     found = manifest.describe()
     assert found["versions"]["python"] == platform.python_version()
     assert found["versions"]["jax"] == version("jax") and found["versions"]["shoal"] == version("shoal")
@@ -62,7 +62,7 @@ def test_the_configuration_comes_back(tmp_path: Path):
     assert found["made_with"]["versions"]["jax"] == version("jax")
 
 
-def test_nothing_private_is_in_it(tmp_path: Path):
+def test_the_manifest_has_no_private_data(tmp_path: Path):
     manifest.write(tmp_path, {})
     text = (tmp_path / manifest.FILE).read_text()
     for private in (platform.node(), str(Path.home()), str(tmp_path), str(Path.cwd())):

@@ -73,7 +73,7 @@ def test_other_seeds_are_recorded_apart_and_compared(tmp_path: Path, trained: li
     assert str(part).count("| agree") == text.count("| agree") == 2
 
 
-def test_what_cannot_be_compared_says_so(tmp_path: Path, trained: list[Cell]) -> None:
+def test_runs_that_cannot_be_compared_have_no_verdict(tmp_path: Path, trained: list[Cell]) -> None:
     path = written(tmp_path, TEXT.replace("seeds = 5", "seeds = 1"))
     text = again(path).page.read_text(encoding="utf-8")
     assert text.count("| missing") == 3 * 4 and "0 of 0 runs" in text, "before, difference and verdict"

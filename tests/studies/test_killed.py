@@ -54,7 +54,7 @@ def final_page(path: Path) -> str:
 
 
 @pytest.mark.slow
-def test_killed_five_times(tmp_path: Path) -> None:
+def test_a_study_killed_five_times_has_the_same_records(tmp_path: Path) -> None:
     """Each time another run has begun, at a random time from then on: while it compiles, trains or is evaluated."""
     whole, killed = (written(tmp_path / name, TEXT) for name in ("whole", "killed"))
     process = begin(whole)

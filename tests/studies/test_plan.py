@@ -74,7 +74,7 @@ def digests(folder: Path, text: str = GRID) -> list[str]:
         ("[grid]", "clip_rewards_of_a_later_version = 1\n[grid]"),
     ],
 )
-def test_what_does_not_change_the_training_keeps_its_digest(before: str, after: str, tmp_path: Path) -> None:
+def test_options_without_effect_on_training_keep_the_digest(before: str, after: str, tmp_path: Path) -> None:
     if "later" in after:  # an option that equals its default is as good as one that does not exist
         after = "reward_clip = 10.0\n[grid]"
     assert digests(tmp_path / "b", GRID.replace(before, after)) == digests(tmp_path / "a")
@@ -94,7 +94,7 @@ def test_what_does_not_change_the_training_keeps_its_digest(before: str, after: 
         "recurrent = 4",
     ],
 )
-def test_every_flag_changes_it(line: str, tmp_path: Path) -> None:
+def test_every_flag_changes_the_digest(line: str, tmp_path: Path) -> None:
     """``num_envs = 16`` is the default of the settings, but without it the length of an episode decides."""
     here, there = digests(tmp_path / "a"), digests(tmp_path / "b", GRID.replace("[grid]", f"{line}\n[grid]"))
     changed = [one != other for one, other in zip(here, there, strict=True)]

@@ -93,7 +93,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
     return call
 
 
-def test_every_run_is_gathered(study: Callable, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_run_on_ray_is_recorded(study: Callable, capsys: pytest.CaptureFixture[str]) -> None:
     report, script = study(run0=[["here", "record"]], run1=[["there", "record"]])
     assert report.ok and len(report.records) == 2 and len(list(Path("records/demo").iterdir())) == 2
     assert script.options["num_cpus"] == 2 and script.options["max_retries"] == 0 and script.options["max_calls"] == 1
@@ -176,7 +176,7 @@ def test_a_task_that_cannot_begin_fails_at_once(study: Callable) -> None:
     assert report.failed[0][1] == "RuntimeEnvSetupError: Failed to set up runtime environment. no agent"
 
 
-def test_a_run_waits_for_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_run_waits_until_its_folder_is_unlocked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cell, calls = cells_of(written(tmp_path))[0], []
 
     def run_cell(cell: Cell, progress: bool) -> Any:
@@ -226,7 +226,9 @@ def test_a_signal_interrupts_all_and_keeps_what_arrives(
     assert "Stopping; active runs are saved." in capsys.readouterr().err
 
 
-def test_ctrl_c_says_how_to_go_on(shoal: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_ctrl_c_prints_the_command_that_continues(
+    shoal: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def outcomes(*_: Any) -> Iterator:
         raise KeyboardInterrupt
         yield

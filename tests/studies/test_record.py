@@ -25,7 +25,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
     return made(cells_of(written(tmp_path_factory.mktemp("studies")))[0], np.zeros(5), evaluation=found, curve=curve)
 
 
-def test_what_is_written_is_read_back(record: Record, tmp_path: Path) -> None:
+def test_a_record_is_read_back_as_written(record: Record, tmp_path: Path) -> None:
     path = tmp_path / "records" / "demo" / "one.json"
     write(path, record)
     assert read(path) == record and path.stat().st_size < 50_000
@@ -121,7 +121,7 @@ def test_damage_is_refused_in_one_sentence(damage: str, tmp_path: Path) -> None:
         ("[" * 100 + "]" * 100, "is nested too deeply."),
     ],
 )
-def test_what_is_no_json_is_refused(text: str, sentence: str, tmp_path: Path) -> None:
+def test_a_record_that_is_no_json_is_refused(text: str, sentence: str, tmp_path: Path) -> None:
     path = tmp_path / "one.json"
     path.write_text(text)
     with pytest.raises(InputError) as caught:

@@ -77,12 +77,12 @@ def test_missing_runs_are_shown(tmp_path: Path) -> None:
         ({"commit": None}, "- an installed Shoal without commit, version 0.1.0: 1 run\n"),
     ],
 )
-def test_a_mixture_of_commits_is_said(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_a_page_states_several_commits(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
     assert "The tables mix" not in drawn(tmp_path)
     assert said in drawn(tmp_path, **changes)
 
 
-def test_a_mixture_of_machines_is_said(tmp_path: Path) -> None:
+def test_a_page_states_several_machines(tmp_path: Path) -> None:
     cell = cells_of(written(tmp_path))[0]
     other = made(cell).hardware | {"processor": "Another | <b>"}
     text = drawn(tmp_path, hardware=other)
@@ -102,7 +102,7 @@ def test_one_seed_has_an_interval_over_its_episodes(tmp_path: Path) -> None:
     assert estimate_text(interval(scores[0])) in text and "95% interval over the episodes of 1 seed" in text
 
 
-def test_same_records_same_bytes(tmp_path: Path) -> None:
+def test_the_page_of_the_same_records_has_the_same_bytes(tmp_path: Path) -> None:
     assert drawn(tmp_path / "a").encode() == drawn(tmp_path / "b").encode()
     path = written(tmp_path)
     cells = cells_of(path)

@@ -62,7 +62,7 @@ TITLES = [
 ]
 
 
-def test_only_what_is_missing_is_run(runs: Runs, file: Path, capsys: pytest.CaptureFixture) -> None:
+def test_only_missing_runs_are_run(runs: Runs, file: Path, capsys: pytest.CaptureFixture) -> None:
     report = shoal.study(file)
     assert runs.started == TITLES and report.ok and len(report.records) == 8
     lines = capsys.readouterr().err.splitlines()
@@ -79,7 +79,7 @@ def test_only_what_is_missing_is_run(runs: Runs, file: Path, capsys: pytest.Capt
     assert capsys.readouterr().err.splitlines() == [f"8 of 8 · {TITLES[-1]} · about 15.0 s"]
 
 
-def test_some_are_chosen(runs: Runs, shoal: Callable, file: Path) -> None:
+def test_only_selects_runs(runs: Runs, shoal: Callable, file: Path) -> None:
     code, out, _ = shoal("study", file, "--only", "algorithm=qmix", "gamma=0.9")
     assert code == 0 and runs.started == [TITLES[4], TITLES[6]]
     assert out.splitlines()[0] == "demo: 2 of 2 runs recorded" and out.splitlines()[1].endswith("results/demo.md")
@@ -118,7 +118,7 @@ def test_a_run_that_fails_does_not_stop_the_others(
     assert shoal("study", file)[0] == 0 and runs.started[8:] == [TITLES[1]]
 
 
-def test_ctrl_c_says_how_to_go_on(runs: Runs, file: Path, shoal: Callable) -> None:
+def test_ctrl_c_prints_the_command_that_continues(runs: Runs, file: Path, shoal: Callable) -> None:
     runs.errors[TITLES[2]] = KeyboardInterrupt()
     code, out, err = shoal("study", file, "--only", "algorithm=mappo", "--out", "some runs")
     assert (code, out) == (130, "") and runs.started == TITLES[:3]
@@ -164,7 +164,7 @@ def test_estimates_are_of_records_of_like_options_at_the_usual_speed(file: Path)
         assert estimate(state_of(cell, None), records) == pytest.approx(seconds)
 
 
-def test_speeds_of_another_machine_tell_nothing(
+def test_records_of_another_machine_are_not_used_for_estimates(
     runs: Runs, file: Path, monkeypatch: pytest.MonkeyPatch, shoal: Callable
 ) -> None:
     cell = cells_of(file)[0]

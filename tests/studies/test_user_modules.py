@@ -76,7 +76,7 @@ def test_a_dry_run_builds_nothing_that_imports(old: str, new: str, said: str) ->
     assert not Path("pwned").exists()
 
 
-def test_what_was_run_or_imported_needs_no_more_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_that_were_run_or_imported_need_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(Path("mine"), GRID.replace('"mappo"', '"evil"'))
     study = library.studies.study_file.read_study(file)  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="'evil'"):
@@ -171,7 +171,7 @@ def test_a_record_has_what_was_imported(file: Path) -> None:
     assert module_digests(cell, imported=True) == module_digests(cell) != {"study_idea": digest(IDEA)}
 
 
-def test_a_change_is_said(file: Path, shoal: Callable) -> None:
+def test_a_changed_module_is_stated(file: Path, shoal: Callable) -> None:
     cells = cells_of(file)
     folder = keep(file, cells)
     _, out, _ = shoal("study", file, "--dry-run", "--trust")

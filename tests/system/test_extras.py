@@ -56,7 +56,7 @@ def test_a_missing_dependency_of_a_library_is_named() -> None:
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_nobody_is_told_to_install_shoal_from_the_index(path: Path) -> None:
+def test_no_message_installs_shoal_from_the_package_index(path: Path) -> None:
     """The name ``shoal`` on the Python Package Index belongs to somebody else."""
     found = re.search(r"pip install [^`#\n]*(?<![\w./-])shoal\b(?![\w./])", path.read_text(encoding="utf-8"))
     assert found is None, found

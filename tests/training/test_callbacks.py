@@ -199,7 +199,7 @@ def test_resumed_it_has_finished_unless_it_is_to_continue(
 
 
 @pytest.mark.parametrize(("method", "update"), [("on_start", 1), ("on_checkpoint", 1), ("on_evaluation", 3)])
-def test_it_can_be_stopped_anywhere(method: str, update: int, tmp_path: Path) -> None:
+def test_a_callback_can_stop_a_run_at_every_update(method: str, update: int, tmp_path: Path) -> None:
     """At an evaluation it ends there; before the first update after that one."""
     noting = Noting(**{method: lambda context: context.stop("now")})
     run = train(tmp_path / "run", noting)
@@ -207,7 +207,7 @@ def test_it_can_be_stopped_anywhere(method: str, update: int, tmp_path: Path) ->
     assert noting.updates("on_evaluation") == [update] and Checkpoints(run.folder / selection.FOLDER).latest() == update
 
 
-def test_a_stop_at_the_last_step_is_none(tmp_path: Path) -> None:
+def test_a_stop_at_the_last_step_counts_as_finished(tmp_path: Path) -> None:
     noting = Noting(on_metrics=lambda context: context.stop("late") if context.update == UPDATES else None)
     run = train(tmp_path / "run", noting)
     assert run.finished and run.ended == "" and run.at.stopped == ""
@@ -240,7 +240,9 @@ def test_the_reason_in_a_checkpoint_of_somebody_else_is_short_printable_text() -
 
 
 @pytest.mark.parametrize("method", METHODS[:4])
-def test_a_fault_loses_nothing(method: str, alone: shoal.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_in_a_callback_loses_no_training(
+    method: str, alone: shoal.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The run is saved where it was, and continues as if nothing had happened."""
     folder, at = tmp_path / "run", {"on_metrics": 5, "on_evaluation": 3}.get(method, 0)
 
@@ -273,7 +275,7 @@ def test_a_fault_loses_nothing(method: str, alone: shoal.Run, tmp_path: Path, mo
         ({"a": None}, "returned None as 'a', which is neither"),
     ],
 )
-def test_what_is_no_metric_is_refused(found: Any, complaint: str) -> None:
+def test_a_returned_value_that_is_no_metric_is_refused(found: Any, complaint: str) -> None:
     trainer = SimpleNamespace(step=48, settings=Settings(seeds=2))
     hooks = Hooks([Noting()], shoal.Context(None, trainer))
     hooks.callbacks[0].on_metrics = lambda *_: found  # type: ignore[method-assign]
@@ -325,6 +327,6 @@ class Misspelt(shoal.Callback):
         ([Misspelt()], "Misspelt.on_metric is never called; did you mean 'on_metrics'?"),
     ],
 )
-def test_what_is_no_callback_is_refused(callbacks: Any, complaint: str) -> None:
+def test_an_object_that_is_no_callback_is_refused(callbacks: Any, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         accepted(callbacks)

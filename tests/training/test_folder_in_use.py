@@ -76,7 +76,7 @@ except FolderTakenError as error:
 """
 
 
-def test_two_that_begin_at_the_same_time(tmp_path: Path) -> None:
+def test_one_of_two_runs_that_start_in_a_folder_trains(tmp_path: Path) -> None:
     """Exactly one trains, undisturbed by the other."""
     paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
     command = [sys.executable, "-c", TRAINS, str(tmp_path / "run"), repr(FLAGS)]
@@ -103,7 +103,7 @@ def test_two_that_begin_at_the_same_time(tmp_path: Path) -> None:
     assert [row["update"] for row in shoal.storage.log.read(tmp_path / "run", warn=pytest.fail)] == [1, 2, 3, 4, 5]
 
 
-def test_while_one_trains_others_may_only_read(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_in_use_can_only_be_read(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with hold(copy):
         for refused in (
             lambda: shoal.resume(copy, progress=False),
@@ -139,7 +139,7 @@ def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(
 
 
 @pytest.mark.parametrize("left", ["checkpoints", "policy", "metrics.jsonl"])
-def test_what_is_left_of_a_run_is_not_overwritten(left: str, copy: Path) -> None:
+def test_a_run_folder_without_run_json_is_not_overwritten(left: str, copy: Path) -> None:
     """Without run.json nothing could resume it, and a new run would remove its checkpoints."""
     for path in list(copy.iterdir()):
         if path.name != left:
@@ -185,7 +185,7 @@ def gone(folder: Path, how: str) -> None:
         ("in judging", "deleted"),
     ],
 )
-def test_a_folder_that_is_gone_stays_gone(
+def test_a_deleted_folder_is_not_created_again(
     how: str, when: str, tmp_path: Path, nothing_compiles: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With everything that writes: checkpoints, log, TensorBoard, the judgement."""

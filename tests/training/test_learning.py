@@ -99,7 +99,7 @@ def values(run: shoal.Run, learner: Learner, obs: jax.Array) -> jax.Array:
 
 
 @pytest.mark.slow
-def test_recurrent_teams_remember(tmp_path: Path) -> None:
+def test_recurrent_policies_use_earlier_observations(tmp_path: Path) -> None:
     """A cue is shown once and asked for a step later: 0.5 by guessing, less than 1 if memory leaks between episodes."""
     run = train(tmp_path, "memory", 40, recurrent=8, chunk_length=4)
     assert run.evaluate(64).mean > 0.95

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import counters
 import jax
 import numpy as np
 import pytest
-
-import counters
-import shoal
 import toys
+
+import shoal
 from shoal.algorithms import mappo, qmix
 from shoal.environments.matrix import climbing
 from shoal.errors import InputError
@@ -33,7 +33,7 @@ HUGE: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("algorithm", "flags", "said"), HUGE)
-def test_what_cannot_be_held_is_refused(
+def test_a_run_that_exceeds_the_memory_is_refused(
     algorithm: str, flags: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "free", lambda _: 32 * 10**9)
@@ -66,7 +66,7 @@ def test_parameters_are_counted_with_their_optimisers() -> None:
     assert memory.num_bytes(learner) == sum(x.nbytes for x in made)
 
 
-def test_episodes_to_judge_by_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_episodes_of_evaluation_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free", lambda _: 10**6)
     env = toys.busy()
     algorithm = mappo.make(env.spec, override(mappo.Config(), {"hidden": (4,)}), Scale(1, 16, 1))

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import toys
 from jaxtyping import Array
 from numpy.typing import ArrayLike
 
-import toys
 from shoal.algorithms import mappo
 from shoal.equations.reduce import DEVICES
 from shoal.options.flags import override
@@ -74,7 +74,7 @@ def updated() -> dict[str, Any]:
     return {"before": learner, "one": one, "two": two}
 
 
-def test_two_devices_learn_what_one_learns(updated: dict[str, Any]) -> None:
+def test_training_on_two_devices_equals_training_on_one(updated: dict[str, Any]) -> None:
     one, two = updated["one"], updated["two"]
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(one), jax.tree.leaves(two), strict=True):
         np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5, err_msg=jax.tree_util.keystr(path))

@@ -35,7 +35,7 @@ def test_only_notes_are_hidden(shown: bool, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_terminal_that_is_gone_ends_nothing(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_terminal_does_not_end_training(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
             raise OSError(5, "Input/output error")

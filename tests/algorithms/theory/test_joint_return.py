@@ -111,7 +111,9 @@ def test_happo_does_not_make_the_team_worse() -> None:
 
 
 @pytest.mark.parametrize(("name", "flags"), [("hatrpo", FAR), ("happo", {"clip": 1.0})], ids=["hatrpo", "happo"])
-def test_without_m_all_go_through_the_door(name: str, flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_factor_m_the_return_falls(
+    name: str, flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the tests above would see if an agent did not know what those before it have become."""
     monkeypatch.setattr(happo, "importance_ratio", jnp.ones_like)
     assert gains(build(name, 1, **flags), 1).min() < -0.1

@@ -25,7 +25,7 @@ def proposition1(num_agents):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 4])
-def test_one_policy_for_all_finds_the_best_it_can_do_and_no_more(n):
+def test_a_shared_policy_reaches_its_best_return_but_not_the_optimum(n):
     """It starts far from its optimum, with a probability of 0.9 for one action, and has no bonus for entropy."""
     env = proposition1(n)
     flags = FLAGS | {"sharing": "shared", "agent_id": False, "entropy_coef": 0.0}
@@ -48,7 +48,7 @@ def test_one_policy_for_all_finds_the_best_it_can_do_and_no_more(n):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "n"), [("mappo", 2), ("happo", 4)])
-def test_policies_of_their_own_reach_the_optimum(algorithm, n):
+def test_separate_policies_reach_the_optimum(algorithm, n):
     env = proposition1(n)
     config = configured(algorithm, **FLAGS, sharing="independent")
     teams = train(algorithm, env, config, updates=80, seeds=SEEDS, num_envs=128)

@@ -157,7 +157,7 @@ class SentOff:
         return obs, *rest
 
 
-def test_who_is_sent_off_is_dead_and_the_team_plays_on():
+def test_a_player_that_is_sent_off_is_dead_and_the_team_continues():
     game = match()
     out, own = begun(game, 0)
     game._env = SentOff(game._env)

@@ -133,7 +133,7 @@ def test_an_episode_depends_on_its_seed_and_rewards_are_shared_or_not(gfootball:
     assert out.reward.tolist() == [1.0, 2.0] and game.spec.score == "sum"
 
 
-def test_who_is_sent_off_is_dead_and_the_team_plays_on(gfootball: None) -> None:
+def test_a_player_that_is_sent_off_is_dead_and_the_team_continues(gfootball: None) -> None:
     game, pitch, out = begun()
     pitch.sent_off.append(0)
     for _ in range(2):

@@ -162,7 +162,7 @@ class Unbounded(gymnasium.Env):
         ("gymnasium:CartPole-v1", {"time_limit": 0}, "time_limit"),
     ],
 )
-def test_what_cannot_be_is_refused(name, options, words):
+def test_impossible_options_are_refused(name, options, words):
     with pytest.raises(InputError, match=words):
         registry.make(name, **options)
 

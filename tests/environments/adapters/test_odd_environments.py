@@ -101,7 +101,7 @@ class Timed(Silent):
 
 
 @pytest.mark.parametrize(("kind", "discount"), [(Silent, 0.0), (Timed, 1.0)])
-def test_who_is_not_heard_of_any_more_has_ended(kind, discount):
+def test_an_agent_without_further_observations_has_ended(kind, discount):
     timestep, step, _ = started(made(kind))
     for _ in range(3):
         assert not timestep.last
@@ -119,7 +119,7 @@ class Leaving(Parade):
         return told[0], dict.fromkeys(self.possible_agents, 1.0), *told[2:]
 
 
-def test_who_is_no_longer_listed_is_dead():
+def test_an_agent_that_is_no_longer_listed_is_dead():
     timestep, step, _ = started(made(Leaving))
     step([0, 0])
     np.testing.assert_array_equal(timestep.alive, [True, False])

@@ -247,7 +247,7 @@ def test_the_last_ones_death_is_a_termination():
     assert not timestep.discount.any()
 
 
-def test_who_comes_later_is_not_there_before():
+def test_an_agent_that_joins_later_is_absent_before():
     timestep, step, _ = started(made(Expedition, late=True))
     np.testing.assert_array_equal(timestep.alive, [True, True, False])
     assert not timestep.obs[2].any()
@@ -301,7 +301,7 @@ def test_bounds_that_differ_are_reached_from_one_box():
         ("pettingzoo:mpe2.simple_spread_v3", {"time_limit": 0}, "time_limit"),
     ],
 )
-def test_what_cannot_be_is_refused(name, options, words):
+def test_impossible_options_are_refused(name, options, words):
     with pytest.raises(InputError, match=words):
         registry.make(name, **options)
 

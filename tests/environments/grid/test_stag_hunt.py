@@ -121,7 +121,7 @@ def test_prey_moves_to_each_free_cell_equally_often() -> None:
     assert state.prey[0].tolist() == [0, 9 * 12 + 9], "walled in, it stays"
 
 
-def test_ends() -> None:
+def test_episodes_end_by_capture_or_at_the_time_limit() -> None:
     two, rest = [(3, 3), (3, 5), None, None], [CATCH, CATCH, STAY, STAY]
     for places, animals in ((two, [(3, 4), (8, 8)]), ([*two[:2], (0, 0), (0, 1)], [(3, 4), None])):
         for t in (0, 199):
@@ -159,6 +159,6 @@ def test_picture() -> None:
         ({"horizon": 0}, "horizon must be an integer of at least 1"),
     ],
 )
-def test_what_is_refused(options: dict[str, Any], words: str) -> None:
+def test_invalid_input_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         make("grid/stag_hunt", **options)

@@ -62,7 +62,7 @@ def test_the_step_limit(at_limit: Any, discount: float) -> None:
         assert np.asarray(outcome.metrics).tolist() == [0, 0, 0] and not outcome.reward.any()
 
 
-def test_nothing_is_found_by_a_check() -> None:
+def test_a_check_of_skirmish_has_no_findings() -> None:
     report = check("skirmish/3m")
     assert report.ok and {finding.level for finding in report.findings} == {"note"}, str(report)
     assert {finding.subject for finding in report.findings} == {"agent death", "seed"}, str(report)

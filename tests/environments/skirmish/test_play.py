@@ -37,7 +37,7 @@ def test_units_stay_on_the_ground_and_within_their_strength(played: Play) -> Non
     assert (after.cooldown >= 0).all() and (after.calm >= 0).all()
 
 
-def test_the_dead_stay_dead_and_are_nobodys_target(played: Play) -> None:
+def test_dead_units_stay_dead_and_are_not_attacked(played: Play) -> None:
     before, after = played.before, played.after
     assert not after.health[before.health <= 0].any() and (before.health <= 0).sum() > 1000
     dead = before.health <= 0

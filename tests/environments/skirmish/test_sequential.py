@@ -68,7 +68,7 @@ def test_two_that_kill_each_other_both_die_only_if_they_shoot_at_once(programs: 
     np.testing.assert_array_equal(ready, dead, err_msg="only the survivor has fired")
 
 
-def test_nobody_fires_at_the_dead(programs: dict[str, Any]) -> None:
+def test_no_unit_attacks_a_dead_unit(programs: dict[str, Any]) -> None:
     """Of two that attack a weak enemy both fire at once, and one in turn."""
     at, orders = {0: (10.0, 16.0), 1: (10.0, 17.0), 5: (14.0, 16.0)}, {0: 6 + 1, 1: 6 + 1}
     for damage, shots in (("simultaneous", 2), ("sequential", 1)):
@@ -87,7 +87,7 @@ def test_orders_are_random_permutations() -> None:
 
 
 @pytest.mark.parametrize("beam", [False, True])
-def test_damage_that_kills_nobody_is_the_same(beam: bool, programs: dict[str, Any]) -> None:
+def test_damage_without_deaths_does_not_depend_on_the_order(beam: bool, programs: dict[str, Any]) -> None:
     at = {0: (10.0, 16.0), 1: (10.0, 17.0), 4: (14.0, 16.0), 5: (14.0, 17.0), 6: (14.0, 18.0)}
     orders = {0: 6, 1: 6 if beam else 6 + 1, 4: 6 + 1}
     if beam:

@@ -42,7 +42,7 @@ def crowd(name: str) -> Map:
 
 
 @pytest.mark.parametrize(("name", "count", "steps"), quick(SWEEPS, FEW))
-def test_nobody_walks_into_walls(name: str, count: int, steps: int) -> None:
+def test_no_unit_enters_an_unwalkable_cell(name: str, count: int, steps: int) -> None:
     """100,000 steps of random play on every terrain. Medivacs may be anywhere, colossi also on the cliff."""
     cells = terrain.walkable(name)
     cliff = cells | terrain.climbable(name)

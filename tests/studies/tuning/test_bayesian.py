@@ -33,7 +33,7 @@ def test_later_rounds_propose_better_values_and_the_same_ones_again(tmp_path: Pa
     assert {type(x["epochs"]) for x in trials} == {int} and {x["hidden"] for x in trials} == {(4,), (6, 6)}
 
 
-def test_what_diverged_is_told_as_the_worst(tmp_path: Path) -> None:
+def test_a_diverged_trial_is_reported_as_the_worst(tmp_path: Path) -> None:
     text = TUNING.replace("eta = 2", "eta = 2\nsearch = 'optuna'\nrounds = 2")
     (method,) = methods(read_study(written(tmp_path, text)))
     standing = proposals._standing(method, {0: [[None]], 1: [[[5.0]], [[6.0]]], 2: [[[3.0]]]})

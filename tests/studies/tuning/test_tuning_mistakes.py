@@ -290,7 +290,7 @@ def test_environments_of_worker_processes(tmp_path: Path) -> None:
     )
 
 
-def test_optuna_is_an_extra(tmp_path: Path) -> None:
+def test_a_missing_optuna_names_its_extra(tmp_path: Path) -> None:
     path = written(tmp_path, TUNING.replace("eta = 2", "eta = 2\nsearch = 'optuna'\nrounds = 2"))
     try:
         import optuna  # noqa: F401

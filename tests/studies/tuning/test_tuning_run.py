@@ -175,7 +175,7 @@ def test_a_trial_that_diverges_leaves_and_stops_no_other(tmp_path: Path) -> None
     assert "diverged" in shoal.results(tmp_path / "demo.toml").with_name("demo-tuning.md").read_text()
 
 
-def test_what_no_array_can_be_has_a_program_of_its_own(tmp_path: Path) -> None:
+def test_values_that_cannot_be_traced_have_a_program_each(tmp_path: Path) -> None:
     text = TUNING.replace(
         "gamma =", "hidden = { values = [[4], [6]] }\ntarget_entropy = { values = ['None', 0.3] }\ngamma ="
     )
