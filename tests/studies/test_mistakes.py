@@ -1,5 +1,6 @@
 """Every mistake in a study file is answered by one sentence that names the file and the key, before anything runs."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ from shoal.errors import InputError
 from shoal.studies.building import check_built
 from shoal.studies.plan import plan
 from shoal.studies.study_file import read_study, study_path
-from support.small_studies import GRID, written
+from support import small_studies
+from support.small_studies import GRID, check_refused, written
 
 DEFAULTS, END = "[defaults]\n", "gamma = [0.9, 0.99]\n"
 
@@ -338,20 +340,17 @@ MISTAKES = {
 }
 
 
-def refusal(path: Path) -> str:
-    with pytest.raises(InputError) as caught:
-        study = read_study(path)
-        check_built(study, plan(study, path.parent / "out"))
-    return str(caught.value)
+def build(path: Path) -> None:
+    study = read_study(path)
+    check_built(study, plan(study, path.parent / "out"))
+
+
+refusal = partial(small_studies.refusal, build)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_one_sentence(mistake: str, tmp_path: Path) -> None:
-    before, after, sentence = MISTAKES[mistake]
-    assert before in GRID
-    path = written(tmp_path, GRID.replace(before, after, 1))
-    assert refusal(path) == f"{path}: {sentence}"
-    assert sorted(tmp_path.iterdir()) == [path], "nothing was written"
+    check_refused(build, GRID, MISTAKES[mistake], tmp_path)
 
 
 def test_the_grid_itself_has_no_mistake(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """Study files and records that tests share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from shoal.algorithms import canonical
+from shoal.errors import InputError
 from shoal.options.flags import flags_of
 from shoal.studies.execution import listed
 from shoal.studies.plan import Cell, plan
@@ -79,6 +81,29 @@ def written(folder: Path, text: str = GRID, name: str = "demo") -> Path:
     path = folder / f"{name}.toml"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def refusal(read: Callable[[Path], object], path: Path) -> str:
+    """The sentence with which ``read`` refuses a file."""
+    with pytest.raises(InputError) as caught:
+        read(path)
+    return str(caught.value)
+
+
+def check_refused(read: Callable[[Path], object], text: str, mistake: tuple[str, str, str], folder: Path) -> None:
+    """Check that a study file with a mistake is refused in one sentence, and that nothing is written.
+
+    Args:
+        read: what is done with the path of the file.
+        text: a study file without mistakes.
+        mistake: (what is replaced in it, by what, the sentence after the file's name).
+        folder: an empty folder.
+    """
+    before, after, sentence = mistake
+    assert before in text
+    path = written(folder, text.replace(before, after, 1))
+    assert refusal(read, path) == f"{path}: {sentence}"
+    assert sorted(folder.iterdir()) == [path], "nothing was written"
 
 
 def cells_of(path: Path, out: str = "out") -> list[Cell]:

@@ -1,5 +1,6 @@
 """Every mistake in the part ``[tuning]`` is answered by one sentence that names the file and the key."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import shoal
 from shoal.errors import InputError
 from shoal.studies.study_file import read_study
 from shoal.studies.tuning.methods import methods
+from support import small_studies
+from support.small_studies import check_refused
 from support.small_tuning import TUNING, written
 
 RANGE = "learning_rate = { low = 1e-4, high = 1e-1, log = true }"
@@ -198,19 +201,16 @@ MISTAKES = {
 }
 
 
-def refusal(path: Path) -> str:
-    with pytest.raises(InputError) as caught:
-        methods(read_study(path))
-    return str(caught.value)
+def build(path: Path) -> None:
+    methods(read_study(path))
+
+
+refusal = partial(small_studies.refusal, build)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_one_sentence(mistake: str, tmp_path: Path) -> None:
-    before, after, sentence = MISTAKES[mistake]
-    assert before in TUNING
-    path = written(tmp_path, TUNING.replace(before, after, 1))
-    assert refusal(path) == f"{path}: {sentence}"
-    assert sorted(tmp_path.iterdir()) == [path], "nothing was written"
+    check_refused(build, TUNING, MISTAKES[mistake], tmp_path)
 
 
 def test_methods_have_equal_budgets(tmp_path: Path) -> None:
