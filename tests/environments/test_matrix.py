@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.environments.matrix import matrix_game
+from shoal.environments.matrix import State, matrix_game
 from shoal.environments.registry import make, names, validate
-from shoal.environments.tabular import State
 from shoal.errors import InputError
 from shoal.types import Environment, Step
 

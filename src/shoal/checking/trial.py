@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.checking.specimen import fast, tiny
-from shoal.environments.tabular import matrix_game
+from shoal.environments.matrix import matrix_game
 from shoal.rollouts import fused
 from shoal.training import feed as feeds
 from shoal.types import Algorithm, Environment, PyTree, Scale

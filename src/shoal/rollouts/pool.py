@@ -19,7 +19,7 @@ from shoal.rollouts import worker as serving
 from shoal.rollouts.stepping import Board, Fault, Stepper, board, board_bytes, fault_of, importable
 from shoal.rollouts.worker import Worker, how_it_ended, memory_file
 from shoal.system import notices
-from shoal.system.cores import cores
+from shoal.system.machine import cores
 from shoal.system.notices import Warn
 
 PATIENCE = 3

@@ -12,9 +12,9 @@ from typing import Any
 
 from shoal.errors import InputError, shortened
 from shoal.security import reading
-from shoal.system.cores import cores
 from shoal.system.extras import requirements
 from shoal.system.files import dumps, from_json, write_text
+from shoal.system.machine import cores
 
 FILE = "run.json"
 FORMAT = 9

@@ -31,7 +31,7 @@ from shoal.studies import execution
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.study_file import StudyFile
-from shoal.system import cores, notices
+from shoal.system import machine, notices
 from shoal.training import program_cache, sharding
 from shoal.training.stopping import Stop
 
@@ -127,7 +127,7 @@ def joined(cluster: Cluster) -> Iterator[Any]:
     ray = library("Studies")
     started = not ray.is_initialized()
     if started:
-        connect(cluster.address, cores.cores())
+        connect(cluster.address, machine.cores())
     try:
         yield ray
     finally:
@@ -177,7 +177,7 @@ def variables(cpus: int, gpus: float) -> dict[str, str]:
     ``SHOAL_CORES`` sets the number of cores for Shoal, which starts that many devices and worker processes, and
     ``NPROC`` for XLA, which starts that many threads.
     """
-    found = {cores.VARIABLE: str(cpus), "NPROC": str(cpus), "OMP_NUM_THREADS": str(cpus)}
+    found = {machine.CORES_VARIABLE: str(cpus), "NPROC": str(cpus), "OMP_NUM_THREADS": str(cpus)}
     if not gpus:
         return found | {"JAX_PLATFORMS": "cpu"}
     # JAX allocates three quarters of a GPU's memory by default.

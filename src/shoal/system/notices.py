@@ -16,10 +16,10 @@ CLEAR = "\r\033[K"
 
 def warn(sentence: str, clear: bool = False) -> None:
     """Print one sentence to standard error."""
-    write(f"{sentence}\n", clear)
+    write_stderr(f"{sentence}\n", clear)
 
 
-def write(text: str, clear: bool = False) -> None:
+def write_stderr(text: str, clear: bool = False) -> None:
     """Print to standard error and flush; control characters in ``text`` are escaped.
 
     ``clear`` clears the terminal's line before. A closed terminal or pipe is ignored, so that it does not end a run.

@@ -12,7 +12,7 @@ import filelock
 import jax
 from jaxlib import version
 
-from shoal.system import notices, user_folders
+from shoal.system import machine, notices
 
 VARIABLE = "SHOAL_CACHE"
 """Environment variable: the folder of compiled programs, or ``off``."""
@@ -61,15 +61,15 @@ def use() -> None:
 def folder() -> Path:
     """``$SHOAL_CACHE``, ``$XDG_CACHE_HOME/shoal`` or ``~/.cache/shoal``, with a folder for each jaxlib and processor.
 
-    A relative ``$SHOAL_CACHE`` is ignored, as those of :mod:`shoal.system.user_folders` are.
+    A relative ``$SHOAL_CACHE`` is ignored, as those of :mod:`shoal.system.machine` are.
 
     Raises:
         OSError: there is no home folder.
     """
     named = Path(os.environ.get(VARIABLE, ""))
     if named.parts[:1] == ("~",):
-        named = user_folders.home().joinpath(*named.parts[1:])
-    base = named if named.is_absolute() else user_folders.cache() / "shoal"
+        named = machine.home_folder().joinpath(*named.parts[1:])
+    base = named if named.is_absolute() else machine.cache_folder() / "shoal"
     return base / f"{version.__version__}-{_processor()}"
 
 

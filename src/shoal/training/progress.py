@@ -65,7 +65,7 @@ class Progress:
             f"return {score_text}{metric} · {clock(left)} left"
         )
         end = "" if self.terminal else "\n"
-        notices.write(line + end, clear=self.terminal)
+        notices.write_stderr(line + end, clear=self.terminal)
 
     def say(self, sentence: str) -> None:
         """Print a note above the progress line; hidden where progress is hidden."""
@@ -86,4 +86,4 @@ class Progress:
     def close(self) -> None:
         """End the progress line."""
         if self.shown and self.terminal:
-            notices.write("\n")
+            notices.write_stderr("\n")

@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 
 from shoal.equations.reduce import DEVICES
 from shoal.errors import InputError
-from shoal.system.cores import cores
+from shoal.system.machine import cores
 
 SEED_SHARDS = "seed_shards"
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.security import reading
-from shoal.system import user_folders
+from shoal.system import machine
 from shoal.system.files import to_json
 
 MAX_FILE_BYTES = reading.MIB
@@ -45,7 +45,7 @@ def state_folder() -> Path:
     Raises:
         OSError: there is no home folder.
     """
-    return (user_folders.state() / "shoal" / "runs").resolve()
+    return (machine.state_folder() / "shoal" / "runs").resolve()
 
 
 def record(

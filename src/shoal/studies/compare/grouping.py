@@ -22,7 +22,7 @@ def methods_of(sources: Sequence[Source]) -> Methods:
     their folders. So are runs with the same seeds of the same configuration, for example of two versions.
 
     Raises:
-        InputError: as :func:`check`.
+        InputError: as :func:`check_methods`.
     """
     found: Methods = {}
     for algorithm in dict.fromkeys(one.algorithm for one in sources):
@@ -43,7 +43,7 @@ def methods_of(sources: Sequence[Source]) -> Methods:
             alone = one.name if sum(one.name == other.name for other in sources) == 1 else str(one.path)
             name = printable(", ".join([algorithm, *differ]) if differ or not (flags or again) else alone)
             found.setdefault(name, {}).setdefault(one.environment, []).append(one)
-    check(found)
+    check_methods(found)
     return found
 
 
@@ -51,7 +51,7 @@ def named(groups: Mapping[str, Iterable[Source]]) -> Methods:
     """Methods that the caller has put together; a file of several algorithms gives a method for each of them.
 
     Raises:
-        InputError: as :func:`check`.
+        InputError: as :func:`check_methods`.
     """
     found: Methods = {}
     for name, sources in groups.items():
@@ -60,11 +60,11 @@ def named(groups: Mapping[str, Iterable[Source]]) -> Methods:
         for one in held:
             method = f"{name}, {one.name}" if several and one.greedy is None else name
             found.setdefault(method, {}).setdefault(one.environment, []).append(one)
-    check(found)
+    check_methods(found)
     return found
 
 
-def check(methods: Methods) -> None:
+def check_methods(methods: Methods) -> None:
     """Check that the methods can be compared.
 
     Raises:

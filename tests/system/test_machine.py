@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal.system import user_folders
+from shoal.system import machine
 from shoal.training import program_cache
 from shoal.trust import provenance
 
 FOLDERS: list[tuple[Callable[[], Path], str, Path]] = [
-    (user_folders.state, "XDG_STATE_HOME", Path(".local/state")),
-    (user_folders.cache, "XDG_CACHE_HOME", Path(".cache")),
+    (machine.state_folder, "XDG_STATE_HOME", Path(".local/state")),
+    (machine.cache_folder, "XDG_CACHE_HOME", Path(".cache")),
     (provenance.state_folder, "XDG_STATE_HOME", Path(".local/state")),
     (program_cache.folder, "XDG_CACHE_HOME", Path(".cache")),
 ]
@@ -43,4 +43,4 @@ def test_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", ".")
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     with pytest.raises(OSError, match="there is no home folder"):
-        user_folders.home()
+        machine.home_folder()
