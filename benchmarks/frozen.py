@@ -61,7 +61,7 @@ def cases(names: list[str]) -> list[tuple[str, int | None, str, str]]:
         (None, "box", "independent"),
         (4, "box", "shared"),
     )
-    return [(name, *kind) for name in names for kind in kinds]
+    return [(name, recurrent, actions, sharing) for name in names for recurrent, actions, sharing in kinds]
 
 
 # One tree, in a process of its own
@@ -179,12 +179,11 @@ def _updates(name: str, recurrent: int | None, kind: str, sharing: str) -> dict[
 def _signature(tree: Any) -> list[list[Any]]:
     """[shape, sum, sum of squares] of every array of numbers, sorted."""
     import jax
+    import jax.numpy as jnp
     import numpy as np
 
     leaves = [
-        np.asarray(x, np.float64)
-        for x in jax.tree.leaves(tree)
-        if not jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+        np.asarray(x, np.float64) for x in jax.tree.leaves(tree) if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
     ]
     return sorted([list(x.shape), float(x.sum()), float((x**2).sum())] for x in leaves if x.size)
 
@@ -270,12 +269,21 @@ def _run(name: str) -> dict[str, Any]:
     from shoal.options.flags import flags_of
 
     known = flags_of(algorithms.get(name).Config())
-    flags = {flag: value for flag, value in SMALL.items() if flag in known}
-    sizes = {"num_envs": E, "rollout_length": 8, "steps": 10 * E * 8, "seeds": 2, "rows": 1000, "eval_episodes": 4}
+    flags: dict[str, Any] = {flag: value for flag, value in SMALL.items() if flag in known}
+    sizes: dict[str, Any] = {
+        "num_envs": E,
+        "rollout_length": 8,
+        "steps": 10 * E * 8,
+        "seeds": 2,
+        "rows": 1000,
+        "eval_episodes": 4,
+    }
+    if "minibatches" in known:
+        sizes["minibatches"] = 1
     with tempfile.TemporaryDirectory() as folder:
         run = shoal.train(
             name, "mpe/simple_spread", env={"horizon": 4}, folder=Path(folder) / "run", progress=False,
-            tensorboard=False, **(flags | sizes | {"minibatches": 1} if "minibatches" in known else flags | sizes),
+            tensorboard=False, **(flags | sizes),
         )  # fmt: skip
         rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         timing = ("seconds", "elapsed", "steps_per_second", "time")

@@ -64,6 +64,7 @@ def nearest_together(state: Any) -> Float[Array, "3 2"]:
 def spread(convention: str, steps: int) -> tuple[float, float]:
     """(mean, standard error) on the scale of the sum over agents without self-collisions."""
     env = shoal.make("mpe/simple_spread", convention=convention)
+    assert isinstance(env, Environment)
     returns = play(env, nearest_together, steps, convention == "mpe2", 2000)  # mpe2 moves before it accelerates
     # One openai copy counts each of three agents as colliding with itself in each of 25 steps, and everything twice.
     return summary(returns.sum(1) if convention == "mpe2" else (returns[:, 0] + 75) / 2)
@@ -72,6 +73,7 @@ def spread(convention: str, steps: int) -> tuple[float, float]:
 def blind(task: str, steps: int) -> tuple[float, float]:
     """(mean, standard error) of the sum over agents in blind-particle spread."""
     env = shoal.make(f"bps/{task}")
+    assert isinstance(env, Environment)
     return summary(play(env, lambda s: s.landmarks[jnp.array(env.spec.roles)], steps, False, 1000).sum(1))
 
 

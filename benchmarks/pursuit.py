@@ -18,6 +18,7 @@ from pettingzoo.sisl.pursuit import pursuit  # pursuit_v5, whose own module warn
 
 import shoal
 from shoal.deploy import Policies
+from shoal.types import Environment
 from stag_hunt import play, random_play, speed
 
 ROUNDS, ENVS, EPISODES = 5, (1, 32, 256), 8
@@ -62,6 +63,7 @@ def main() -> None:
 def compare() -> None:
     """Print the scores of random play, then the speeds."""
     env = shoal.make("grid/pursuit")
+    assert isinstance(env, Environment)
     returns = play(env, lambda _, step, key: random_play(step, key), 1000)[0] * env.spec.num_agents
     theirs = [plain_loop()[1] for _ in range(EPISODES)]
     for name, scores in (("grid/pursuit", np.asarray(returns)), ("PettingZoo", np.asarray(theirs))):

@@ -107,8 +107,8 @@ def read_update(name: str) -> Read:
         learner, carry = algorithm.init(key), algorithm.initial_carry(E)
         now = jax.tree.map(lambda x: x[0], step())
         _, action, extras = algorithm.act(learner, carry, now, key, False)
-        many = jax.tree.map(lambda x: jnp.broadcast_to(x, (T, *x.shape)), (action, extras))
-        traj = Trajectory(step(), *many, step(), carry)
+        action, extras = jax.tree.map(lambda x: jnp.broadcast_to(x, (T, *x.shape)), (action, extras))
+        traj = Trajectory(step(), action, extras, step(), carry)
         if not jax.tree.leaves(algorithm.replay):
             return learner, traj
 

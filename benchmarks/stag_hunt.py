@@ -97,6 +97,7 @@ def main() -> None:
     """Print both teams' scores without and with a penalty, then the speed."""
     for penalty in (0.0, -2.0):
         env = shoal.make("grid/stag_hunt", penalty=penalty)
+        assert isinstance(env, Environment)
         for name, team in (("random", lambda _, step, key: random_play(step, key)), ("pairs", pairs)):
             returns, lengths = play(env, team, 1000)
             error = returns.std() / len(returns) ** 0.5
@@ -104,8 +105,10 @@ def main() -> None:
                 f"penalty {penalty:g}, {name}: {returns.mean():.2f} ± {error:.2f} (standard error), "
                 f"{lengths.mean():.1f} steps"
             )
+    env = shoal.make("grid/stag_hunt")
+    assert isinstance(env, Environment)
     for num_envs in (32, 256):
-        print(f"{num_envs} environments: {speed(shoal.make('grid/stag_hunt'), num_envs):,.0f} steps/s")
+        print(f"{num_envs} environments: {speed(env, num_envs):,.0f} steps/s")
 
 
 if __name__ == "__main__":
