@@ -5,7 +5,6 @@ import pytest
 
 from shoal.algorithms import mappo
 from shoal.equations.normalise import Running
-from shoal.equations.value_scale import make_value_scale
 from shoal.models import on_policy
 from shoal.models.actor_critic import Policy, make_critic
 from shoal.networks.body import Body
@@ -50,7 +49,7 @@ def test_statistics_are_those_of_each_group_and_popart_moves_no_prediction(kind,
     spec = make_spec(shared_reward=shared_reward)
     critic = make_critic(spec, BODY, source, index, True)
     assert critic.group_of == group
-    scale = make_value_scale(kind, group, 0.9)
+    scale = on_policy.scale_of_agents(kind, group, 0.9)
     params = compiled(critic.init)(jax.random.key(0))
     step = make_step(np.random.default_rng(1), spec, (T, E))
     values = compiled(lambda params: critic.values(params, critic.initial_carry(E), step)[1])
@@ -79,7 +78,7 @@ def test_statistics_are_those_of_each_group_and_popart_moves_no_prediction(kind,
 
 
 def test_later_batches_are_averaged_with_decay():
-    scale = make_value_scale("running", (0, 0, 0), 0.9)
+    scale = on_policy.scale_of_agents("running", (0, 0, 0), 0.9)
     stats = scale.init()
     for batch in (1.0, 2.0, 4.0):
         stats, _ = scale.update(stats, {}, jnp.full((T, E, N), batch), jnp.ones((T, E, N), bool))
@@ -88,7 +87,7 @@ def test_later_batches_are_averaged_with_decay():
 
 
 def test_a_batch_without_living_agents_changes_no_statistics():
-    scale = make_value_scale("popart", (0, 0, 0), 0.9)
+    scale = on_policy.scale_of_agents("popart", (0, 0, 0), 0.9)
     critic = make_critic(make_spec(), BODY, "local", (0, 0, 0), False)
     params = compiled(critic.init)(jax.random.key(0))
     stats, moved = scale.update(scale.init(), params, jnp.array(TARGET), jnp.zeros((T, E, N), bool))
@@ -96,7 +95,7 @@ def test_a_batch_without_living_agents_changes_no_statistics():
 
 
 def test_value_norm_none_does_not_scale():
-    scale = make_value_scale("none", (0, 1, 2), 0.9)
+    scale = on_policy.scale_of_agents("none", (0, 1, 2), 0.9)
     stats, params = scale.update(None, {"w": 1}, jnp.array(TARGET), jnp.array(ALIVE))
     assert (scale.init(), stats, params) == (None, None, {"w": 1})
     assert_trees_equal(scale.normalise(None, jnp.array(TARGET)), TARGET)
@@ -114,7 +113,7 @@ def test_the_value_clip_compares_in_the_unit_of_the_critic_s_output(kind):
     )
     now, output, target = jnp.array(TARGET), jnp.array(TARGET[::-1]), jnp.array(RNG.normal(size=(T, E, N)), jnp.float32)
     v = on_policy.Values(now, now, output, FEED_FORWARD)
-    scale = make_value_scale(kind, (0, 1, 2), 0.9)
+    scale = on_policy.scale_of_agents(kind, (0, 1, 2), 0.9)
     batch = on_policy.make_batch(config, scale, learner, traj, v, jnp.zeros((T, E, N)), target)
     expected = (TARGET - mean) / std if kind == "popart" else TARGET[::-1]
     np.testing.assert_allclose(batch.value.reshape(T, E, N), expected, rtol=1e-4)

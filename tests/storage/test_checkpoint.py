@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from shoal.errors import CheckpointError, InputError
-from shoal.storage.checkpoint import Checkpoints
+from shoal.storage.checkpoint import Checkpoints, restore_part
 
 
 class Inner(NamedTuple):
@@ -176,7 +176,8 @@ def test_a_position_that_has_become_a_field_is_the_same_leaf(tmp_path: Path):
 def test_a_renamed_field_and_a_position_that_is_gone_are_the_same_leaves(tmp_path: Path):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, {"critic": ({"kernel": np.arange(2.0)}, ()), "policy": {"floor": np.float32(0.5)}}, {})
-    state, _, _ = checkpoints.restore({"critic": {"kernel": np.zeros(2)}, "policy": {"epsilon": np.float32(0)}})
+    template = {"critic": {"kernel": np.zeros(2)}, "policy": {"epsilon": np.float32(0)}}
+    state, _, _ = checkpoints.restore(template)
     np.testing.assert_array_equal(state["critic"]["kernel"], np.arange(2.0))
     assert state["policy"]["epsilon"] == 0.5
     with pytest.raises(CheckpointError, match="does not match this run"):
@@ -200,3 +201,22 @@ def test_a_changed_state_of_the_environment_is_named_as_such(nested: bool, tmp_p
         assert "speed" in str(error.value) and "Train again" in str(error.value)
     with pytest.raises(CheckpointError, match=place):
         checkpoints.restore({"rollout": {"env": np.zeros(2)}})
+
+
+class Old(NamedTuple):
+    utilities: Any
+    mixer: Any
+
+
+class New(NamedTuple):
+    actor: Any
+    critic: Any
+
+
+def test_a_branch_is_read_by_todays_names_of_its_fields(tmp_path: Path):
+    """Target networks of Q-learning were ``utilities`` and ``mixer`` before they were ``actor`` and ``critic``."""
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(4, {"learner": {"target": Old(np.arange(2.0), np.arange(3.0)), "z": np.ones(1)}}, {})
+    found = restore_part(checkpoints, "learner", {"target": New(np.zeros(2), np.zeros(3))}, 4)
+    np.testing.assert_array_equal(found["target"].actor, np.arange(2.0))
+    np.testing.assert_array_equal(found["target"].critic, np.arange(3.0))

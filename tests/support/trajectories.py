@@ -12,7 +12,6 @@ from jax.extend.core import jaxpr_as_fun
 
 from shoal import algorithms
 from shoal.equations.gae import gae
-from shoal.equations.value_scale import make_value_scale
 from shoal.models import on_policy
 from shoal.models.actor_critic import Carry
 from shoal.types import Algorithm, Box, Discrete, EnvSpec, Experience, Learner, Replay, Scale, Step, Trajectory
@@ -208,7 +207,7 @@ def distance(a: Any, b: Any) -> float:
 
 def critic_advantage(spec: EnvSpec, c: Any, nets: Any, learner: Learner, traj: Trajectory) -> jax.Array:
     """Â [T, E, N] as the family computes it, before it is standardised: that part is tested with MAPPO."""
-    values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
+    values = on_policy.scale_of_agents(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def of(learner: Learner, traj: Trajectory) -> jax.Array:
         v, out = on_policy.in_reward_units(spec, values, learner, traj, nets.evaluate(learner, traj)), traj.outcome

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.equations.value_scale import make_value_scale
+from shoal.models import on_policy
 from shoal.models.actor_critic import make_critic
 from shoal.networks.sharing import policy_of
 from shoal.storage import log
@@ -92,7 +92,7 @@ def values(run: shoal.Run, learner: Learner, obs: jax.Array) -> jax.Array:
     """V [B] of each observation [B, N, O], in units of reward."""
     spec, config = run.env.spec, run.config
     critic = make_critic(spec, config.network, config.critic_input, policy_of(spec, config.sharing), config.agent_id)
-    scale = make_value_scale(config.value_norm, critic.group_of, config.value_norm_beta)
+    scale = on_policy.scale_of_agents(config.value_norm, critic.group_of, config.value_norm_beta)
     step = jax.vmap(run.env.reset)(jax.random.split(jax.random.key(0), len(obs)))[1]._replace(obs=obs)
     _, value = critic.values(learner.critic, (), jax.tree.map(lambda x: x[None], step))
     return scale.denormalise(learner.statistics.value, value)[0, :, 0]

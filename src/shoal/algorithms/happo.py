@@ -28,7 +28,6 @@ from shoal.equations.gae import gae
 from shoal.equations.reduce import explained_variance, standardise
 from shoal.equations.surrogate import importance_ratio
 from shoal.equations.targets import cut_off
-from shoal.equations.value_scale import make_value_scale
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, check_options
 from shoal.learning.optimiser import ByNet, Optimiser, freezing, one, optimiser
@@ -176,7 +175,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     still, clip, eps = freezing(c, actor.init, nets.critic.init), c.max_grad_norm, c.adam_eps
     actor_adam = optimiser(c.learning_rate, c.lr_final, [steps * n for n in turns], clip, eps, still.actor)
     critic_adam = optimiser(c.critic_rate, c.lr_final, [steps] * nets.critic.num_nets, clip, eps, still.critic)
-    values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
+    values = on_policy.scale_of_agents(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:
         params = nets.init(key)

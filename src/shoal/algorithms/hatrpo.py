@@ -36,7 +36,6 @@ from shoal.equations.trust_region import (
     linearise,
     step_length,
 )
-from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, check_options
@@ -104,7 +103,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         )
     still = freezing(c, None, nets.critic.init)
     critic_adam = optimiser(c.critic_rate, c.lr_final, steps, c.max_grad_norm, c.adam_eps, still.critic)
-    values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
+    values = on_policy.scale_of_agents(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:
         # A trust-region step has no state, so actors have no optimiser.

@@ -129,7 +129,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         )
     actor = make_actor(spec, c.network, policy_of(spec, c.sharing), c.agent_id, c.output_gain, c.log_std, c.squash)
     critic = mixing_critic(c.mixing, source.width, spec.num_agents, space.n, c.mixing_width, c.hyper_layers)
-    values = make_value_scale(c.value_norm, (0,), c.value_norm_beta)
+    values = make_value_scale(c.value_norm, c.value_norm_beta)
     actor_adam, critic_adam = q_critic.make_optimisers(c, scale, actor.num_policies, 1, actor.init, critic.init)
 
     def init(key: PRNGKeyArray) -> Learner:
@@ -153,7 +153,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         ahead = jax.tree.map(lambda x: x[None], outcome)
         u_next = q_critic.next_action(actor.distribution(learner.policy.actor, after, ahead)[1], traj, key)
         q = critic.apply(learner.statistics.target, source.features(outcome), one_hot(u_next, traj.outcome.alive))
-        q = values.denormalise(learner.statistics.value, q[..., None])[..., 0]
+        q = values.denormalise(learner.statistics.value, q)
         q = of_a_living_team(q, traj.outcome.alive)
         return td_lambda(*team_reward(traj), q, traj.outcome.last, gamma=c.gamma, lam=c.lam)
 
@@ -182,9 +182,9 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
         # THE CRITIC, FITTED TO λ-RETURNS
         y = targets(learner, traj, outcome, after, key_next)
-        stats, _ = values.update(learner.statistics.value, None, y[..., None], some[..., None])
+        stats, _ = values.update(learner.statistics.value, None, y, some)
         learner = learner._replace(statistics=learner.statistics._replace(value=stats))
-        y = values.normalise(stats, y[..., None])[..., 0]
+        y = values.normalise(stats, y)
         weight = some.astype(jnp.float32)
         rows = CriticBatch(x, one_hot(traj.action, alive), y, weight)
         learner, of_critic = q_critic.fit_critic(c, critic_adam, critic_loss, learner, sgd.items(rows, 1), key_critic)
@@ -206,8 +206,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     def value(learner: Learner, carry: Carry, step: Step, action: Array) -> Array:
         """Q(s, u), the team's."""
         q = critic.apply(learner.critic, source.features(step), one_hot(action, step.alive))
-        q = values.denormalise(learner.statistics.value, q[..., None])
-        return jnp.broadcast_to(q, step.alive.shape)
+        q = values.denormalise(learner.statistics.value, q)
+        return jnp.broadcast_to(q[..., None], step.alive.shape)
 
     unequal, tell = on_unequal_rewards(spec), inspecting(actor, value)
     return Algorithm(

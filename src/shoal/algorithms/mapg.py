@@ -28,7 +28,6 @@ from shoal.equations.returns import td_lambda
 from shoal.equations.schedules import linear
 from shoal.equations.surrogate import huber
 from shoal.equations.targets import cut_off, of_the_team, on_unequal_rewards, team_mean, team_reward
-from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import QCriticConfig
@@ -36,7 +35,7 @@ from shoal.learning.optimiser import ByNet
 from shoal.models import acting, q_critic
 from shoal.models.action_critic import Options, make_action_critic, needs_team
 from shoal.models.actor_critic import Carry, Policy, make_actor, make_actor_critic, make_critic
-from shoal.models.on_policy import end_update, entropy_coef, inspecting
+from shoal.models.on_policy import end_update, entropy_coef, inspecting, scale_of_agents
 from shoal.networks.inputs import init_inputs, normalised
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, Box, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
@@ -166,7 +165,7 @@ def make_policy_gradient(
     critic = make_action_critic(spec, body, c.critic_input, owner, c.agent_id)
     state_value = make_critic(spec, body, c.critic_input, owner, central or c.agent_id)
     nets = make_actor_critic(actor, state_value)
-    values = make_value_scale(c.value_norm, critic.group_of, c.value_norm_beta)
+    values = scale_of_agents(c.value_norm, critic.group_of, c.value_norm_beta)
     made = lambda q, v: Critics(critic.init(q), state_value.init(v) if with_value else None)  # noqa: E731
     inits = actor.init, lambda key: made(key, key)
     adam, critic_adam = q_critic.make_optimisers(c, scale, actor.num_policies, critic.num_nets, *inits)

@@ -29,7 +29,7 @@ from shoal.equations.gae import gae
 from shoal.equations.reduce import explained_variance, standardise
 from shoal.equations.surrogate import clip_fraction, clipped_surrogate, clipped_value_loss, kl_penalty
 from shoal.equations.targets import cut_off
-from shoal.equations.value_scale import ValueNorm, make_value_scale
+from shoal.equations.value_scale import ValueNorm
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, ValueConfig, check_options
@@ -170,7 +170,7 @@ def make(
     still, clip, eps = freezing(c, actor.init, nets.critic.init), c.max_grad_norm, c.adam_eps
     actor_adam = optimiser(c.learning_rate, c.lr_final, [steps] * actor.num_policies, clip, eps, still.actor)
     critic_adam = optimiser(c.critic_rate, c.lr_final, [steps] * nets.critic.num_nets, clip, eps, still.critic)
-    values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
+    values = on_policy.scale_of_agents(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:
         params = nets.init(key)

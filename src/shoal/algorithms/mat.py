@@ -140,7 +140,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     sgd.check_items(scale, c.minibatches, c.chunk)
     steps, still = [scale.num_updates * c.epochs * c.minibatches], freezing(c, team.init)
     adam = optimiser(c.learning_rate, c.lr_final, steps, c.max_grad_norm, c.adam_eps, still.actor)
-    values = make_value_scale(c.value_norm, (0,) * spec.num_agents, c.value_norm_beta)
+    values = make_value_scale(c.value_norm, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:
         theta = team.init(jax.random.split(key)[0])

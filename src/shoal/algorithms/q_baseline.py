@@ -15,12 +15,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from shoal.algorithms import dead_values, mappo
 from shoal.algorithms.mapg import advantage_over
 from shoal.equations.surrogate import clipped_value_loss
-from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
 from shoal.learning.config import EpochsConfig, check_options
 from shoal.models.action_critic import make_action_critic
 from shoal.models.actor_critic import ActorCritic, make_actor_critic, make_nets
-from shoal.models.on_policy import Batch
+from shoal.models.on_policy import Batch, scale_of_agents
 from shoal.networks.inputs import normalised
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
@@ -40,7 +39,7 @@ def make(make_mappo: Callable[..., Algorithm], spec: EnvSpec, config: mappo.Conf
     nets = make_nets(spec, c, policy_of(spec, c.sharing))
     index = nets.actor.policy_of if nets.critic.num_nets > 1 else (0,) * spec.num_agents
     q = make_action_critic(spec, replace(c.critic_body, recurrent=None), c.critic_input, index, c.agent_id)
-    values = make_value_scale(c.value_norm, nets.critic.group_of, c.value_norm_beta)
+    values = scale_of_agents(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> PyTree:
         key_v, key_q = jax.random.split(key)

@@ -38,7 +38,7 @@ from shoal.equations.targets import (
 )
 from shoal.learning import sgd
 from shoal.learning.config import check_options
-from shoal.learning.optimiser import freezing, optimiser
+from shoal.learning.optimiser import ByNet, freezing, optimiser
 from shoal.learning.replay import (
     QConfig,
     TargetStatistics,
@@ -128,13 +128,6 @@ def make_mixer(spec: EnvSpec, c: Config) -> Mixer:
     return Mixer(init, apply, reads_state=c.mixer_input == "state")
 
 
-class Nets(NamedTuple):
-    """A tree for the utilities and one for the mixer: parameters, gradients or optimiser states."""
-
-    utilities: PyTree
-    mixer: PyTree
-
-
 def returns_of_several_steps(c: QConfig, r: Array, d: Array, value: Array, cut: Array) -> Array:
     """y with ``n_step`` or ``lam``: the n-step return, or the λ-return (Peng's Q(λ))."""
     if off(c.lam):
@@ -205,23 +198,23 @@ def make_q_learning(
         key_net, key_mixer = jax.random.split(key)
         theta, phi = net.init(key_net), mixer.init(key_mixer)
         policy = Policy(theta, init_inputs(spec, c.normalise_inputs), jnp.float32(c.epsilon))
-        optimisers = Nets(adam.init(theta), mixer_adam.init(phi) if phi else None)
-        return Learner(policy, phi, optimisers, init_targets(Nets(theta, phi), c.reward_norm, ()), jnp.int32(0))
+        optimisers = ByNet(adam.init(theta), mixer_adam.init(phi) if phi else None)
+        return Learner(policy, phi, optimisers, init_targets(ByNet(theta, phi), c.reward_norm, ()), jnp.int32(0))
 
     def mixed(phi: PyTree, values: Array, action: Array, step: Step) -> Array:
         """Q_tot of a joint action."""
         return mixer.apply(phi, utility(values, action, step.alive), best(values, step)[1], action, step)
 
-    def loss(statistics: TargetStatistics, params: Nets, part: QBatch) -> tuple[Array, Metrics]:
+    def loss(statistics: TargetStatistics, params: ByNet, part: QBatch) -> tuple[Array, Metrics]:
         """(y − Q_tot)² over a part of the batch (eq. 6); θ's pass over the sequences serves the next action as well."""
         out, frozen, carry = part.outcome, statistics.target, net.initial_carry(part.action.shape[1:2])
         traj = Trajectory(part.step, part.action, {}, out, carry)
-        passed = q(params.utilities, carry, part.step)
+        passed = q(params.actor, carry, part.step)
 
         # THE NEXT JOINT ACTION, SELECTED BY θ AND EVALUATED BY θ^-
-        after = following(q, frozen.utilities, traj)
-        selecting = following(q, jax.lax.stop_gradient(params.utilities), traj, passed) if c.double_q else after
-        value = mixed(frozen.mixer, after, best(selecting, out)[0], out)  # max_u' Q_tot(s', u'; θ^-)
+        after = following(q, frozen.actor, traj)
+        selecting = following(q, jax.lax.stop_gradient(params.actor), traj, passed) if c.double_q else after
+        value = mixed(frozen.critic, after, best(selecting, out)[0], out)  # max_u' Q_tot(s', u'; θ^-)
 
         # y: ONE FOR THE TEAM, OR EACH AGENT'S OWN
         if mixer.team:
@@ -235,12 +228,12 @@ def make_q_learning(
             y = returns_of_several_steps(c, r, d, value, cut)
 
         # (y − Q_tot)²
-        q_tot = mixed(params.mixer, passed[1], part.action, part.step)
+        q_tot = mixed(params.critic, passed[1], part.action, part.step)
         error = y - q_tot
         cost = jnp.square(error) / 2 if c.huber is None else huber(error, c.huber)
         metrics = {"td_loss": cost, "q": q_tot, "td_error": jnp.abs(error)}
         if mixer.constraints is not None:
-            added, rows = mixer.constraints(params.mixer, passed[1], part.action, part.step)
+            added, rows = mixer.constraints(params.critic, passed[1], part.action, part.step)
             cost, metrics = cost + added, metrics | rows
         return (cost * part.weight).sum(), {name: (x * part.weight).sum() for name, x in metrics.items()}
 
@@ -255,20 +248,20 @@ def make_q_learning(
         batch = sgd.whole(sgd.items(QBatch(step, traj.action, outcome, weight), step.first.shape[0]))
 
         # THE STEP
-        params, state = Nets(learner.policy.actor, learner.critic), learner.optimiser
+        params, state = ByNet(learner.policy.actor, learner.critic), learner.optimiser
         loss_now = partial(loss, learner.statistics)
         gradient, metrics = sgd.gradient(loss_now, params, batch, c.block, None if mixer.team else index)
-        theta, own, norm = adam.step(gradient.utilities, state.utilities, params.utilities)
-        phi, of_mixer = params.mixer, state.mixer
+        theta, own, norm = adam.step(gradient.actor, state.actor, params.actor)
+        phi, of_mixer = params.critic, state.critic
         if phi:
-            phi, of_mixer, _ = mixer_adam.step(gradient.mixer, of_mixer, phi)
+            phi, of_mixer, _ = mixer_adam.step(gradient.critic, of_mixer, phi)
 
         # TARGET NETWORKS
         done = learner.statistics.steps + 1
-        frozen = follow(learner.statistics.target, Nets(theta, phi), done, c.target_interval, c.target_rate)
+        frozen = follow(learner.statistics.target, ByNet(theta, phi), done, c.target_interval, c.target_rate)
         statistics = learner.statistics._replace(target=frozen, steps=done)
         policy = learner.policy._replace(actor=theta)
-        return Learner(policy, phi, Nets(own, of_mixer), statistics, learner.updates), metrics | {"grad_norm": norm}
+        return Learner(policy, phi, ByNet(own, of_mixer), statistics, learner.updates), metrics | {"grad_norm": norm}
 
     def update(learner: Learner, experience: Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         del key  # the batches are drawn already

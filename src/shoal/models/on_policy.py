@@ -10,13 +10,13 @@ from jaxtyping import Array, Bool, Float
 from shoal.equations import schedules
 from shoal.equations.surrogate import kl_penalty
 from shoal.equations.targets import of_the_team
-from shoal.equations.value_scale import Stats, ValueScale
+from shoal.equations.value_scale import Stats, ValueNorm, ValueScale, make_value_scale
 from shoal.learning import sgd
 from shoal.learning.config import PolicyConfig, PpoConfig, ValueConfig
 from shoal.learning.optimiser import ByNet
 from shoal.models.actor_critic import Actor, ActorCritic, Carry, Policy, ValueEstimate
 from shoal.networks.inputs import init_inputs, normalised, update_inputs
-from shoal.types import EnvSpec, Learner, Metrics, Scale, Step, Trajectory
+from shoal.types import EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
 
 class Coefficients(NamedTuple):
@@ -63,6 +63,31 @@ class Batch(NamedTuple):
     """``alive`` in 0..1; :func:`shoal.learning.sgd.shuffled_minibatches` makes each minibatch's add up to one."""
     carry: Carry
     """Recurrent states before each item."""
+
+
+def scale_of_agents(kind: ValueNorm, group_of: tuple[int, ...], beta: float) -> ValueScale:
+    """The value scale of agents' values [*b N]: those with the same number in ``group_of`` share statistics.
+
+    See :func:`make_value_scale`.
+    """
+    groups, n = max(group_of) + 1, len(group_of)
+    scale, index = make_value_scale(kind, beta, groups), jnp.array(group_of)
+    if kind == "none" or groups == 1 or group_of == tuple(range(n)):
+        return scale
+
+    def each(stats: Stats) -> Stats:
+        return jax.tree.map(lambda x: x[index], stats)
+
+    def update(stats: Stats, params: PyTree, target: Array, alive: Array) -> tuple[Stats, PyTree]:
+        member = alive[..., None] & (index[:, None] == jnp.arange(groups))
+        return scale.update(stats, params, jnp.broadcast_to(target[..., None], member.shape), member)
+
+    return ValueScale(
+        scale.init,
+        lambda stats, x: scale.normalise(each(stats), x),
+        lambda stats, x: scale.denormalise(each(stats), x),
+        update,
+    )
 
 
 def init_coefficients(c: PolicyConfig) -> Coefficients:

@@ -124,7 +124,7 @@ def compare(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
 
 ENVIRONMENT = "rollout/env/"
 """Where the state of environments lies in that of a run."""
-RENAMED = {"floor": "epsilon"}
+RENAMED = {"floor": "epsilon", "utilities": "actor", "mixer": "critic"}
 """Fields by the name that they had in earlier checkpoints."""
 
 
@@ -140,7 +140,12 @@ def _became(old: str, new: str) -> bool:
         same = was[0] == now[0] or (was[0].isdigit() and now[0].isidentifier())
         return (same and fits(was[1:], now[1:])) or (was[0].isdigit() and fits(was[1:], now))
 
-    return fits([RENAMED.get(part, part) for part in old.split("/")], new.split("/"))
+    return fits(_renamed(old).split("/"), new.split("/"))
+
+
+def _renamed(path: str) -> str:
+    """The path with today's names of its fields."""
+    return "/".join(RENAMED.get(part, part) for part in path.split("/"))
 
 
 # Checkpoints.
@@ -386,7 +391,7 @@ def restore_part(checkpoints: Checkpoints, name: str, template: PyTree, step: in
         check_same(from_json(index.get("run")), checkpoints.run, index["step"])
     wanted = [leaf._replace(name=f"{name}/{leaf.name}") for leaf in describe(template)]
     leaves, names = [Leaf(*leaf) for leaf in index["leaves"]], {leaf.name for leaf in wanted}
-    chosen = [i for i, leaf in enumerate(leaves) if leaf.name in names]
+    chosen = [i for i, leaf in enumerate(leaves) if leaf.name in names or _renamed(leaf.name) in names]
     compare([leaves[i] for i in chosen], wanted, step)
     arrays = {}
     for part, (start, stop) in index["parts"].items():

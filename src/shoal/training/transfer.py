@@ -20,8 +20,7 @@ Shape = tuple[int, ...]
 EXPLORATION = ("epsilon", "noise")
 """Parts of a policy that are not transferred."""
 
-FOLLOWED = {"utilities": "policy{side}/actor", "actor": "policy{side}/actor", "mixer": "critic{side}"}
-FOLLOWED |= {"critic": "critic{side}"}
+FOLLOWED = {"actor": "policy{side}/actor", "critic": "critic{side}"}
 """The networks that target networks of these names follow; target networks without one follow the critic itself."""
 
 
