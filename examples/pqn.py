@@ -27,7 +27,7 @@ from shoal.learning import sgd
 from shoal.learning.config import AgentConfig, check_options
 from shoal.learning.optimiser import one, optimiser
 from shoal.models.actor_critic import Policy
-from shoal.models.utilities import best, epsilon_greedy, following, make_utilities, utility
+from shoal.models.utilities import chosen_utility, epsilon_greedy, greedy_action, make_utilities, next_utilities
 from shoal.networks.body import Body
 from shoal.networks.inputs import init_inputs, normalised, update_inputs
 from shoal.networks.sharing import policy_of
@@ -102,15 +102,15 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         # TARGETS
         policy = learner.policy
         step, outcome = normalised(policy.inputs, traj.step), normalised(policy.inputs, traj.outcome)
-        after = following(q, policy.actor, traj._replace(step=step, outcome=outcome))  # utilities in each outcome
-        value = best(after, outcome)[1].sum(-1)  # max_u' Q_tot: a sum is largest where every term is
+        after = next_utilities(q, policy.actor, traj._replace(step=step, outcome=outcome))  # utilities in each outcome
+        value = greedy_action(after, outcome)[1].sum(-1)  # max_u' Q_tot: a sum is largest where every term is
         reward, discount = team_reward(traj)
         target = td_lambda(reward, discount, value, outcome.last, gamma=c.gamma, lam=c.lam)
 
         # LOSS
         def loss(theta: PyTree, part: Batch) -> tuple[Array, Metrics]:
             values = q(theta, part.carry, part.step)[1]
-            q_tot = utility(values, part.action, part.step.alive).sum(-1)
+            q_tot = chosen_utility(values, part.action, part.step.alive).sum(-1)
             error = part.target - q_tot
             metrics = {"td_loss": jnp.square(error), "td_error": jnp.abs(error), "q": q_tot}
             means = {name: (x * part.weight).sum() for name, x in metrics.items()}  # weights add up to 1

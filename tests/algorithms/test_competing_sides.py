@@ -17,7 +17,7 @@ from shoal.environments.spec_rules import rivals_of
 from shoal.errors import InputError
 from shoal.options.flags import override
 from shoal.runs.assembly import made, told_of_teams
-from shoal.sides.frozen_policies import Guests
+from shoal.sides.frozen_policies import FrozenPolicies
 from shoal.sides.opponents import against
 from shoal.sides.past_selves import PRESENT
 from shoal.sides.sides import narrowed
@@ -129,7 +129,7 @@ def test_a_learner_is_fed_nothing_of_another_runs_policies(
 ) -> None:
     own = narrowed(SPEC, SIDES[0])
     learning, received, _ = composed(name, own, Settings(), monkeypatch)
-    algorithm = against(learning, SPEC, SIDES[0], Guests(learning, jnp.zeros((1, 1))))
+    algorithm = against(learning, SPEC, SIDES[0], FrozenPolicies(learning, jnp.zeros((1, 1))))
     theirs = jnp.array([False, False, True, True])
 
     def spoilt(step: Step) -> Step:

@@ -71,8 +71,8 @@ def test_q_learns_v_s_targets_and_v_learns_what_it_did():
     (with_q, metrics), (without, _) = prog.update(prog.learner, traj, KEY), plain.update(learner, traj, KEY)
     assert_trees_close({k: x for k, x in with_q.critic.items() if k != "q"}, without.critic, 1e-4, 1e-6)
     now, out = make_nets(SPEC, CONFIG, (0,) * N).evaluate(learner, traj), traj.outcome
-    value = jnp.array(naive.of_the_team(SPEC, np.asarray(now.value), np.asarray(traj.step.alive)))
-    following = jnp.array(naive.of_the_team(SPEC, np.asarray(now.next_value), np.asarray(out.alive)))
+    value = jnp.array(naive.mask_dead_values(SPEC, np.asarray(now.value), np.asarray(traj.step.alive)))
+    following = jnp.array(naive.mask_dead_values(SPEC, np.asarray(now.next_value), np.asarray(out.alive)))
     _, target = gae(out.reward, out.discount, value, following, out.last, gamma=CONFIG.gamma, lam=CONFIG.lam)
     critic = make_action_critic(SPEC, CONFIG.network, CONFIG.critic_input, (0,) * N, True)
     error = np.asarray(critic.taken(prog.learner.critic["q"], traj.step, traj.action) - target)

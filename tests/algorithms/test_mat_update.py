@@ -55,8 +55,8 @@ def naive_loss(c: Any, learner: Learner, traj: Trajectory) -> Any:
     value, next_value = (np.asarray(both(step), np.float64) for step in (traj.step, traj.outcome))
     alive, spec = np.asarray(traj.step.alive), CASES["discrete"][0]
     expected = (
-        naive.of_the_team(spec, value, alive),
-        naive.of_the_team(spec, next_value, np.asarray(traj.outcome.alive)),
+        naive.mask_dead_values(spec, value, alive),
+        naive.mask_dead_values(spec, next_value, np.asarray(traj.outcome.alive)),
     )
     advantage, target = naive_advantage(c, traj, *expected)
     if c.advantage == "joint":

@@ -14,7 +14,7 @@ import pytest
 
 from shoal.types import Trajectory
 from support.algorithm_cases import BASE
-from support.naive import critic_loss, gae, gradient, next_values, of_the_team, to_numpy, values
+from support.naive import critic_loss, gae, gradient, mask_dead_values, next_values, to_numpy, values
 from support.naive_update import Adam, group_of
 from support.trajectories import NUM_UPDATES, assert_trees_close, make_spec, make_trajectory, program
 
@@ -61,8 +61,10 @@ class InRewards:
         """(the critic in its units after the update, the mean of the loss)."""
         traj, c, alive = to_numpy(traj), self.c, np.asarray(traj.step.alive)
         value = values(SPEC, c, self.critic, traj.step)
-        following = of_the_team(SPEC, next_values(SPEC, c, self.critic, traj.step, traj.outcome), traj.outcome.alive)
-        _, target = gae(c, of_the_team(SPEC, value, alive), following, traj.outcome)
+        following = mask_dead_values(
+            SPEC, next_values(SPEC, c, self.critic, traj.step, traj.outcome), traj.outcome.alive
+        )
+        _, target = gae(c, mask_dead_values(SPEC, value, alive), following, traj.outcome)
         groups = [np.array(self.group) == g for g in range(max(self.group) + 1)]
         seen = [target[..., own][alive[..., own]] for own in groups]
         self.history.append((np.array([x.mean() for x in seen]), np.array([(x**2).mean() for x in seen])))

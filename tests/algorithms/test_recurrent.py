@@ -54,8 +54,8 @@ def values_and_targets(kind):
     traj, critic = naive.to_numpy(recorded(kind)), naive.to_numpy(prog.learner.critic)
     value = naive.values(SPEC, c, critic, traj.step, traj.carry.critic)
     following = naive.next_values(SPEC, c, critic, traj.step, traj.outcome, traj.carry.critic)
-    expected = naive.of_the_team(SPEC, value, traj.step.alive)
-    following = naive.of_the_team(SPEC, following, traj.outcome.alive)
+    expected = naive.mask_dead_values(SPEC, value, traj.step.alive)
+    following = naive.mask_dead_values(SPEC, following, traj.outcome.alive)
     return (value, *naive.gae(c, expected, following, traj.outcome))
 
 

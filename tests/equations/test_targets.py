@@ -19,7 +19,7 @@ ALIVE = jnp.array([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]], bool)
     ],
 )
 def test_a_dead_agent_s_value_is_the_mean_of_the_living_or_0(shared: bool, expected: list[list[float]]) -> None:
-    np.testing.assert_array_equal(targets.of_the_team(VALUE, ALIVE, shared), expected)
+    np.testing.assert_array_equal(targets.mask_dead_values(VALUE, ALIVE, shared), expected)
 
 
 def test_means_over_a_team_are_of_the_living() -> None:

@@ -1,4 +1,4 @@
-"""What draws random numbers side by side gets keys of its own: guests, opponents, past selves, sides."""
+"""What draws random numbers side by side gets keys of its own: frozen_policies, opponents, past selves, sides."""
 
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
@@ -10,7 +10,7 @@ import numpy as np
 import toys
 
 from shoal.sides import frozen_policies, sides
-from shoal.sides.frozen_policies import Guests
+from shoal.sides.frozen_policies import FrozenPolicies
 from shoal.sides.opponents import against
 from shoal.sides.past_selves import against_past
 from shoal.types import Algorithm, Learner, Scale, Step, Trajectory
@@ -51,18 +51,18 @@ def steps(num_envs: int) -> Step:
 
 
 def test_each_opponent_has_its_own_key() -> None:
-    three = Guests(drawing(), jnp.arange(3))
+    three = FrozenPolicies(drawing(), jnp.arange(3))
     _, action = frozen_policies.act(three, (), steps(6), KEY, False)
     assert (action == action[:, :1]).all()
     assert len(np.unique(action[::2, 0])) == 3
 
 
 def test_a_learner_and_its_opponents_have_keys_of_their_own() -> None:
-    opposed = against(drawing(), SPEC, (1,), Guests(drawing(), jnp.arange(2)))
+    opposed = against(drawing(), SPEC, (1,), FrozenPolicies(drawing(), jnp.arange(2)))
     for key in jax.random.split(KEY):
         _, action, _ = once(opposed.act, opposed.init(KEY), opposed.initial_carry(4), steps(4), key, False)
         assert len({*action[:, 1].tolist()}) == 1  # the learner's
-        assert len(np.unique(action)) == 3  # and two guests'
+        assert len(np.unique(action)) == 3  # and two frozen_policies'
 
 
 def test_a_learner_and_its_past_selves_have_keys_of_their_own() -> None:

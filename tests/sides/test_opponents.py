@@ -19,8 +19,8 @@ from shoal.runs import open as opening
 from shoal.runs.load import past_selves
 from shoal.runs.run import Run
 from shoal.sides import frozen_policies
-from shoal.sides.frozen_policies import Guests
-from shoal.sides.opponent_options import Opposition
+from shoal.sides.frozen_policies import FrozenPolicies
+from shoal.sides.opponent_options import OpponentOptions
 from shoal.sides.opponents import against
 from shoal.sides.past_selves import PRESENT, PastStatistics, against_past, put
 from shoal.training.settings import Settings
@@ -66,7 +66,7 @@ def counting() -> Algorithm:
 
 def test_each_opponent_plays_in_its_own_environments() -> None:
     algorithm = counting()
-    three = Guests(algorithm, jnp.array([10, 20, 30]))
+    three = FrozenPolicies(algorithm, jnp.array([10, 20, 30]))
     carry = frozen_policies.initial_carry(algorithm, three.number, 7)
     assert carry.shape == (9,)
     after, action = frozen_policies.act(three, carry, steps(7), jax.random.key(0), False)
@@ -124,7 +124,7 @@ def test_past_selves_play_one_side_and_the_learner_does_not_see_it() -> None:
 
 
 def test_the_other_side_is_played_by_frozen_policies() -> None:
-    opposed = against(counting(), SPEC, (1,), Guests(counting(), jnp.array([10, 20])))
+    opposed = against(counting(), SPEC, (1,), FrozenPolicies(counting(), jnp.array([10, 20])))
     learner = opposed.init(jax.random.key(0))._replace(policy=jnp.int32(5))
     carry, action, extras = opposed.act(learner, opposed.initial_carry(4), steps(4), jax.random.key(1), True)
     assert (action - 100 * jnp.arange(4)[:, None]).tolist() == [[10, 5, 10], [10, 5, 10], [20, 5, 20], [20, 5, 20]]
@@ -224,7 +224,7 @@ def test_opponents_that_cannot_be_copied_leave_no_run(early: Path, tmp_path: Pat
 def test_opponents_are_copied_once(early: Path, tmp_path: Path) -> None:
     """An agent keeps its run after every part."""
     opponents = shutil.copytree(early, tmp_path / "opponents")
-    settings = Settings(opposition=Opposition(opponents=str(opponents), side=("0",)))
+    settings = Settings(opponent_options=OpponentOptions(opponents=str(opponents), side=("0",)))
     run = Run(tmp_path / "run", "ippo", "toys:busy", {}, settings, ippo.Config(), toys.busy)
     opening._keep_opponents(run)
     (opponents / "policy" / "later").touch()

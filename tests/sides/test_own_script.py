@@ -20,13 +20,13 @@ def test_its_module_is_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.chdir(tmp_path)
     for given, kept in (("flee", "flee:make"), ("scripted", "scripted"), (PAST, PAST), ("pqn", "pqn")):
         run = prepared("mappo", "mpe/simple_tag", None, None, {"opponents": given}).at(tmp_path / "run")
-        assert run.settings.opposition.opponents == kept  # the folder pqn comes before the module
+        assert run.settings.opponent_options.opponents == kept  # the folder pqn comes before the module
 
 
 def test_the_prey_runs_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     spec = shoal.make("mpe/simple_tag").spec
-    script, policies = opponents_in("flee:make", spec).guests(spec)
+    script, policies = opponents_in("flee:make", spec).frozen_policies(spec)
     (_, step), learner = shoal.make("mpe/simple_tag").reset(jax.random.key(0)), script.init(jax.random.key(0))
     step = jax.tree.map(lambda leaf: leaf[None], step)
     near, far, inside, above = np.array([[-0.3, 0.1], [0.9, 0.9], [0.2, 0.0], [0.0, 1.2]])

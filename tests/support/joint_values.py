@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.models.utilities import Mixer, best, make_utilities, utility
+from shoal.models.utilities import Mixer, chosen_utility, greedy_action, make_utilities
 from shoal.networks.sharing import policy_of
 from shoal.types import Environment, EnvSpec, Learner, PyTree, Step
 
@@ -22,7 +22,7 @@ def every_value(mixer: Mixer, phi: PyTree, q: jax.Array, step: Step, joint: np.n
 
     def value(action: jax.Array) -> jax.Array:
         action = jnp.broadcast_to(action, q.shape[:-1])
-        return mixer.apply(phi, utility(q, action, step.alive), best(q, step)[1], action, step)
+        return mixer.apply(phi, chosen_utility(q, action, step.alive), greedy_action(q, step)[1], action, step)
 
     return jax.vmap(value)(jnp.asarray(joint))
 
@@ -47,7 +47,7 @@ def tables(
     def one(learner: Learner) -> tuple[jax.Array, jax.Array]:
         values = q(learner.policy.actor, (), step)[1]
         table = every_value(mixer, learner.critic, values, step, joint)[:, 0]
-        return jnp.moveaxis(table, 0, -1).reshape(len(steps), *spec.action_dims), best(values, step)[0][0]
+        return jnp.moveaxis(table, 0, -1).reshape(len(steps), *spec.action_dims), greedy_action(values, step)[0][0]
 
     table, greedy = jax.jit(jax.vmap(one))(learners)
     return np.asarray(table), np.asarray(greedy)

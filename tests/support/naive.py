@@ -149,7 +149,7 @@ def gae(
     return advantage, advantage + value
 
 
-def of_the_team(spec: Any, value: np.ndarray, alive: np.ndarray) -> np.ndarray:
+def mask_dead_values(spec: Any, value: np.ndarray, alive: np.ndarray) -> np.ndarray:
     """Who is dead can expect what the living do on average where all earn the same, and nothing where they do not."""
     value = value.copy()
     for *at, i in np.argwhere(~alive):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from support.naive import features, forward, gradient, of_policy, of_the_team, policy_index, scaled, to_numpy
+from support.naive import features, forward, gradient, mask_dead_values, of_policy, policy_index, scaled, to_numpy
 from support.naive_update import Adam, counted, moments
 
 
@@ -81,7 +81,7 @@ def targets(spec: Any, c: Any, next_q: np.ndarray, traj: Any) -> np.ndarray:
     """y [T, E, N] from Q(outcome, u_next) [T, E, N]."""
     out = traj.outcome
     if getattr(c, "critic", "") == "independent":
-        ahead = of_the_team(spec, next_q, out.alive)
+        ahead = mask_dead_values(spec, next_q, out.alive)
         columns = [(out.reward[..., i], out.discount[..., i], ahead[..., i]) for i in range(spec.num_agents)]
         return np.stack([lambda_return(c, *column, out.last) for column in columns], -1)
     shape = out.last.shape

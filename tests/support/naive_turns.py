@@ -16,9 +16,9 @@ from support.naive import (
     forward,
     gae,
     gradient,
+    mask_dead_values,
     next_values,
     of_policy,
-    of_the_team,
     policy_index,
     standardised,
     to_numpy,
@@ -67,8 +67,8 @@ class Turns:
         carry = traj.carry if recurrent else type(traj.carry)(None, None)
         value = values(spec, c, self.critic, traj.step, carry.critic)
         following = next_values(spec, c, self.critic, traj.step, traj.outcome, carry.critic)
-        expected = of_the_team(spec, value, traj.step.alive)
-        following = of_the_team(spec, following, traj.outcome.alive)
+        expected = mask_dead_values(spec, value, traj.step.alive)
+        following = mask_dead_values(spec, following, traj.outcome.alive)
         advantage, target = gae(c, expected, following, traj.outcome)
         advantage = standardised(c, advantage, traj.step.alive)
         length = c.chunk_length if recurrent else len(value)

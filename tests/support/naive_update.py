@@ -12,9 +12,9 @@ from support.naive import (
     critic_loss,
     gae,
     gradient,
+    mask_dead_values,
     next_values,
     of_policy,
-    of_the_team,
     policy_index,
     scaled,
     standardised,
@@ -112,8 +112,8 @@ def update(spec: Any, c: Any, num_updates: int, learner: Any, traj: Any) -> Expe
         following = next_values(spec, c, critic, step, outcome, carry.critic) * std + mean
         expected = v
         if of_team:
-            expected = of_the_team(spec, v, traj.step.alive)
-            following = of_the_team(spec, following, traj.outcome.alive)
+            expected = mask_dead_values(spec, v, traj.step.alive)
+            following = mask_dead_values(spec, following, traj.outcome.alive)
         return (v, *gae(c, expected, following, traj.outcome, traj.step))
 
     value, raw_advantage, target = estimate(critic, stats)

@@ -210,7 +210,7 @@ def critic_advantage(spec: EnvSpec, c: Any, nets: Any, learner: Learner, traj: T
     values = on_policy.scale_of_agents(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def of(learner: Learner, traj: Trajectory) -> jax.Array:
-        v, out = on_policy.in_reward_units(spec, values, learner, traj, nets.evaluate(learner, traj)), traj.outcome
+        v, out = on_policy.denormalise_values(spec, values, learner, traj, nets.evaluate(learner, traj)), traj.outcome
         return gae(out.reward, out.discount, v.now, v.next, out.last, gamma=c.gamma, lam=c.lam)[0]
 
     return jax.jit(of)(learner, traj)

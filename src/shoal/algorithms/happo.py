@@ -30,7 +30,7 @@ from shoal.equations.surrogate import importance_ratio
 from shoal.equations.targets import cut_off
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, check_options
-from shoal.learning.optimiser import ByNet, Optimiser, freezing, one, optimiser
+from shoal.learning.optimiser import ByNet, Optimiser, frozen_parameters, one, optimiser
 from shoal.models import acting, on_policy
 from shoal.models.actor_critic import Actor, ActorCritic, make_nets
 from shoal.models.on_policy import Batch
@@ -172,9 +172,9 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     actor = nets.actor
     steps = scale.num_updates * c.epochs * c.minibatches
     turns = [actor.policy_of.count(p) for p in range(actor.num_policies)]
-    still, clip, eps = freezing(c, actor.init, nets.critic.init), c.max_grad_norm, c.adam_eps
-    actor_adam = optimiser(c.learning_rate, c.lr_final, [steps * n for n in turns], clip, eps, still.actor)
-    critic_adam = optimiser(c.critic_rate, c.lr_final, [steps] * nets.critic.num_nets, clip, eps, still.critic)
+    frozen, clip, eps = frozen_parameters(c, actor.init, nets.critic.init), c.max_grad_norm, c.adam_eps
+    actor_adam = optimiser(c.learning_rate, c.lr_final, [steps * n for n in turns], clip, eps, frozen.actor)
+    critic_adam = optimiser(c.critic_rate, c.lr_final, [steps] * nets.critic.num_nets, clip, eps, frozen.critic)
     values = on_policy.scale_of_agents(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:
@@ -189,7 +189,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         out, alive = traj.outcome, traj.step.alive
         v = on_policy.evaluate(spec, values, nets, learner, traj)
         advantage, target = gae(out.reward, out.discount, v.now, v.next, cut_off(traj), gamma=c.gamma, lam=c.lam)
-        learner = on_policy.count_targets(values, learner, target, alive)
+        learner = on_policy.update_value_scale(values, learner, target, alive)
         standard = standardise(c.normalise_advantage, advantage, alive)
         batch = on_policy.make_batch(c, values, learner, traj, v, standard, target)
 
@@ -231,8 +231,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         metrics["explained_variance"] = explained_variance(advantage, target, alive)
         return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
-    tell = on_policy.inspecting_values(spec, values, nets)
-    return Algorithm(init, nets.initial_carry, nets.act, update, inspect=tell)
+    inspect = on_policy.make_inspect_values(spec, values, nets)
+    return Algorithm(init, nets.initial_carry, nets.act, update, inspect=inspect)
 
 
 def make_policy(spec: EnvSpec, config: Config) -> Algorithm:

@@ -39,7 +39,7 @@ from shoal.equations.trust_region import (
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, check_options
-from shoal.learning.optimiser import ByNet, freezing, optimiser
+from shoal.learning.optimiser import ByNet, frozen_parameters, optimiser
 from shoal.models import acting, on_policy
 from shoal.models.actor_critic import make_nets
 from shoal.networks.sharing import Sharing, policy_of
@@ -101,8 +101,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         raise InputError(
             f"HATRPO takes one step for each whole actor, so {part} cannot be frozen: freeze only parts of the critic."
         )
-    still = freezing(c, None, nets.critic.init)
-    critic_adam = optimiser(c.critic_rate, c.lr_final, steps, c.max_grad_norm, c.adam_eps, still.critic)
+    frozen = frozen_parameters(c, None, nets.critic.init)
+    critic_adam = optimiser(c.critic_rate, c.lr_final, steps, c.max_grad_norm, c.adam_eps, frozen.critic)
     values = on_policy.scale_of_agents(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:
@@ -117,7 +117,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         out, alive = traj.outcome, traj.step.alive
         v = on_policy.evaluate(spec, values, nets, learner, traj)
         advantage, target = gae(out.reward, out.discount, v.now, v.next, cut_off(traj), gamma=c.gamma, lam=c.lam)
-        learner = on_policy.count_targets(values, learner, target, alive)
+        learner = on_policy.update_value_scale(values, learner, target, alive)
         standard = standardise(c.normalise_advantage, advantage, alive)
         batch = on_policy.make_batch(c, values, learner, traj, v, standard, target)
 
@@ -182,8 +182,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         metrics["explained_variance"] = explained_variance(advantage, target, alive)
         return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
-    tell = on_policy.inspecting_values(spec, values, nets)
-    return Algorithm(init, nets.initial_carry, nets.act, update, inspect=tell)
+    inspect = on_policy.make_inspect_values(spec, values, nets)
+    return Algorithm(init, nets.initial_carry, nets.act, update, inspect=inspect)
 
 
 def make_policy(spec: EnvSpec, config: Config) -> Algorithm:

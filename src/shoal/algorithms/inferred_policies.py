@@ -18,13 +18,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal.algorithms import maddpg
 from shoal.equations.distributions import Categorical, Distribution
-from shoal.equations.targets import follow
+from shoal.equations.targets import update_target
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.optimiser import optimiser
 from shoal.learning.replay import TargetStatistics
 from shoal.models.actor_critic import make_distribution
-from shoal.models.deterministic import draw, relax
+from shoal.models.deterministic import draw, gumbel_actions
 from shoal.models.joint_critic import per_net
 from shoal.networks.body import Body, build
 from shoal.networks.inputs import actor_input, encode_actions, normalised, update_inputs
@@ -129,7 +129,7 @@ def make(make_maddpg: Callable[..., Algorithm], spec: EnvSpec, config: maddpg.Co
         dist = models.distribution(phi, step)
         if isinstance(dist, Categorical):
             noise, hard = draw(space, key, dist.logits.shape), c.relaxation == "straight_through"
-            return relax(
+            return gumbel_actions(
                 space, dist.logits, dist.legal, step.alive[..., None, :], noise,
                 temperature=c.temperature, straight_through=hard,
             )  # fmt: skip
@@ -149,7 +149,7 @@ def make(make_maddpg: Callable[..., Algorithm], spec: EnvSpec, config: maddpg.Co
         batch = sgd.items(ModelBatch(step, newest.action, true, weight), 1)
         gradient, inferring = sgd.gradient(loss, kept.models, batch, c.block)
         phi, state, _ = adam.step(gradient, kept.optimiser, kept.models)
-        target = follow(kept.target, phi, learner.updates + 1, c.target_interval, c.target_rate)
+        target = update_target(kept.target, phi, learner.updates + 1, c.target_interval, c.target_rate)
 
         # MADDPG'S UPDATE
         inner, others = learner._replace(statistics=kept.maddpg), partial(guess, target)

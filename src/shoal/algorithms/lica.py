@@ -33,7 +33,7 @@ from shoal.learning.config import QCriticConfig, no_critic_network
 from shoal.learning.optimiser import ByNet
 from shoal.models import acting, q_critic
 from shoal.models.actor_critic import Carry, Policy, make_actor
-from shoal.models.on_policy import end_update, entropy_coef, inspecting
+from shoal.models.on_policy import end_update, entropy_coef, make_inspect
 from shoal.networks.hyper import Mixing, mixing_critic
 from shoal.networks.inputs import CriticInput, critic_input, init_inputs, normalised
 from shoal.networks.sharing import policy_of
@@ -209,10 +209,10 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         q = values.denormalise(learner.statistics.value, q)
         return jnp.broadcast_to(q[..., None], step.alive.shape)
 
-    unequal, tell = on_unequal_rewards(spec), inspecting(actor, value)
+    unequal, inspect = on_unequal_rewards(spec), make_inspect(actor, value)
     return Algorithm(
         init, lambda num_envs: Carry(actor.initial_carry(num_envs), ()), act, update,
-        unequal_rewards=unequal, learns_from="team", inspect=tell,
+        unequal_rewards=unequal, learns_from="team", inspect=inspect,
     )  # fmt: skip
 
 

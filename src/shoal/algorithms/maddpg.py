@@ -22,15 +22,15 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal.bounds import LARGEST_INT, Bounds, Draws, Fraction, Index, Positive, Rate, Size, Weight
 from shoal.equations.distributions import Categorical
-from shoal.equations.targets import count, follow, of_the_team, scaled
+from shoal.equations.targets import mask_dead_values, normalise_reward, update_reward_stats, update_target
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import CriticConfig
-from shoal.learning.optimiser import ByNet, Optimiser, freezing, optimiser
+from shoal.learning.optimiser import ByNet, Optimiser, frozen_parameters, optimiser
 from shoal.learning.replay import ReplayConfig, as_trajectory, check_replay, init_targets, make_replay, warmed_up
 from shoal.models.acting import acting_only
-from shoal.models.deterministic import Actors, Carry, Policy, delayed, draw, make_actors, make_ensemble, relax
-from shoal.models.joint_critic import inspecting, make_critics, per_net, taken
+from shoal.models.deterministic import Actors, Carry, Policy, delayed, draw, gumbel_actions, make_actors, make_ensemble
+from shoal.models.joint_critic import make_critics, make_inspect, per_net, taken
 from shoal.networks.body import Body
 from shoal.networks.inputs import init_inputs, normalised, update_inputs
 from shoal.networks.sharing import Sharing, policy_of
@@ -140,13 +140,13 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
         spec, c.critic_body, index, c.agent_id, kind=c.critic_input, local_roles=c.local_roles, count=variant.critics
     )
 
-    still = freezing(c, actors.init, critics.init)
+    frozen = frozen_parameters(c, actors.init, critics.init)
 
     def adam(rate: float, nets: int, steps: int, frozen: frozenset[str]) -> Optimiser:
         return optimiser(rate, c.lr_final, [max(1, steps)] * nets, c.max_grad_norm, c.adam_eps, frozen)
 
-    actor_adam = adam(c.learning_rate, actors.num_nets, steps // variant.delay, still.actor)
-    critic_adam = adam(c.critic_rate, policies * variant.critics, steps, still.critic)
+    actor_adam = adam(c.learning_rate, actors.num_nets, steps // variant.delay, frozen.actor)
+    critic_adam = adam(c.critic_rate, policies * variant.critics, steps, frozen.critic)
     own_row = jnp.eye(n, dtype=bool)[..., None]
 
     def init(key: PRNGKeyArray) -> Learner:
@@ -159,7 +159,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
 
     def action_of(x: Array, step: Step, noise: Array) -> Array:
         hard = c.relaxation == "straight_through"
-        return relax(space, x, step.legal, step.alive, noise, temperature=c.temperature, straight_through=hard)
+        return gumbel_actions(space, x, step.legal, step.alive, noise, temperature=c.temperature, straight_through=hard)
 
     def next_actions(theta: PyTree, traj: Trajectory, key: PRNGKeyArray, others: Others | None) -> Array:
         """The target policies' joint actions in the outcomes [L, B, N, N, A]: row i is what agent i's critic reads."""
@@ -206,8 +206,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
         # TARGETS
         joint = next_actions(stats.target.actor, traj, key_target, others)
         value = critics.values(stats.target.critic, out, joint).min(-1)
-        reward = scaled(c.reward_norm, stats.reward, out.reward)
-        y = reward + c.gamma * out.discount * of_the_team(value, out.alive, spec.shared_reward)  # (eq. 6, 8)
+        reward = normalise_reward(c.reward_norm, stats.reward, out.reward)
+        y = reward + c.gamma * out.discount * mask_dead_values(value, out.alive, spec.shared_reward)  # (eq. 6, 8)
 
         # CRITICS
         learned = traj.step.alive & warmed_up(c, shape)[..., None]
@@ -226,7 +226,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
             gradient, metrics = sgd.gradient(lambda p, part: actor_loss(p, critic, part), actor, rows, c.block)
             actor, state, norm = actor_adam.step(gradient, state, actor)
             nets, steps = ByNet(actor, critic), done // variant.delay
-            target = follow(target, nets, steps, c.target_interval, c.target_rate)
+            target = update_target(target, nets, steps, c.target_interval, c.target_rate)
             return actor, state, target, metrics | {"actor_grad_norm": norm}
 
         before = learner.policy.actor, learner.optimiser.actor, stats.target
@@ -241,7 +241,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
         # RUNNING STATISTICS OF THE NEWEST ROLLOUT
         newest, stats = experience.newest, learner.statistics
         policy = learner.policy._replace(inputs=update_inputs(spec, learner.policy.inputs, newest.step, c.freeze))
-        stats = stats._replace(reward=count(stats.reward, newest.outcome.reward, newest.step.alive))
+        stats = stats._replace(reward=update_reward_stats(stats.reward, newest.outcome.reward, newest.step.alive))
         learner = learner._replace(policy=policy, statistics=stats)
 
         # GRADIENT STEPS
@@ -252,9 +252,9 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
     sequences, state = bool(c.network.recurrent), c.critic_input == "state" or c.normalise_inputs
     batch = c.batch_size * c.ensemble  # B of each sub-policy on average
     replay = make_replay(c, sequences=sequences, state=state, extras=actors.extras, batch=batch)
-    tell = inspecting(spec, actors, critics, c.reward_norm)
+    inspect = make_inspect(spec, actors, critics, c.reward_norm)
     return Algorithm(
-        init, actors.initial_carry, actors.act, update, replay=replay, learns_from=learns_from(c), inspect=tell
+        init, actors.initial_carry, actors.act, update, replay=replay, learns_from=learns_from(c), inspect=inspect
     )
 
 

@@ -27,7 +27,7 @@ from shoal.equations.reduce import explained_variance, mean_and_std
 from shoal.equations.returns import td_lambda
 from shoal.equations.schedules import linear
 from shoal.equations.surrogate import huber
-from shoal.equations.targets import cut_off, of_the_team, on_unequal_rewards, team_mean, team_reward
+from shoal.equations.targets import cut_off, mask_dead_values, on_unequal_rewards, team_mean, team_reward
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import QCriticConfig
@@ -35,7 +35,7 @@ from shoal.learning.optimiser import ByNet
 from shoal.models import acting, q_critic
 from shoal.models.action_critic import Options, make_action_critic, needs_team
 from shoal.models.actor_critic import Carry, Policy, make_actor, make_actor_critic, make_critic
-from shoal.models.on_policy import end_update, entropy_coef, inspecting, scale_of_agents
+from shoal.models.on_policy import end_update, entropy_coef, make_inspect, scale_of_agents
 from shoal.networks.inputs import init_inputs, normalised
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, Box, EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
@@ -191,7 +191,7 @@ def make_policy_gradient(
         next_q = critic.taken(kept.target.q, outcome, q_critic.next_action(pi, traj, key))
         next_q = values.denormalise(kept.value, next_q)
         if not central:
-            next_q = of_the_team(next_q, out.alive, spec.shared_reward)
+            next_q = mask_dead_values(next_q, out.alive, spec.shared_reward)
             return td_lambda(out.reward, out.discount, next_q, cut_off(traj), gamma=c.gamma, lam=c.lam)
         team = team_mean(next_q, out.alive)
         y = td_lambda(*team_reward(traj), team, out.last, gamma=c.gamma, lam=c.lam)
@@ -259,10 +259,12 @@ def make_policy_gradient(
         """V(s), or without it Q(s, u)."""
         phi = learner.critic
         v = state_value.values(phi.v, (), step)[1] if with_value else critic.taken(phi.q, step, action)
-        return of_the_team(values.denormalise(learner.statistics.value, v), step.alive, spec.shared_reward or central)
+        return mask_dead_values(
+            values.denormalise(learner.statistics.value, v), step.alive, spec.shared_reward or central
+        )
 
     return Algorithm(
-        init, nets.initial_carry, nets.act, update, inspect=inspecting(actor, value), **learned_from(spec, central)
+        init, nets.initial_carry, nets.act, update, inspect=make_inspect(actor, value), **learned_from(spec, central)
     )
 
 

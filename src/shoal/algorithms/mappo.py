@@ -33,7 +33,7 @@ from shoal.equations.value_scale import ValueNorm
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, ValueConfig, check_options
-from shoal.learning.optimiser import ByNet, both, freezing, optimiser
+from shoal.learning.optimiser import ByNet, both, frozen_parameters, optimiser
 from shoal.models import acting, on_policy
 from shoal.models.actor_critic import ActorCritic, make_nets
 from shoal.models.on_policy import Batch
@@ -167,9 +167,9 @@ def make(
     actor = nets.actor
     sgd.check_items(scale, c.minibatches, c.chunk)
     steps = scale.num_updates * c.epochs * c.minibatches
-    still, clip, eps = freezing(c, actor.init, nets.critic.init), c.max_grad_norm, c.adam_eps
-    actor_adam = optimiser(c.learning_rate, c.lr_final, [steps] * actor.num_policies, clip, eps, still.actor)
-    critic_adam = optimiser(c.critic_rate, c.lr_final, [steps] * nets.critic.num_nets, clip, eps, still.critic)
+    frozen, clip, eps = frozen_parameters(c, actor.init, nets.critic.init), c.max_grad_norm, c.adam_eps
+    actor_adam = optimiser(c.learning_rate, c.lr_final, [steps] * actor.num_policies, clip, eps, frozen.actor)
+    critic_adam = optimiser(c.critic_rate, c.lr_final, [steps] * nets.critic.num_nets, clip, eps, frozen.critic)
     values = on_policy.scale_of_agents(c.value_norm, nets.critic.group_of, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:
@@ -183,7 +183,7 @@ def make(
         # VALUES AND ADVANTAGES
         v = on_policy.evaluate(spec, values, nets, learner, traj)
         a, target = advantage(c, traj, v)
-        learner = on_policy.count_targets(values, learner, target, on_policy.valued(nets, traj))
+        learner = on_policy.update_value_scale(values, learner, target, on_policy.valued(nets, traj))
 
         def make_batch(learner: Learner, v: on_policy.Values, a: Array, target: Array) -> Batch:
             a = a if credit is None else credit(learner, traj, key_credit)
@@ -225,8 +225,8 @@ def make(
         metrics["explained_variance"] = explained_variance(a, target, traj.step.alive)
         return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
-    tell = on_policy.inspecting_values(spec, values, nets)
-    return Algorithm(init, nets.initial_carry, nets.act, update, inspect=tell, learns_from="own")
+    inspect = on_policy.make_inspect_values(spec, values, nets)
+    return Algorithm(init, nets.initial_carry, nets.act, update, inspect=inspect, learns_from="own")
 
 
 def make_policy(spec: EnvSpec, config: ValueConfig) -> Algorithm:

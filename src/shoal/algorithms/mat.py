@@ -30,7 +30,7 @@ from shoal.equations.value_scale import make_value_scale
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import PpoConfig, check_options, no_critic_network
-from shoal.learning.optimiser import ByNet, freezing, one, optimiser
+from shoal.learning.optimiser import ByNet, frozen_parameters, one, optimiser
 from shoal.models import on_policy
 from shoal.models.acting import acting_only
 from shoal.models.actor_critic import Policy
@@ -138,8 +138,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """
     c, team = config, make_team(spec, config)
     sgd.check_items(scale, c.minibatches, c.chunk)
-    steps, still = [scale.num_updates * c.epochs * c.minibatches], freezing(c, team.init)
-    adam = optimiser(c.learning_rate, c.lr_final, steps, c.max_grad_norm, c.adam_eps, still.actor)
+    steps, frozen = [scale.num_updates * c.epochs * c.minibatches], frozen_parameters(c, team.init)
+    adam = optimiser(c.learning_rate, c.lr_final, steps, c.max_grad_norm, c.adam_eps, frozen.actor)
     values = make_value_scale(c.value_norm, c.value_norm_beta)
 
     def init(key: PRNGKeyArray) -> Learner:
@@ -149,9 +149,9 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         # VALUES AND ADVANTAGES
         out, alive = traj.outcome, traj.step.alive
-        v = on_policy.in_reward_units(spec, values, learner, traj, team.evaluate(learner, traj))
+        v = on_policy.denormalise_values(spec, values, learner, traj, team.evaluate(learner, traj))
         advantage, target = gae(out.reward, out.discount, v.now, v.next, cut_off(traj), gamma=c.gamma, lam=c.lam)
-        learner = on_policy.count_targets(values, learner, target, alive)
+        learner = on_policy.update_value_scale(values, learner, target, alive)
         of_all = joint_advantage(advantage, alive) if c.advantage == "joint" else advantage
         standard = standardise(c.normalise_advantage, of_all, alive)
         batch = on_policy.make_batch(c, values, learner, traj, v, standard, target)
@@ -185,7 +185,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
     return Algorithm(
-        init, lambda num_envs: FEED_FORWARD, team.act, update, inspect=team.inspecting(values), **facts(spec, c)
+        init, lambda num_envs: FEED_FORWARD, team.act, update, inspect=team.make_inspect(values), **facts(spec, c)
     )
 
 
@@ -208,4 +208,4 @@ def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
         return Policy(team.init(jax.random.split(key)[0]), init_inputs(spec, c.normalise_inputs))
 
     carry = lambda num_envs: FEED_FORWARD  # noqa: E731
-    return acting_only(init_policy, carry, team.act, inspect=team.inspecting(None), **facts(spec, c))
+    return acting_only(init_policy, carry, team.act, inspect=team.make_inspect(None), **facts(spec, c))

@@ -27,18 +27,18 @@ from shoal.equations.returns import n_step_returns, td_lambda
 from shoal.equations.schedules import linear
 from shoal.equations.surrogate import huber
 from shoal.equations.targets import (
-    count,
     cut_off,
-    follow,
+    mask_dead_values,
+    normalise_reward,
     of_a_living_team,
-    of_the_team,
     on_unequal_rewards,
-    scaled,
     team_reward,
+    update_reward_stats,
+    update_target,
 )
 from shoal.learning import sgd
 from shoal.learning.config import check_options
-from shoal.learning.optimiser import ByNet, freezing, optimiser
+from shoal.learning.optimiser import ByNet, frozen_parameters, optimiser
 from shoal.learning.replay import (
     QConfig,
     TargetStatistics,
@@ -53,13 +53,13 @@ from shoal.models.actor_critic import Policy
 from shoal.models.utilities import (
     Mixer,
     Utilities,
-    best,
+    chosen_utility,
     epsilon_greedy,
-    following,
-    inspecting,
+    greedy_action,
+    make_inspect,
     make_utilities,
     mixer_input,
-    utility,
+    next_utilities,
 )
 from shoal.networks.hyper import hypernetwork, read
 from shoal.networks.inputs import init_inputs, normalised, update_inputs
@@ -190,9 +190,9 @@ def make_q_learning(
     check_q(spec, config)
     c, index = config, policy_of(spec, config.sharing)
     net, q = make_utilities(spec, c.network, index, c.agent_id)
-    steps, still = scale.num_updates * c.gradient_steps, freezing(c, net.init, mixer.init)
-    adam = optimiser(c.learning_rate, c.lr_final, [steps] * (max(index) + 1), c.max_grad_norm, c.adam_eps, still.actor)
-    mixer_adam = optimiser(c.learning_rate, c.lr_final, [steps], c.max_grad_norm, c.adam_eps, still.critic)
+    steps, frozen = scale.num_updates * c.gradient_steps, frozen_parameters(c, net.init, mixer.init)
+    adam = optimiser(c.learning_rate, c.lr_final, [steps] * (max(index) + 1), c.max_grad_norm, c.adam_eps, frozen.actor)
+    mixer_adam = optimiser(c.learning_rate, c.lr_final, [steps], c.max_grad_norm, c.adam_eps, frozen.critic)
 
     def init(key: PRNGKeyArray) -> Learner:
         key_net, key_mixer = jax.random.split(key)
@@ -203,26 +203,28 @@ def make_q_learning(
 
     def mixed(phi: PyTree, values: Array, action: Array, step: Step) -> Array:
         """Q_tot of a joint action."""
-        return mixer.apply(phi, utility(values, action, step.alive), best(values, step)[1], action, step)
+        return mixer.apply(
+            phi, chosen_utility(values, action, step.alive), greedy_action(values, step)[1], action, step
+        )
 
     def loss(statistics: TargetStatistics, params: ByNet, part: QBatch) -> tuple[Array, Metrics]:
         """(y − Q_tot)² over a part of the batch (eq. 6); θ's pass over the sequences serves the next action as well."""
-        out, frozen, carry = part.outcome, statistics.target, net.initial_carry(part.action.shape[1:2])
+        out, target, carry = part.outcome, statistics.target, net.initial_carry(part.action.shape[1:2])
         traj = Trajectory(part.step, part.action, {}, out, carry)
         passed = q(params.actor, carry, part.step)
 
         # THE NEXT JOINT ACTION, SELECTED BY θ AND EVALUATED BY θ^-
-        after = following(q, frozen.actor, traj)
-        selecting = following(q, jax.lax.stop_gradient(params.actor), traj, passed) if c.double_q else after
-        value = mixed(frozen.critic, after, best(selecting, out)[0], out)  # max_u' Q_tot(s', u'; θ^-)
+        after = next_utilities(q, target.actor, traj)
+        selecting = next_utilities(q, jax.lax.stop_gradient(params.actor), traj, passed) if c.double_q else after
+        value = mixed(target.critic, after, greedy_action(selecting, out)[0], out)  # max_u' Q_tot(s', u'; θ^-)
 
         # y: ONE FOR THE TEAM, OR EACH AGENT'S OWN
         if mixer.team:
             r, d, value, cut = *team_reward(traj), of_a_living_team(value, out.alive), out.last
         else:
             r, d, cut = out.reward, out.discount, cut_off(traj)
-            value = of_the_team(value, out.alive, spec.shared_reward)
-        r = scaled(c.reward_norm, statistics.reward, r)
+            value = mask_dead_values(value, out.alive, spec.shared_reward)
+        r = normalise_reward(c.reward_norm, statistics.reward, r)
         y = r + c.gamma * d * value  # (eq. 6)
         if c.several_steps:
             y = returns_of_several_steps(c, r, d, value, cut)
@@ -258,8 +260,8 @@ def make_q_learning(
 
         # TARGET NETWORKS
         done = learner.statistics.steps + 1
-        frozen = follow(learner.statistics.target, ByNet(theta, phi), done, c.target_interval, c.target_rate)
-        statistics = learner.statistics._replace(target=frozen, steps=done)
+        target = update_target(learner.statistics.target, ByNet(theta, phi), done, c.target_interval, c.target_rate)
+        statistics = learner.statistics._replace(target=target, steps=done)
         policy = learner.policy._replace(actor=theta)
         return Learner(policy, phi, ByNet(own, of_mixer), statistics, learner.updates), metrics | {"grad_norm": norm}
 
@@ -268,7 +270,7 @@ def make_q_learning(
         # RUNNING STATISTICS OF THE NEWEST ROLLOUT
         newest = experience.newest
         reward, alive = (team_reward(newest)[0] if mixer.team else newest.outcome.reward), newest.step.alive
-        stats = count(learner.statistics.reward, reward, alive.any(-1) if mixer.team else alive)
+        stats = update_reward_stats(learner.statistics.reward, reward, alive.any(-1) if mixer.team else alive)
         policy = learner.policy._replace(inputs=update_inputs(spec, learner.policy.inputs, newest.step, c.freeze))
         learner = learner._replace(policy=policy, statistics=learner.statistics._replace(reward=stats))
 
@@ -285,7 +287,7 @@ def make_q_learning(
     return Algorithm(
         init, lambda num_envs: net.initial_carry((num_envs,)), explore(q), update,
         replay=make_replay(c, sequences=c.sequences, state=mixer.reads_state or c.normalise_inputs),
-        inspect=inspecting(q, mixed, c.reward_norm), **learned_from(spec, mixer.team),
+        inspect=make_inspect(q, mixed, c.reward_norm), **learned_from(spec, mixer.team),
     )  # fmt: skip
 
 
@@ -307,7 +309,7 @@ def make_policy(
 
     return acting_only(
         init_policy, lambda num_envs: net.initial_carry((num_envs,)), explore(q),
-        inspect=inspecting(q, None, c.reward_norm), **learned_from(spec, team),
+        inspect=make_inspect(q, None, c.reward_norm), **learned_from(spec, team),
     )  # fmt: skip
 
 

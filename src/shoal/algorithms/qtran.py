@@ -30,7 +30,7 @@ from shoal.equations.distributions import ILLEGAL
 from shoal.errors import unknown
 from shoal.learning.config import check_options
 from shoal.learning.replay import QConfig
-from shoal.models.utilities import Mixer, best, joint_action, mixer_input, utility
+from shoal.models.utilities import Mixer, chosen_utility, greedy_action, joint_action, mixer_input
 from shoal.networks.hyper import Mixing, hypernetwork, mixing_critic, read
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
 
@@ -91,8 +91,8 @@ def make_mixer(spec: EnvSpec, c: Config) -> Mixer:
     def constraints(params: PyTree, values: Array, action: Array, step: Step) -> tuple[Array, dict[str, Array]]:
         fixed = jax.lax.stop_gradient(params)
         v = read(state, params["state"], source.features(step))[..., 0]
-        greedy, highest = best(values, step)
-        q = utility(values, action, step.alive)
+        greedy, highest = greedy_action(values, step)
+        q = chosen_utility(values, action, step.alive)
         l_opt = jnp.square(highest.sum(-1) - q_jt(fixed, q, highest, greedy, step) + v) / 2
         if c.variant == "base":
             d = q.sum(-1) - q_jt(fixed, q, highest, action, step) + v

@@ -12,7 +12,7 @@ from shoal.types import EnvSpec, PyTree, Trajectory
 RewardNorm = Literal["none", "scale", "standardise"]
 
 
-def follow(target: PyTree, critic: PyTree, steps: Array, interval: int, rate: float | Array | None) -> PyTree:
+def update_target(target: PyTree, critic: PyTree, steps: Array, interval: int, rate: float | Array | None) -> PyTree:
     """The target network's parameters after gradient step number ``steps`` (from 1).
 
     hard: θ^- = θ every C steps          soft: θ^- = τ θ + (1 − τ) θ^- every step
@@ -25,7 +25,7 @@ def follow(target: PyTree, critic: PyTree, steps: Array, interval: int, rate: fl
     return jax.tree.map(lambda old, new: jnp.where(now, new, old), target, critic)
 
 
-def of_the_team(value: Float[Array, "*b N"], alive: Bool[Array, "*b N"], shared: bool) -> Float[Array, "*b N"]:
+def mask_dead_values(value: Float[Array, "*b N"], alive: Bool[Array, "*b N"], shared: bool) -> Float[Array, "*b N"]:
     """Each agent's value, with a dead agent's replaced: the value of a dead agent's input is not trained.
 
     With a shared reward a dead agent's return is the team's (its ``discount`` stays 1), so its value is the mean of the
@@ -75,12 +75,12 @@ def init_rewards(kind: RewardNorm, shape: tuple[int, ...]) -> normalise.Running 
     return None if kind == "none" else normalise.init(shape)
 
 
-def count(stats: normalise.Running | None, reward: Array, weight: Array) -> normalise.Running | None:
+def update_reward_stats(stats: normalise.Running | None, reward: Array, weight: Array) -> normalise.Running | None:
     """The statistics with new rewards added."""
     return None if stats is None else normalise.update(stats, reward, weight, beta=None)
 
 
-def scaled(
+def normalise_reward(
     kind: RewardNorm, stats: normalise.Running | None, reward: Float[Array, "*b"] | Float[Array, "*b N"]
 ) -> Array:
     """Rewards scaled by their running statistics; unchanged where these are None."""

@@ -114,7 +114,7 @@ class Frozen(NamedTuple):
     critic: frozenset[str] = frozenset()
 
 
-def freezing(config: AgentConfig, actor: Init | None, critic: Init | None = None) -> Frozen:
+def frozen_parameters(config: AgentConfig, actor: Init | None, critic: Init | None = None) -> Frozen:
     """The arrays that ``config.freeze`` names; a name is an array's, or the beginning of several arrays' names.
 
     Args:

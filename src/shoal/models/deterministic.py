@@ -94,7 +94,7 @@ def acting(
     return act
 
 
-def inspecting(space: Discrete | Box, output: Callable[..., Any]) -> Callable[..., dict[str, Array]]:
+def make_inspect(space: Discrete | Box, output: Callable[..., Any]) -> Callable[..., dict[str, Array]]:
     """An ``Actors.inspect``: probabilities of the relaxed samples, or actions and the deviation of their noise."""
 
     def inspect(learner: Learner, carry: Carry, step: Step, extras: dict[str, Array]) -> dict[str, Array]:
@@ -126,7 +126,7 @@ def make_actors(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: boo
     def initial_carry(num_envs: int) -> Carry:
         return Carry(net.initial_carry((num_envs,)))
 
-    act, inspect = acting(spec.action, output), inspecting(spec.action, output)
+    act, inspect = acting(spec.action, output), make_inspect(spec.action, output)
     return Actors(net.init, initial_carry, output, act, inspect, lambda extras: nets, max(index) + 1)
 
 
@@ -167,7 +167,7 @@ def make_ensemble(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: b
     def net_of(extras: dict[str, Array]) -> Array:
         return first_net + extras["member"]
 
-    act, inspect = acting(spec.action, output, start), inspecting(spec.action, output)
+    act, inspect = acting(spec.action, output, start), make_inspect(spec.action, output)
     nets = members * (max(index) + 1)
     return Actors(net.init, initial_carry, output, act, inspect, net_of, nets, ("member",))
 
@@ -175,7 +175,7 @@ def make_ensemble(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: b
 # What critics read.
 
 
-def relax(
+def gumbel_actions(
     space: Discrete | Box,
     x: Float[Array, "*b A"],
     legal: Array,
@@ -197,7 +197,7 @@ def relax(
 
 
 def draw(space: Discrete | Box, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "L B ..."]:
-    """Noise for :func:`relax` or for target actions [L, B, ...], the same on any number of devices."""
+    """Noise for :func:`gumbel_actions` or for target actions [L, B, ...], the same on any number of devices."""
     kind = jax.random.normal if isinstance(space, Box) else jax.random.gumbel
     keys = row_keys(key, shape[1])
     return jax.vmap(lambda k: kind(k, (shape[0], *shape[2:])), out_axes=1)(keys)

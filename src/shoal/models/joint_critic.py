@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from shoal.equations.reduce import total
-from shoal.equations.targets import RewardNorm, of_the_team, unscaled
+from shoal.equations.targets import RewardNorm, mask_dead_values, unscaled
 from shoal.errors import InputError, unknown
 from shoal.models.deterministic import Actors, Carry
 from shoal.networks.body import Body, build
@@ -93,7 +93,7 @@ def taken(spec: EnvSpec, action: Array, step: Step) -> Float[Array, "*b N N A"]:
     return jnp.broadcast_to(u[..., None, :, :], (*u.shape[:-2], spec.num_agents, *u.shape[-2:]))
 
 
-def inspecting(
+def make_inspect(
     spec: EnvSpec, actors: Actors, critics: Critics, reward_norm: RewardNorm
 ) -> Callable[..., dict[str, Array]]:
     """An ``Algorithm.inspect``: the actors', and the first critic's value of the actions if the learner has critics."""
@@ -105,7 +105,7 @@ def inspecting(
         if learner.critic and learner.statistics and reward_norm != "standardise":
             seen, u = jax.tree.map(lambda x: x[None], (normalised(learner.policy.inputs, step), action))
             value = critics.values(learner.critic, seen, taken(spec, u, seen))[0, ..., 0]
-            value = of_the_team(value, step.alive, spec.shared_reward)
+            value = mask_dead_values(value, step.alive, spec.shared_reward)
             found["value"] = unscaled(learner.statistics.reward, value)
         return found
 

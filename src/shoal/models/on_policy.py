@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from shoal.equations import schedules
 from shoal.equations.surrogate import kl_penalty
-from shoal.equations.targets import of_the_team
+from shoal.equations.targets import mask_dead_values
 from shoal.equations.value_scale import Stats, ValueNorm, ValueScale, make_value_scale
 from shoal.learning import sgd
 from shoal.learning.config import PolicyConfig, PpoConfig, ValueConfig
@@ -34,7 +34,7 @@ class Statistics(NamedTuple):
 
 
 class Values(NamedTuple):
-    """Values of a trajectory; see :func:`in_reward_units`."""
+    """Values of a trajectory; see :func:`denormalise_values`."""
 
     now: Float[Array, "T E N"]
     """V(step)."""
@@ -108,7 +108,7 @@ def init_learner(
     return Learner(policy, params.critic, optimiser, Statistics(values.init(), init_coefficients(c)), jnp.int32(0))
 
 
-def inspecting(
+def make_inspect(
     actor: Actor, value: Callable[[Learner, Carry, Step, Array], Float[Array, "1 E N"]]
 ) -> Callable[..., dict[str, Array]]:
     """An ``Algorithm.inspect``: the actors' distributions, and the value if the learner has a critic.
@@ -131,14 +131,14 @@ def inspecting(
     return inspect
 
 
-def inspecting_values(spec: EnvSpec, values: ValueScale, nets: ActorCritic) -> Callable[..., dict[str, Array]]:
-    """:func:`inspecting` with the state-value critic of ``nets``."""
+def make_inspect_values(spec: EnvSpec, values: ValueScale, nets: ActorCritic) -> Callable[..., dict[str, Array]]:
+    """:func:`make_inspect` with the state-value critic of ``nets``."""
 
     def value(learner: Learner, carry: Carry, step: Step, action: Array) -> Float[Array, "1 E N"]:
         output = values.denormalise(learner.statistics.value, nets.critic.values(learner.critic, carry.critic, step)[1])
-        return output if nets.critic.trains_dead else of_the_team(output, step.alive, spec.shared_reward)
+        return output if nets.critic.trains_dead else mask_dead_values(output, step.alive, spec.shared_reward)
 
-    return inspecting(nets.actor, value)
+    return make_inspect(nets.actor, value)
 
 
 def entropy_coef(c: PolicyConfig, learner: Learner, scale: Scale) -> Float[Array, ""]:
@@ -149,7 +149,7 @@ def entropy_coef(c: PolicyConfig, learner: Learner, scale: Scale) -> Float[Array
     return schedules.linear(c.entropy_coef, final, learner.updates * (1.0 / scale.num_updates))
 
 
-def in_reward_units(
+def denormalise_values(
     spec: EnvSpec,
     values: ValueScale,
     learner: Learner,
@@ -159,18 +159,18 @@ def in_reward_units(
 ) -> Values:
     """V of every timestep and of its outcome in the rewards' units.
 
-    V of a dead agent is that of :func:`of_the_team`, or with ``trains_dead`` the critic's output.
+    V of a dead agent is that of :func:`mask_dead_values`, or with ``trains_dead`` the critic's output.
     """
     stats, shared = learner.statistics.value, spec.shared_reward
     now, then = (values.denormalise(stats, v) for v in (estimate.value, estimate.next_value))
     if not trains_dead:
-        now, then = of_the_team(now, traj.step.alive, shared), of_the_team(then, traj.outcome.alive, shared)
+        now, then = mask_dead_values(now, traj.step.alive, shared), mask_dead_values(then, traj.outcome.alive, shared)
     return Values(now, then, estimate.value, estimate.after)
 
 
 def evaluate(spec: EnvSpec, values: ValueScale, nets: ActorCritic, learner: Learner, traj: Trajectory) -> Values:
     """V of every timestep and of its outcome under the learner's critic, in the rewards' units."""
-    return in_reward_units(spec, values, learner, traj, nets.evaluate(learner, traj), nets.critic.trains_dead)
+    return denormalise_values(spec, values, learner, traj, nets.evaluate(learner, traj), nets.critic.trains_dead)
 
 
 def valued(nets: ActorCritic, traj: Trajectory) -> Bool[Array, "T E N"]:
@@ -178,7 +178,7 @@ def valued(nets: ActorCritic, traj: Trajectory) -> Bool[Array, "T E N"]:
     return jnp.ones_like(traj.step.alive) if nets.critic.trains_dead else traj.step.alive
 
 
-def count_targets(values: ValueScale, learner: Learner, target: Array, alive: Array) -> Learner:
+def update_value_scale(values: ValueScale, learner: Learner, target: Array, alive: Array) -> Learner:
     """Add value targets to the value scale's statistics; PopArt rescales the critic's last layer here."""
     stats, critic = values.update(learner.statistics.value, learner.critic, target, alive)
     return learner._replace(critic=critic, statistics=learner.statistics._replace(value=stats))
@@ -198,7 +198,7 @@ def make_batch(
     Args:
         c: hyper-parameters.
         values: the critic's scale.
-        learner: after :func:`count_targets`.
+        learner: after :func:`update_value_scale`.
         traj: the rollout.
         v: its values.
         advantage: of each action [T, E, N].

@@ -8,11 +8,11 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from shoal.equations.distributions import Distribution
 from shoal.equations.draws import noise
-from shoal.equations.targets import follow
+from shoal.equations.targets import update_target
 from shoal.equations.value_scale import Stats
 from shoal.learning import sgd
 from shoal.learning.config import QCriticConfig, check_options
-from shoal.learning.optimiser import Init, Optimiser, freezing, optimiser
+from shoal.learning.optimiser import Init, Optimiser, frozen_parameters, optimiser
 from shoal.models.on_policy import Coefficients, init_coefficients
 from shoal.types import Learner, Metrics, PyTree, Scale, Trajectory
 
@@ -44,10 +44,10 @@ def make_optimisers(
     Raises:
         InputError: there is no such part to freeze.
     """
-    still, clip, eps = freezing(c, actor, critic), c.max_grad_norm, c.adam_eps
+    frozen, clip, eps = frozen_parameters(c, actor, critic), c.max_grad_norm, c.adam_eps
     updates, steps = scale.num_updates, scale.num_updates * c.epochs * c.minibatches
-    of_actors = optimiser(c.learning_rate, c.lr_final, [updates] * policies, clip, eps, still.actor)
-    return of_actors, optimiser(c.critic_rate, c.lr_final, [steps] * critics, clip, eps, still.critic)
+    of_actors = optimiser(c.learning_rate, c.lr_final, [updates] * policies, clip, eps, frozen.actor)
+    return of_actors, optimiser(c.critic_rate, c.lr_final, [steps] * critics, clip, eps, frozen.critic)
 
 
 class CriticStatistics(NamedTuple):
@@ -104,7 +104,7 @@ def fit_critic(
     def step(gradient: PyTree, state: tuple, params: PyTree) -> tuple[PyTree, tuple, Metrics]:
         own, target, steps = state
         params, own, norm = adam.step(gradient, own, params)
-        target = follow(target, params, steps + 1, c.target_interval, c.target_rate)
+        target = update_target(target, params, steps + 1, c.target_interval, c.target_rate)
         return params, (own, target, steps + 1), {"critic_grad_norm": norm}
 
     kept = learner.statistics

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from shoal.equations.distributions import Distribution, described
-from shoal.equations.targets import of_the_team
+from shoal.equations.targets import mask_dead_values
 from shoal.equations.value_scale import ValueScale
 from shoal.errors import InputError
 from shoal.models.actor_critic import Carry, ValueEstimate, make_distribution
@@ -30,7 +30,7 @@ class SequenceTeam(NamedTuple):
     evaluate_actions: Callable[[PyTree, Step, Array, dict[str, Array]], tuple[Distribution, Float[Array, "*b N"]]]
     """(parameters, normalised step [*b ...], action, extras) -> (each agent's distribution given the actions before
     it, value), all agents at once."""
-    inspecting: Callable[[ValueScale | None], Callable[..., dict[str, Array]]]
+    make_inspect: Callable[[ValueScale | None], Callable[..., dict[str, Array]]]
     """The values' scale, or None without it -> an ``Algorithm.inspect``, with the distributions given the actions taken
     before, and the encoder's attention."""
 
@@ -164,7 +164,7 @@ def make_sequence_team(
         now, then = (encode(params, normalised(inputs, x))[0] for x in (traj.step, traj.outcome))
         return ValueEstimate(now, then, FEED_FORWARD)
 
-    def inspecting(values: ValueScale | None) -> Callable[..., dict[str, Array]]:
+    def make_inspect(values: ValueScale | None) -> Callable[..., dict[str, Array]]:
         def inspect(
             learner: Learner, carry: Carry, step: Step, action: Array, extras: dict[str, Array]
         ) -> dict[str, Array]:
@@ -177,12 +177,12 @@ def make_sequence_team(
                 values is not None and learner.statistics
             ):  # the critic is a part of the policy's network, its scale is not
                 value = values.denormalise(learner.statistics.value, value)
-                found["value"] = of_the_team(value, step.alive, spec.shared_reward)
+                found["value"] = mask_dead_values(value, step.alive, spec.shared_reward)
             return found
 
         return inspect
 
-    return SequenceTeam(init, act, evaluate, evaluate_actions, inspecting)
+    return SequenceTeam(init, act, evaluate, evaluate_actions, make_inspect)
 
 
 def _only(params: PyTree) -> PyTree:

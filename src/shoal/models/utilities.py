@@ -20,7 +20,9 @@ Utilities = Callable[[PyTree, PyTree, Step], tuple[PyTree, Float[Array, "T E N A
 """(θ, carry before, normalised step [T E ...]) -> (carry after each timestep, utility of every action)."""
 
 
-def utility(q: Float[Array, "*b N A"], action: Int[Array, "*b N"], alive: Bool[Array, "*b N"]) -> Float[Array, "*b N"]:
+def chosen_utility(
+    q: Float[Array, "*b N A"], action: Int[Array, "*b N"], alive: Bool[Array, "*b N"]
+) -> Float[Array, "*b N"]:
     """The utilities of the actions, 0 for dead agents."""
     chosen = jnp.where(action[..., None] == jnp.arange(q.shape[-1]), q, 0.0).sum(-1)
     return jnp.where(alive, chosen, 0.0)
@@ -31,13 +33,13 @@ def joint_action(action: Int[Array, "*b N"], alive: Bool[Array, "*b N"], width: 
     return jnp.where(alive[..., None], jax.nn.one_hot(action, width), 0.0)
 
 
-def best(q: Float[Array, "*b N A"], step: Step) -> tuple[Int[Array, "*b N"], Float[Array, "*b N"]]:
+def greedy_action(q: Float[Array, "*b N A"], step: Step) -> tuple[Int[Array, "*b N"], Float[Array, "*b N"]]:
     """Each agent's best legal action with its utility, 0 for dead agents."""
     q = jnp.where(step.legal, q, ILLEGAL)
     return q.argmax(-1), jnp.where(step.alive, q.max(-1), 0.0)
 
 
-def following(
+def next_utilities(
     q: Utilities, params: PyTree, traj: Trajectory, passed: tuple[PyTree, Array] | None = None
 ) -> Float[Array, "L B N A"]:
     """The utilities in each timestep's outcome, from the recurrent state after that timestep.
@@ -61,7 +63,7 @@ def make_utilities(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: 
     return net, lambda params, carry, step: net.apply(params, carry, source.features(step), step.first)
 
 
-def inspecting(
+def make_inspect(
     q: Utilities, mixed: Callable[[PyTree, Array, Array, Step], Array] | None, reward_norm: RewardNorm
 ) -> Callable[..., dict[str, Array]]:
     """An ``Algorithm.inspect``: the utilities, and the mixed value of the action if the learner has a critic.
@@ -95,7 +97,7 @@ def epsilon_greedy(q: Utilities) -> Callable[..., tuple[PyTree, Array, dict[str,
     def act(learner: Learner, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool) -> tuple[PyTree, Array, dict]:
         seen = jax.tree.map(lambda x: x[None], normalised(learner.policy.inputs, step))
         after, values = q(learner.policy.actor, carry, seen)
-        action = best(values[0], step)[0]
+        action = greedy_action(values[0], step)[0]
         if not greedy:
             key_whether, key_which = jax.random.split(key)
             explore = jax.random.uniform(key_whether, action.shape) < learner.policy.epsilon

@@ -13,7 +13,7 @@ from shoal.environments.changes import scored
 from shoal.environments.wrappers import changed, wrap
 from shoal.errors import CheckpointError, InputError, shortened
 from shoal.options.flags import SPEC_WORDS, flags_of, games_to_json, override
-from shoal.sides.frozen_policies import Guests
+from shoal.sides.frozen_policies import FrozenPolicies
 from shoal.sides.opponent_options import PAST
 from shoal.sides.opponents import against
 from shoal.sides.past_selves import against_past
@@ -43,9 +43,9 @@ class SavedOpponents(NamedTuple):
     opponents: "SavedOpponents | None"
     """Those of their own run."""
 
-    def guests(self, spec: EnvSpec) -> Guests:
+    def frozen_policies(self, spec: EnvSpec) -> FrozenPolicies:
         """The policies with the algorithm that acts by them."""
-        return Guests(acting(self.algorithm, spec, self.config, self.settings, self.opponents), self.policies)
+        return FrozenPolicies(acting(self.algorithm, spec, self.config, self.settings, self.opponents), self.policies)
 
 
 def environment(built: AnyEnvironment, settings: Settings) -> AnyEnvironment:
@@ -54,10 +54,10 @@ def environment(built: AnyEnvironment, settings: Settings) -> AnyEnvironment:
     Raises:
         InputError: a wrapper or the side does not fit the environment.
     """
-    env, opposition = wrap(built, settings.wrapping), settings.opposition
-    if opposition.opponents in (None, PAST):
+    env, opponent_options = wrap(built, settings.wrapping), settings.opponent_options
+    if opponent_options.opponents in (None, PAST):
         return env
-    return changed(env, partial(scored, agents=first_side(env.spec, opposition.side)))
+    return changed(env, partial(scored, agents=first_side(env.spec, opponent_options.side)))
 
 
 def made(
@@ -101,35 +101,35 @@ def _combined(
     scale: Scale | None,
 ) -> Algorithm:
     """:func:`made` from algorithms that ``one`` makes; ``scale`` is None where past selves do not play."""
-    opposition = settings.opposition
-    if opposition.opponents is None:
+    opponent_options = settings.opponent_options
+    if opponent_options.opponents is None:
         return _normalised(name, spec, config, settings, one)
-    if opposition.opponents == PAST:
-        side, window = past_sides(spec, opposition.side, config)[0], opposition.past_window
-        algorithm, share = _normalised(name, spec, config, settings, one), opposition.past_share
+    if opponent_options.opponents == PAST:
+        side, window = past_sides(spec, opponent_options.side, config)[0], opponent_options.past_window
+        algorithm, share = _normalised(name, spec, config, settings, one), opponent_options.past_share
         if scale is None:
             return against_past(algorithm, spec, side, window, 1, share, False)
         held = round(share * scale.num_envs)
         if held < 2 * window:
-            enough = math.ceil(2 * window / opposition.past_share) * (settings.num_envs // scale.num_envs)
+            enough = math.ceil(2 * window / opponent_options.past_share) * (settings.num_envs // scale.num_envs)
             raise InputError(
                 f"Past selves play in {held} of {scale.num_envs} environments of a device, and past_window {window} "
                 f"needs at least {2 * window}: raise num_envs to {enough} or past_share, or lower past_window."
             )
-        return against_past(algorithm, spec, side, window, opposition.every(scale), share, True)
-    side = first_side(spec, opposition.side)
-    opponents = opponents or opponents_in(opposition.opponents, spec)
+        return against_past(algorithm, spec, side, window, opponent_options.every(scale), share, True)
+    side = first_side(spec, opponent_options.side)
+    opponents = opponents or opponents_in(opponent_options.opponents, spec)
     if scale is not None:
-        _check_learned(opposition.opponents, opponents.settings, spec, side)
+        _check_learned(opponent_options.opponents, opponents.settings, spec, side)
     algorithm = _normalised(name, narrowed(spec, side), config, settings, one)
-    return against(algorithm, spec, side, opponents.guests(spec))
+    return against(algorithm, spec, side, opponents.frozen_policies(spec))
 
 
 def _check_learned(name: str, theirs: Settings, spec: EnvSpec, side: tuple[int, ...]) -> None:
     """Refuse opponents that would play agents which their own run did not train."""
-    if theirs.opposition.opponents in (None, PAST):
+    if theirs.opponent_options.opponents in (None, PAST):
         return
-    learned = first_side(spec, theirs.opposition.side)
+    learned = first_side(spec, theirs.opponent_options.side)
     foreign = [spec.agents[i] for i in range(spec.num_agents) if i not in (*side, *learned)]
     if foreign:
         trained = ", ".join(spec.agents[i] for i in learned)
@@ -151,20 +151,20 @@ def separate_teams(
         settings: the run's.
         algorithm: made for all agents of ``spec``.
     """
-    everybody, past = [tuple(range(spec.num_agents))], settings.opposition.opponents == PAST
+    everybody, past = [tuple(range(spec.num_agents))], settings.opponent_options.opponents == PAST
     of_team = algorithm.learns_from == "team" or bool(algorithm.unequal_rewards)
     if "+" in name or spec.shared_reward or not settings.separate_sides:
         return everybody
     if not of_team and (algorithm.learns_from == "own" or not past):
         return everybody
-    sides = past_sides(spec, settings.opposition.side, config) if past else everybody
+    sides = past_sides(spec, settings.opponent_options.side, config) if past else everybody
     parts = [tuple(i for i in side if i in team) for side in sides for team in spec.competing]
     return [team for team in parts if team]
 
 
 def told_of_teams(name: str, spec: EnvSpec, config: Any, settings: Settings) -> list[str]:
     """A line to print when a run starts: which agents are trained as teams of their own; empty for one team."""
-    if "+" in name or settings.opposition.opponents not in (None, PAST):
+    if "+" in name or settings.opponent_options.opponents not in (None, PAST):
         return []
     algorithm = _acting_by(settings)(algorithms.get(name), spec, config)
     teams = separate_teams(name, spec, config, settings, algorithm)
@@ -277,7 +277,7 @@ def opponents_of(
         InputError: see :func:`opponents_in`.
         CheckpointError: ``trained``, and the copy is missing.
     """
-    name = settings.opposition.opponents
+    name = settings.opponent_options.opponents
     if name is None or name == PAST:
         return None
     copy = folder / OPPONENTS

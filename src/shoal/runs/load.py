@@ -107,7 +107,7 @@ def past_selves(folder: Path, algorithm: Algorithm, settings: Settings, run: Map
         InputError: the run has no such pool.
         CheckpointError: no checkpoint of its newest policy is intact.
     """
-    if settings.opposition.opponents != PAST:
+    if settings.opponent_options.opponents != PAST:
         raise InputError(f"{folder} was not trained against past selves (--opponents past).")
     pool = learner_with_critic(folder, algorithm, settings.seeds, run).statistics
     if not pool:

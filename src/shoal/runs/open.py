@@ -109,7 +109,7 @@ def keeping(run: Run, trainer: Trainer) -> Iterator[None]:
 
 def _keep_opponents(run: Run) -> None:
     """Copy the policies that a run plays against into its folder, so that it does not depend on theirs."""
-    name, copy = run.settings.opposition.opponents, run.folder / OPPONENTS
+    name, copy = run.settings.opponent_options.opponents, run.folder / OPPONENTS
     if name is None or name == PAST or not (source := Path(name)).is_dir() or (copy / manifest.FILE).exists():
         return
     links.check_inside(source)

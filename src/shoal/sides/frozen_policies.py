@@ -9,7 +9,7 @@ from jaxtyping import Array, PRNGKeyArray
 from shoal.types import Algorithm, Learner, PyTree, Step
 
 
-class Guests(NamedTuple):
+class FrozenPolicies(NamedTuple):
     """K policies of one algorithm for the whole team."""
 
     algorithm: Algorithm
@@ -23,21 +23,23 @@ class Guests(NamedTuple):
         return len(leaves[0]) if leaves else 1
 
 
-def per_guest(count: int, num_envs: int) -> int:
-    """Environments of each guest: guest k plays in those from k times this number on; the last may play in fewer."""
+def envs_per_policy(count: int, num_envs: int) -> int:
+    """Environments of each policy: policy k plays in those from k times this number on; the last may play in fewer."""
     return -(-num_envs // count)
 
 
 def initial_carry(algorithm: Algorithm, count: int, num_envs: int) -> PyTree:
-    """Recurrent states of ``count`` guests in ``num_envs`` environments, leaves [count · per_guest, ...]."""
-    return algorithm.initial_carry(count * per_guest(count, num_envs)) if num_envs else ()
+    """Recurrent states of ``count`` policies in ``num_envs`` environments, leaves [count · envs_per_policy, ...]."""
+    return algorithm.initial_carry(count * envs_per_policy(count, num_envs)) if num_envs else ()
 
 
-def act(guests: Guests, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool) -> tuple[PyTree, Array]:
-    """Actions of all agents by the guest of each environment.
+def act(
+    frozen_policies: FrozenPolicies, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool
+) -> tuple[PyTree, Array]:
+    """Actions of all agents by the frozen policy of each environment.
 
     Args:
-        guests: the policies.
+        frozen_policies: the policies.
         carry: as :func:`initial_carry`.
         step: [E, ...].
         key: for sampling.
@@ -46,8 +48,8 @@ def act(guests: Guests, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bo
     Returns:
         (carry, actions [E, N, ...]).
     """
-    count, num_envs = guests.number, step.first.shape[0]
-    each = per_guest(count, num_envs)
+    count, num_envs = frozen_policies.number, step.first.shape[0]
+    each = envs_per_policy(count, num_envs)
 
     def cut(x: Array) -> Array:  # the last rows repeat the last environment, and are dropped again
         filled = jnp.pad(x, [(0, count * each - num_envs), *[(0, 0)] * (x.ndim - 1)], mode="edge")
@@ -55,11 +57,11 @@ def act(guests: Guests, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bo
 
     def one(policy: PyTree, carry: PyTree, step: Step, key: PRNGKeyArray) -> tuple[PyTree, Array]:
         learner = Learner(policy, (), (), (), jnp.zeros((), jnp.int32))
-        carry, action, _ = guests.algorithm.act(learner, carry, step, key, greedy)
+        carry, action, _ = frozen_policies.algorithm.act(learner, carry, step, key, greedy)
         return carry, action
 
     carries = jax.tree.map(lambda x: x.reshape(count, each, *x.shape[1:]), carry)
     steps = jax.tree.map(cut, step)
-    carries, action = jax.vmap(one)(guests.policies, carries, steps, jax.random.split(key, count))
+    carries, action = jax.vmap(one)(frozen_policies.policies, carries, steps, jax.random.split(key, count))
     carry = jax.tree.map(lambda x: x.reshape(count * each, *x.shape[2:]), carries)
     return carry, action.reshape(count * each, *action.shape[2:])[:num_envs]

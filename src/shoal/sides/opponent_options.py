@@ -12,7 +12,7 @@ PAST = "past"
 
 
 @dataclass(frozen=True)
-class Opposition:
+class OpponentOptions:
     """Frozen opponents and partners of the learning policies; by default none."""
 
     opponents: str | None = None
@@ -36,7 +36,7 @@ class Opposition:
             InputError: a field is out of range or without effect.
         """
         check(self)
-        plain = Opposition()
+        plain = OpponentOptions()
         if self.opponents is None and self != plain:
             name = next(name for name, x in vars(self).items() if x != getattr(plain, name))
             raise InputError(f"{name} needs opponents: set opponents as well.")

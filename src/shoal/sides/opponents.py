@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from shoal.sides import frozen_policies as frozen
-from shoal.sides.frozen_policies import Guests
+from shoal.sides.frozen_policies import FrozenPolicies
 from shoal.sides.inspection import of_all_sides
 from shoal.sides.reward_normalisation import each_buffer
 from shoal.sides.sides import Side, narrowed
@@ -26,18 +26,18 @@ class OpposedCarry(NamedTuple):
 
     own: PyTree
     """Of the learning side's algorithm."""
-    guests: PyTree
+    frozen_policies: PyTree
     """Of the frozen policies; see :func:`shoal.sides.frozen_policies.initial_carry`."""
 
 
-def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], guests: Guests) -> Algorithm:
+def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], frozen_policies: FrozenPolicies) -> Algorithm:
     """``algorithm`` with frozen policies for all other agents, as an algorithm for the whole team.
 
     Args:
         algorithm: made for ``narrowed(spec, who)``.
         spec: the whole team's.
         who: the agents that learn.
-        guests: policies for the whole team, of which the other agents' actions are taken.
+        frozen_policies: policies for the whole team, of which the other agents' actions are taken.
     """
     side = Side(1, who, narrowed(spec, who), algorithm)
     box = isinstance(spec.action, Box)
@@ -48,20 +48,20 @@ def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], guests: G
 
     def initial_carry(num_envs: int) -> OpposedCarry:
         own = algorithm.initial_carry(num_envs)
-        return OpposedCarry(own, frozen.initial_carry(guests.algorithm, guests.number, num_envs))
+        return OpposedCarry(own, frozen.initial_carry(frozen_policies.algorithm, frozen_policies.number, num_envs))
 
     def act(
         learner: Learner, carry: OpposedCarry, step: Step, key: PRNGKeyArray, greedy: bool
     ) -> tuple[OpposedCarry, Array, dict[str, Array]]:
-        key_own, key_guests = jax.random.split(key)
+        key_own, key_frozen = jax.random.split(key)
         own, action, extras = algorithm.act(learner, carry.own, side.step(step), key_own, greedy)
-        theirs, actions = frozen.act(guests, carry.guests, step, key_guests, greedy)
+        theirs, actions = frozen.act(frozen_policies, carry.frozen_policies, step, key_frozen, greedy)
         if box:
             action = jnp.pad(action, ((0, 0), (0, 0), (0, spec.action.width - action.shape[-1])))
         joint = actions.at[:, rows].set(action.astype(actions.dtype))
         return OpposedCarry(own, theirs), joint, {side.name + name: x for name, x in extras.items()}
 
-    def tell(
+    def inspect(
         learner: Learner, carry: OpposedCarry, step: Step, action: Array, extras: dict[str, Array]
     ) -> dict[str, Array]:
         assert algorithm.inspect is not None
@@ -75,12 +75,12 @@ def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], guests: G
     def stored(one: Replay) -> Replay:
         return one._replace(keep=lambda traj: one.keep(mine(traj)))
 
-    widest: Any = max((algorithm.acts_on, guests.algorithm.acts_on), key=("own", "team", "state").index)
+    widest: Any = max((algorithm.acts_on, frozen_policies.algorithm.acts_on), key=("own", "team", "state").index)
     return algorithm._replace(
         initial_carry=initial_carry,
         act=act,
         update=update,
         acts_on=widest,
         replay=each_buffer(stored, algorithm.replay),
-        inspect=tell if algorithm.inspect else None,
+        inspect=inspect if algorithm.inspect else None,
     )

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.equations.reduce import share_of_mean, total
 from shoal.sides import frozen_policies as frozen
-from shoal.sides.frozen_policies import Guests
+from shoal.sides.frozen_policies import FrozenPolicies
 from shoal.sides.reward_normalisation import each_buffer
 from shoal.types import Algorithm, Discrete, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Step, Trajectory
 
@@ -135,7 +135,7 @@ def against_past(
         mask = jnp.asarray(present(num_envs))
         key_own, key_past = jax.random.split(key)
         after, action, extras = algorithm.act(bare(learner), carry.own, shown(step, mask), key_own, greedy)
-        pool = Guests(algorithm, learner.statistics.pool)
+        pool = FrozenPolicies(algorithm, learner.statistics.pool)
         past, theirs = frozen.act(pool, carry.past, jax.tree.map(lambda x: x[:count], step), key_past, greedy)
         mine = mask[:count].reshape(count, -1, *[1] * (action.ndim - 2))
         action = action.at[:count].set(jnp.where(mine, action[:count], theirs))

@@ -118,7 +118,11 @@ def normalise_rewards(algorithm: Algorithm, spec: EnvSpec, gamma: float, clip: f
         return one._replace(keep=lambda traj: one.keep(own(traj)))
 
     replay = each_buffer(stored, algorithm.replay)
-    tell = inspect if algorithm.inspect else None
     return algorithm._replace(
-        init=init, initial_carry=initial_carry, act=act, update=update, replay=replay, inspect=tell
+        init=init,
+        initial_carry=initial_carry,
+        act=act,
+        update=update,
+        replay=replay,
+        inspect=inspect if algorithm.inspect else None,
     )

@@ -277,7 +277,9 @@ def _joined(spec: EnvSpec, sides: Sequence[Side]) -> Algorithm:
             extras |= {side.name + name: x for name, x in noted.items()}
         return tuple(carries), jnp.concatenate(actions, 1)[:, order], extras
 
-    def tell(learner: Learner, carry: PyTree, step: Step, action: Array, extras: dict[str, Array]) -> dict[str, Array]:
+    def inspect(
+        learner: Learner, carry: PyTree, step: Step, action: Array, extras: dict[str, Array]
+    ) -> dict[str, Array]:
         told = []
         for side, own in zip(sides, carry, strict=True):
             part = side.learner(learner), own, side.step(step), side.taken(action), side.own(extras)
@@ -299,7 +301,7 @@ def _joined(spec: EnvSpec, sides: Sequence[Side]) -> Algorithm:
     widest: Any = max((side.algorithm.acts_on for side in sides), key=("own", "team", "state").index)
     unequal = [f"{one} (side {side.number})" for side in sides if (one := side.algorithm.unequal_rewards)]
     replay = replay if any(replay) else ()
-    return Algorithm(init, initial_carry, act, update, widest, replay, " and ".join(unequal), tell)
+    return Algorithm(init, initial_carry, act, update, widest, replay, " and ".join(unequal), inspect)
 
 
 def _side(number: int, name: str, module: Any, spec: EnvSpec, who: tuple[int, ...], config: Any, one: MakeOne) -> Side:

@@ -124,7 +124,7 @@ def compare(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
 
 ENVIRONMENT = "rollout/env/"
 """Where the state of environments lies in that of a run."""
-RENAMED = {"floor": "epsilon", "utilities": "actor", "mixer": "critic"}
+RENAMED = {"floor": "epsilon", "utilities": "actor", "mixer": "critic", "guests": "frozen_policies"}
 """Fields by the name that they had in earlier checkpoints."""
 
 

@@ -53,12 +53,16 @@ def roles(spec: EnvSpec, settings: Settings, config: Any, num_envs: int) -> list
         config: the algorithm's.
         num_envs: environments of a device.
     """
-    lines, opposition = [], settings.opposition
-    if (name := opposition.opponents) is not None:
-        own = past_sides(spec, opposition.side, config)[0] if name == PAST else first_side(spec, opposition.side)
+    lines, opponent_options = [], settings.opponent_options
+    if (name := opponent_options.opponents) is not None:
+        own = (
+            past_sides(spec, opponent_options.side, config)[0]
+            if name == PAST
+            else first_side(spec, opponent_options.side)
+        )
         others = [i for i in range(spec.num_agents) if i not in own]
         if name == PAST:
-            held = round(opposition.past_share * num_envs)
+            held = round(opponent_options.past_share * num_envs)
             who = f"All agents are trained. In {held} of {num_envs} environments, past selves control"
             who += f" {called(spec, own)} or {called(spec, others)}."
         else:

@@ -8,7 +8,7 @@ from shoal.environments.wrappers import Wrapping
 from shoal.errors import InputError
 from shoal.game import HostEnvironment
 from shoal.presets.sizes import STEPS
-from shoal.sides.opponent_options import Opposition
+from shoal.sides.opponent_options import OpponentOptions
 from shoal.types import AnyEnvironment
 
 CHANGEABLE = frozenset(
@@ -72,7 +72,7 @@ class Settings:
     their last values. None for --steps."""
     wrapping: Wrapping = field(default_factory=Wrapping)
     """Wrappers of the environment."""
-    opposition: Opposition = field(default_factory=Opposition)
+    opponent_options: OpponentOptions = field(default_factory=OpponentOptions)
     """Frozen opponents and partners."""
     separate_sides: bool = True
     """Algorithms that learn from a whole team, such as QMIX, COMA and MAT, train sides that compete as a team each: the
@@ -102,7 +102,7 @@ class Settings:
             InputError: a field is out of range.
         """
         check(self)
-        self.opposition.check()
+        self.opponent_options.check()
         if self.init_from is not None and not (self.init_from and self.init_from.isprintable()):
             raise InputError("init_from must be the name of a folder, in printable characters.")
         if self.stop_at is not None and self.eval_every is None:

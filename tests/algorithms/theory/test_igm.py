@@ -13,7 +13,7 @@ import pytest
 from toys import spec_of, step_of
 
 from shoal.algorithms import qmix, qplex, vdn
-from shoal.models.utilities import best, utility
+from shoal.models.utilities import chosen_utility, greedy_action
 from shoal.types import Discrete, PyTree, Step
 from support.joint_values import every_value, joint_actions
 
@@ -60,7 +60,7 @@ def test_the_best_joint_action_is_everyone_s_own_best(name: str) -> None:
     mixer, (phi, q, step), joint = MIXERS[name], case(name), joint_actions(SPEC)
 
     def value_of_greedy(phi, q, step):
-        action, highest = best(q, step)
+        action, highest = greedy_action(q, step)
         return mixer.apply(phi, highest, highest, action, step)
 
     table = np.asarray(jax.jit(jax.vmap(lambda *x: every_value(mixer, x[0], x[1], x[2], joint)))(phi, q, step))[:, :, 0]
@@ -89,7 +89,7 @@ def test_monotone_mixers_never_fall_with_a_utility(name: str) -> None:
 
     def slopes(phi, q, step):
         action = jnp.zeros(q.shape[:-1], jnp.int32)
-        chosen = utility(q, action, jnp.ones_like(step.alive))
+        chosen = chosen_utility(q, action, jnp.ones_like(step.alive))
         return jax.grad(lambda chosen: mixer.apply(phi, chosen, chosen, action, step).sum())(chosen)
 
     slope = np.asarray(jax.jit(jax.vmap(slopes))(phi, q, step))

@@ -13,7 +13,7 @@ from gymnasium import spaces  # noqa: E402
 
 from shoal.environments import registry  # noqa: E402
 from shoal.equations.returns import td_lambda  # noqa: E402
-from shoal.equations.targets import cut_off, of_the_team  # noqa: E402
+from shoal.equations.targets import cut_off, mask_dead_values  # noqa: E402
 from shoal.errors import InputError  # noqa: E402
 from shoal.game import HostEnvironment, blank, own_actions, refresh  # noqa: E402
 from shoal.rollouts.host import HostRollout  # noqa: E402
@@ -228,7 +228,7 @@ def test_a_time_limit_of_one_agent_bootstraps_from_its_last_observation(shared):
     assert traj.outcome.obs[2, 0, 1].any() and not traj.step.obs[3, 0, 1].any()
     if shared:
         return
-    value = of_the_team(traj.outcome.obs.sum(-1), traj.outcome.alive, shared)  # any function of the observation
+    value = mask_dead_values(traj.outcome.obs.sum(-1), traj.outcome.alive, shared)  # any function of the observation
     out = traj.outcome
     target = td_lambda(out.reward, out.discount, value, cut_off(traj), gamma=0.9, lam=0.5)
     expected = 0.0
