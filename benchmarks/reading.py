@@ -21,7 +21,7 @@ import contextlib
 import io
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -248,6 +248,8 @@ def main() -> None:
         files = f"{len(apart)} files, {sum(apart.values())} lines"
         print(f"{name:9}  {len(own):5}  {sum(own.values()):5}  {files:21}  {hops[0]}, {hops[1]}, {hops[2]}")
         if asked.lines:
+            packages = Counter(file.split("/")[0] for file in found.lines)
+            print(f"             files: {', '.join(f'{package} {count}' for package, count in packages.most_common())}")
             for file, count in sorted(own.items(), key=lambda item: -item[1]):
                 print(f"             {count:4}  {file}")
     print_ways(asked.lines)
