@@ -22,6 +22,12 @@ TINY = ["--num-envs", "2", "--rollout-length", "8", "--steps", "1.6e2", "--seeds
 TINY += ["--hidden", "8", "--epochs", "1", "--minibatches", "2", "--eval-episodes", "3", "--no-tensorboard"]
 
 
+def tiny(*changes: str) -> list[str]:
+    """:data:`TINY` with other values of some flags; a flag may be given once."""
+    values = dict(zip(TINY[:-1:2], TINY[1:-1:2], strict=True)) | dict(zip(changes[::2], changes[1::2], strict=True))
+    return [*(word for pair in values.items() for word in pair), TINY[-1]]
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "tiny"
@@ -102,8 +108,8 @@ def test_ctrl_c_before_training_says_how_to_start_it(
 
 
 def test_a_run_shorter_than_an_episode_finishes(shoal: Callable, tmp_path: Path) -> None:
-    short = ["--rollout-length", "2", "--steps", "4", "--minibatches", "1", "--eval-episodes", "0", "--no-progress"]
-    code, out, err = shoal(*SPREAD, *TINY, *short, "--folder", tmp_path / "run")
+    short = tiny("--rollout-length", "2", "--steps", "4", "--minibatches", "1", "--eval-episodes", "0")
+    code, out, err = shoal(*SPREAD, *short, "--no-progress", "--folder", tmp_path / "run")
     assert (code, err) == (0, "")
     assert "no episode ended" in out
 
@@ -137,8 +143,8 @@ def test_a_users_environment(shoal: Callable, tmp_path: Path, monkeypatch: pytes
     code, out, _ = shoal("train", "ippo", "walkers:meeting", "--help")
     assert code == 0
     assert "--env.num-agents INT" in out and "number of walkers. (default: 3)" in out
-    words = ["--env.num-agents", "4", "--folder", "run", "--eval-episodes", "0", "--seeds", "1"]
-    code, out, err = shoal("train", "ippo", "walkers:meeting", *TINY, *words)
+    words = [*tiny("--eval-episodes", "0", "--seeds", "1"), "--env.num-agents", "4", "--folder", "run"]
+    code, out, err = shoal("train", "ippo", "walkers:meeting", *words)
     assert code == 0, err
     assert config(tmp_path / "run")["env"] == {"horizon": 4, "num_agents": 4}
     assert "run/replay.gif" in out

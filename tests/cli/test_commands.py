@@ -196,7 +196,7 @@ def test_the_report_of_a_check_can_be_pasted(shoal: Callable) -> None:
         "faulty:make",
         {"fault": "alike", "shared_reward": True, "score": "mean"},
     )
-    code, out, _ = shoal("check", "faulty:make", *words, "--episodes", "1", "--env.fault=no legal")
+    code, out, _ = shoal("check", "faulty:make", *words[:-1], "no legal", "--episodes", "1")
     again = out.splitlines()[-1].partition("check again: ")[2]
     assert code == 1 and shoal(*shlex.split(again)[1:])[0] == 1
     report = check(faulty.make, env={"fault": "poor"}, episodes=1)

@@ -69,7 +69,7 @@ class Turns:
         following = next_values(spec, c, self.critic, traj.step, traj.outcome, carry.critic)
         expected = mask_dead_values(spec, value, traj.step.alive)
         following = mask_dead_values(spec, following, traj.outcome.alive)
-        advantage, target = gae(c, expected, following, traj.outcome)
+        advantage, target = gae(c, expected, following, traj.outcome, traj.step)
         advantage = standardised(c, advantage, traj.step.alive)
         length = c.chunk_length if recurrent else len(value)
         count = len(value) // length
