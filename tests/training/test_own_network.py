@@ -86,7 +86,7 @@ def test_a_strangers_network_is_not_imported(option: str, tmp_path: Path, shoal:
         said = "has no trained policy yet"
     with user_modules.found_in(str(tmp_path)), pytest.raises(InputError, match=said):
         library.load(run, trust=True)
-    assert (option == "critic_network") != (tmp_path / "pwned").exists()
+    assert (tmp_path / "pwned").exists() == (option == "network")
     sys.modules.pop("evil", None)
 
 
