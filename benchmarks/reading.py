@@ -153,8 +153,8 @@ class Way:
     def watch(self, frame: FrameType, event: str, _: Any) -> None:
         """A trace function for calls only; see :func:`sys.settrace`."""
         name, function = _name(frame), frame.f_code.co_name
-        if name is None or function == "<module>" or _importing(frame):
-            return
+        if name is None or function in ("<module>", "find_spec") or _importing(frame):
+            return  # find_spec: what an import statement asks Shoal's finder of modules
         if self.until(name, function):
             sys.settrace(None)
             raise Reached

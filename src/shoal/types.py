@@ -180,7 +180,7 @@ class Algorithm(NamedTuple):
     * ``team``: one reward, advantage or joint action for all agents. With ``unequal_rewards`` it always is this.
 
     Where sides compete, algorithms are made for each side separately: in self-play against past selves all but those of
-    ``own``, otherwise those of ``team`` (:func:`shoal.runs.assembly.made`)."""
+    ``own``, otherwise those of ``team`` (:func:`shoal.runs.build.made`)."""
 
 
 class Batched(NamedTuple):

@@ -16,7 +16,7 @@ from shoal.environments import registry
 from shoal.environments.spec_rules import rivals_of
 from shoal.errors import InputError
 from shoal.options.flags import override
-from shoal.runs.assembly import made, told_of_teams
+from shoal.runs.build import made, told_of_teams
 from shoal.sides.frozen_policies import FrozenPolicies
 from shoal.sides.opponents import against
 from shoal.sides.past_selves import PRESENT

@@ -10,7 +10,7 @@ import pytest
 
 from shoal import algorithms
 from shoal.options.flags import flags_of, override
-from shoal.runs.assembly import acting
+from shoal.runs.build import acting
 from shoal.training.settings import Settings
 from shoal.types import Scale
 from support.trajectories import E, T, assert_trees_equal, compiled, make_spec, make_step

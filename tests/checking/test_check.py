@@ -310,11 +310,11 @@ def test_options_that_only_the_environment_knows(shoal: Callable, monkeypatch: p
     assert "--env.max-cycles 30" in out.splitlines()[-1]
     asked: dict[str, Any] = {}
 
-    def train(*_: Any, env: dict[str, Any], **__: Any) -> Any:
-        asked.update(env)
+    def train(found: Any, *_: Any, **__: Any) -> Any:
+        asked.update(found.env)
         raise InputError("enough")
 
-    monkeypatch.setattr("shoal.runs.api.train", train)
+    monkeypatch.setattr("shoal.runs.api.train_configured", train)
     code, _, err = shoal("train", "mappo", "faulty:flexible", *words, "--steps", "8")
     assert (code, err) == (2, "shoal: enough.\n") and asked == expected
 

@@ -11,7 +11,7 @@ from shoal import algorithms
 from shoal.checking import contract, trial
 from shoal.checking.findings import Finding
 from shoal.checking.specimen import DISCRETE
-from shoal.config.merge import merged
+from shoal.config.resolve import merged
 from shoal.errors import InputError
 
 HEAD = """

@@ -88,7 +88,7 @@ def test_ctrl_c_before_anything_is_saved(shoal: Callable, tmp_path: Path, monkey
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shoal.runs.api.train", stop)
+    monkeypatch.setattr("shoal.runs.api.train_configured", stop)
     assert shoal(*SPREAD, "--folder", tmp_path / "run") == (130, "", "Stopped.\n")
 
 
@@ -102,7 +102,7 @@ def test_ctrl_c_before_training_says_how_to_start_it(
         (folder / "run.json").write_text("{}", encoding="utf-8")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shoal.runs.api.train", stop)
+    monkeypatch.setattr("shoal.runs.api.train_configured", stop)
     said = f"Stopped before training began; start it with\nshoal train --resume {folder}\n"
     assert shoal(*SPREAD, "--folder", folder) == (130, "", said)
 
@@ -118,7 +118,7 @@ def test_training_with_nan_exits_with_code_1(shoal: Callable, monkeypatch: pytes
     def broken(*_: object, **__: object) -> None:
         raise NonFiniteError("value_loss is nan.")
 
-    monkeypatch.setattr("shoal.runs.api.train", broken)
+    monkeypatch.setattr("shoal.runs.api.train_configured", broken)
     assert shoal(*SPREAD) == (1, "", "shoal: value_loss is nan.\n")
 
 

@@ -54,11 +54,11 @@ DEFAULTS = dict(typed.__kwdefaults__, shared_reward=None, score=None)
 
 @pytest.fixture(autouse=True)
 def train(monkeypatch: pytest.MonkeyPatch) -> None:
-    def recorded(algorithm: str, environment: Any, *, env: Any = None, **_: Any) -> Any:
-        asked.append((algorithm, environment, dict(env or {})))
+    def recorded(found: Any, *_: Any, **__: Any) -> Any:
+        asked.append((found.given, found.environment, found.env))
         raise InputError("enough")
 
-    monkeypatch.setattr("shoal.runs.api.train", recorded)
+    monkeypatch.setattr("shoal.runs.api.train_configured", recorded)
 
 
 def pasted(command: str, environment: Any = None, env: Any = None) -> tuple[str, Any, dict[str, Any]]:

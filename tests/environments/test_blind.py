@@ -23,7 +23,7 @@ from shoal.errors import InputError
 from shoal.networks import inputs
 from shoal.options.flags import games_to_json, override
 from shoal.reporting import replays
-from shoal.runs import assembly
+from shoal.runs import build
 from shoal.runs.run import Run
 from shoal.spec import EnvSpec, Part
 from shoal.training.settings import Settings
@@ -107,8 +107,8 @@ def test_who_acts_on_the_state_cannot_be_blind(name: str, flags: dict[str, Any],
     plain = registry.make("skirmish/3m") if name == "scripted" else toys.busy()
     config = override(algorithms.get(name).Config(), flags)
     with pytest.raises(InputError, match=said):
-        assembly.acting(name, wrap(plain, BLIND).spec, config, Settings(wrapping=BLIND))
-    assembly.acting(name, plain.spec, config, Settings())
+        build.acting(name, wrap(plain, BLIND).spec, config, Settings(wrapping=BLIND))
+    build.acting(name, plain.spec, config, Settings())
 
 
 def narrow(spec: EnvSpec) -> EnvSpec:
@@ -131,7 +131,7 @@ def test_the_blind_and_the_seeing_do_not_play_together(tmp_path: Path) -> None:
     here, there = games_to_json(seeing, blind)
     assert here != there
     with pytest.raises(InputError, match="widths of observations differ"):
-        assembly.opponents_in(str(untrained(tmp_path / "seeing")), wrap(toys.busy(), BLIND).spec)
+        build.opponents_in(str(untrained(tmp_path / "seeing")), wrap(toys.busy(), BLIND).spec)
 
 
 def untrained(folder: Path, **flags: Any) -> Path:
@@ -158,10 +158,10 @@ def test_a_replay_names_what_is_seen() -> None:
 def test_on_the_command_line(shoal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
 
-    def train(*_: Any, **flags: Any) -> Any:
-        asked.append(flags)
+    def train(found: Any, *_: Any, **__: Any) -> Any:
+        asked.append(found.flags)
         raise InputError("enough")
 
-    monkeypatch.setattr("shoal.runs.api.train", train)
+    monkeypatch.setattr("shoal.runs.api.train_configured", train)
     assert shoal("train", "mappo", "matrix/climbing", "--blind")[0] == 2
     assert asked[0]["blind"] is True

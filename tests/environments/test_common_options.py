@@ -232,11 +232,11 @@ def test_on_the_command_line(
 ) -> None:
     asked: list[dict[str, Any]] = []
 
-    def train(*_: Any, env: dict[str, Any], **__: Any) -> Any:
-        asked.append(env)
+    def train(found: Any, *_: Any, **__: Any) -> Any:
+        asked.append(found.env)
         raise InputError("enough")
 
-    monkeypatch.setattr("shoal.runs.api.train", train)
+    monkeypatch.setattr("shoal.runs.api.train_configured", train)
     assert shoal("train", "mappo", name, *words)[0] == 2
     assert asked == [said]
 

@@ -7,15 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import faulty
 import pytest
 
-import faulty
 import shoal
 from shoal.checking import inspection as suggestions
 from shoal.checking.inspection import suggested_sizes
 from shoal.errors import InputError
-from shoal.presets import PRESETS, preset
-from shoal.presets.sizes import sizes_for
+from shoal.presets import PRESETS, preset, sizes_for
 
 
 @pytest.mark.parametrize(
@@ -66,11 +65,11 @@ def test_presets_keep_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_command_line_passes_on_what_is_said(shoal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
 
-    def train(*_: Any, **flags: Any) -> Any:
-        asked.append({name: flags[name] for name in ("num_envs", "rollout_length") if name in flags})
+    def train(found: Any, *_: Any, **__: Any) -> Any:
+        asked.append({name: found.flags[name] for name in ("num_envs", "rollout_length") if name in found.flags})
         raise InputError("enough")
 
-    monkeypatch.setattr("shoal.runs.api.train", train)
+    monkeypatch.setattr("shoal.runs.api.train_configured", train)
     for words in ([], ["--num-envs", "16"], ["--num-envs", "None", "--rollout-length", "128"]):
         assert shoal("train", "mappo", "test_sizes:make", *words)[0] == 2
     assert asked == [{}, {"num_envs": 16}, {"num_envs": None, "rollout_length": 128}]
@@ -108,11 +107,11 @@ def test_what_is_suggested_can_be_pasted(shoal: Callable, monkeypatch: pytest.Mo
     words = shlex.split(rows[0][1].partition(" (")[0] + " " + rows[1][1].partition(":")[0])
     asked: dict[str, Any] = {}
 
-    def train(*_: Any, **flags: Any) -> Any:
-        asked.update(flags)
+    def train(found: Any, *_: Any, **__: Any) -> Any:
+        asked.update(found.flags)
         raise ValueError
 
-    monkeypatch.setattr("shoal.runs.api.train", train)
+    monkeypatch.setattr("shoal.runs.api.train_configured", train)
     with pytest.raises(ValueError):
         shoal("train", "mappo", "test_sizes:make", *words)
     assert asked["num_envs"] == 8 and asked["rollout_length"] == 32 and asked["steps"] >= 1e4

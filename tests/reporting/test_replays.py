@@ -15,11 +15,12 @@ import shoal
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.reporting.replays import chosen_seeds, pack, replays, size_of
-from shoal.runs import run as running
+from shoal.runs import train as training
 from shoal.runs.load import learner_with_critic
 from shoal.runs.run import Run
 from shoal.system.files import dumps
 from shoal.training.episodes import SHOWN_KEY, record
+from shoal.training.trainer import Trainer
 from support.trained import untrained
 from support.unplayed_episodes import battle, long_battle, made_of, painted, talking
 
@@ -47,8 +48,7 @@ class Trained(NamedTuple):
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder, made = tmp_path_factory.mktemp("runs"), []
     with pytest.MonkeyPatch.context() as patch, untrained():
-        build = running.Run.trainer
-        patch.setattr(running.Run, "trainer", lambda *args: made.append(build(*args)) or made[-1])
+        patch.setattr(training, "Trainer", lambda *args: made.append(Trainer(*args)) or made[-1])
         run = shoal.train("mappo", "mpe/simple_spread", folder=folder / "mappo", seeds=2, **TINY)
     return Trained(run, made[0])
 

@@ -257,11 +257,11 @@ def test_a_link_is_not_written_through(tmp_path: Path) -> None:
 def test_the_command_trains_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
 
-    def train(algorithm: str, environment: str, **options: Any) -> None:
-        asked.append({"algorithm": algorithm, "environment": environment, **options})
+    def train(found: Any, *_: Any, **__: Any) -> None:
+        asked.append({"env": found.env, **found.flags})
         raise InputError("enough")
 
-    monkeypatch.setattr("shoal.runs.api.train", train)
+    monkeypatch.setattr("shoal.runs.api.train_configured", train)
     changes: dict[str, Any] = {"gamma": 0.25, "hidden": (8, 4), "log_std": -0.75, "huber": None, "agent_id": False}
     changes |= {"stop_at": -1e-7, "eval_every": 12345678.0, "tensorboard": False}
     folder = run(tmp_path / "one", SCORES, environment="mpe/simple_spread", env={"num_agents": 3}, **changes)

@@ -22,7 +22,8 @@ from shoal.errors import GameError, InputError
 from shoal.rollouts import fused
 from shoal.rollouts.ray import Chunk, RayRollout, actors, connect, joined
 from shoal.rollouts.recording import Parallelism
-from shoal.runs import run as running
+from shoal.runs import train as training
+from shoal.runs.train import trainer_of
 from shoal.training.feed import wanted
 from shoal.training.stopping import Stop
 from shoal.training.trainer import Trainer
@@ -76,7 +77,7 @@ def test_a_run_on_a_ray_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         shoal.train("ippo", counters.hosted(False, "raise later"), folder=folder, **flags)
     said = r"raised ValueError: the counter is stuck in step \d of an episode, at the action \[\d, \d\]\.$"
     assert error.match(f"^toys/counters {said}") and "counters.py" in error.value.trace
-    assert shoal.open_run(folder, counters.hosted()).trainer(False).checkpoints.latest() == 5  # 40 steps of each
+    assert trainer_of(shoal.open_run(folder, counters.hosted()), False).checkpoints.latest() == 5  # 40 steps of each
 
     run = shoal.resume(folder, environment=counters.hosted(), progress=False)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -157,7 +158,7 @@ def test_a_slow_actor_does_not_delay_the_others_off_policy(
     if len(cluster.list_all_nodes()) < 2:
         cluster.add_node(num_cpus=1)
     trainers: list[Trainer] = []
-    monkeypatch.setattr(running, "Trainer", lambda *args: trainers.append(Trainer(*args)) or trainers[-1])
+    monkeypatch.setattr(training, "Trainer", lambda *args: trainers.append(Trainer(*args)) or trainers[-1])
     chunks: list[Chunk] = []
     collect = RayRollout.collect
 

@@ -20,6 +20,7 @@ import toys
 import shoal as library
 from shoal.errors import InputError
 from shoal.runs.agent import Agent
+from shoal.runs.train import trainer_of
 from shoal.training import ending
 from shoal.training.trainer import Continued
 
@@ -67,8 +68,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
 def arrays(run: library.Run) -> list[np.ndarray]:
     """All that is saved of a run's newest checkpoint."""
     run = library.open_run(run.folder, toys.busy)
-    template = run.trainer(False).program.template()
-    state, _, _ = run.trainer(False).checkpoints.restore(template)
+    template = trainer_of(run, False).program.template()
+    state, _, _ = trainer_of(run, False).checkpoints.restore(template)
     keys = lambda x: jax.random.key_data(x) if jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key) else x  # noqa: E731
     return [np.asarray(keys(x)) for x in jax.tree.leaves(state)]
 
@@ -192,7 +193,7 @@ def test_only_steps_that_were_asked_for_count_for_that_warning(
     agent.train(25).train(25)  # two updates each, and four in the schedule
     assert kept["beyond"] == 46
     monkeypatch.setattr(Continued, "restore", restored)
-    monkeypatch.setattr("shoal.runs.in_parts.Checkpoints", lambda _: SimpleNamespace(latest=lambda: kept["update"]))
+    monkeypatch.setattr("shoal.runs.agent.Checkpoints", lambda _: SimpleNamespace(latest=lambda: kept["update"]))
     again = library.agent(environment=toys.busy, folder=tmp_path / "run", progress=False)
     again.train(25)
     assert kept["beyond"] == 69 and "learning rate" not in capsys.readouterr().err
@@ -232,7 +233,7 @@ def test_by_default_in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.Mo
 def test_wrong_observations_are_refused_before_anything_compiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.runs.in_parts.Parts.begin", lambda _: pytest.fail("it begins to train"))
+    monkeypatch.setattr("shoal.runs.agent._Parts.begin", lambda _: pytest.fail("it begins to train"))
     agent = library.agent("mappo", toys.busy, folder=tmp_path / "run", **FLAGS)
     widths, first = agent.run.spec.obs_dims, agent.run.spec.agents[0]
     good = [np.zeros(width) for width in widths]

@@ -12,16 +12,17 @@ import toys
 
 import shoal as library
 from shoal.algorithms import get
+from shoal.config.resolve import configured
 from shoal.errors import CheckpointError, InputError
 from shoal.options.flags import override
 from shoal.runs import init_from
-from shoal.runs.build import prepared
 from shoal.runs.open import keep, open_run
 from shoal.runs.run import Run
+from shoal.runs.train import new_run, trainer_of
 from shoal.training import transfer
+from shoal.training.program import TrainState
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
-from shoal.training.updates import TrainState
 
 SMALL: dict[str, Any] = {
     "num_envs": 4,
@@ -51,7 +52,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np
     run = run_of(tmp_path_factory.mktemp("source") / "run", "ippo", seeds=2)
     run.folder.mkdir()
     keep(run)
-    trainer, rng = run.trainer(False), np.random.default_rng(0)
+    trainer, rng = trainer_of(run, False), np.random.default_rng(0)
     state = initial(trainer)
     learner = jax.tree.map(lambda x: jax.numpy.asarray(rng.random(x.shape), x.dtype), state.learner)
     trainer.state, trainer.at = state._replace(learner=learner), trainer.at._replace(update=1)
@@ -62,7 +63,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np
 def begun(run: Run, source: Path) -> tuple[Trainer, dict[str, np.ndarray]]:
     """A trainer that starts from a run, and the new learner's arrays."""
     run.folder.mkdir(exist_ok=True)
-    trainer = run.trainer(False)
+    trainer = trainer_of(run, False)
     init_from.start_from(trainer, source)
     state = initial(trainer)
     template = trainer.program.template()
@@ -190,9 +191,9 @@ def test_a_part_of_a_folder_stands_for_its_run(tmp_path: Path) -> None:
     (tmp_path / "run" / "run.json").touch()
     (tmp_path / "policy").mkdir()
     for name in ("run", "run/run.json", "run/checkpoints", "run/policy"):
-        found = prepared("ippo", toys.busy, None, None, {"init_from": tmp_path / name}).at(tmp_path / "new")
+        found = new_run(configured("ippo", toys.busy, flags={"init_from": tmp_path / name}), tmp_path / "new")
         assert found.settings.init_from == str(tmp_path / "run")
-    found = prepared("ippo", toys.busy, None, None, {"init_from": tmp_path / "policy"}).at(tmp_path / "new")
+    found = new_run(configured("ippo", toys.busy, flags={"init_from": tmp_path / "policy"}), tmp_path / "new")
     assert found.settings.init_from == str(tmp_path / "policy"), "a folder that is called so"
 
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.runs.assembly import opponents_in
-from shoal.runs.build import prepared
+from shoal.config.resolve import configured
+from shoal.runs.build import opponents_in
+from shoal.runs.train import new_run
 from shoal.sides.opponent_options import PAST
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -19,7 +20,7 @@ def test_its_module_is_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (tmp_path / "pqn").mkdir()
     monkeypatch.chdir(tmp_path)
     for given, kept in (("flee", "flee:make"), ("scripted", "scripted"), (PAST, PAST), ("pqn", "pqn")):
-        run = prepared("mappo", "mpe/simple_tag", None, None, {"opponents": given}).at(tmp_path / "run")
+        run = new_run(configured("mappo", "mpe/simple_tag", flags={"opponents": given}), tmp_path / "run")
         assert run.settings.opponent_options.opponents == kept  # the folder pqn comes before the module
 
 

@@ -76,7 +76,7 @@ def test_a_changed_preset_marks_rows_and_runs_are_missing(tmp_path: Path, monkey
     def changed(algorithm: str, environment: str) -> Any:
         return before(algorithm, environment) | ({"learning_rate": 0.0123, "gamma": 0.5} if algorithm == "qmix" else {})
 
-    monkeypatch.setattr("shoal.config.merge.preset", changed)
+    monkeypatch.setattr("shoal.config.resolve.preset", changed)
     after, folder = cells_of(path), tmp_path / "records" / "demo"
     held = recorded(folder, after)
     assert len(held) == 4 and len(stale.former(folder, after, held)) == 4

@@ -16,13 +16,13 @@ import toys
 from shoal.algorithms import mappo
 from shoal.runs import open as opening
 from shoal.runs.run import Run
+from shoal.runs.train import trainer_of
 from shoal.training import program
 from shoal.training.evaluation import Evaluator
-from shoal.training.program import Program
+from shoal.training.program import Program, TrainState
 from shoal.training.settings import Settings
 from shoal.training.sharding import Layout
 from shoal.training.trainer import Trainer
-from shoal.training.updates import TrainState
 from shoal.types import Algorithm, Environment, EpisodeStats, Learner
 
 UPDATES = 400
@@ -109,7 +109,7 @@ STATS = EpisodeStats(np.ones((1, 1)), np.ones((1, 1, 3)), np.ones((1, 1)))  # ty
 def _made() -> Trainer:
     """One that is not used itself: making its program takes a second."""
     settings = Settings(num_envs=4, rollout_length=12, devices=1)
-    trainer = Run(Path("unused"), "mappo", "toys:busy", {}, settings, mappo.Config(), toys.busy()).trainer(False)
+    trainer = trainer_of(Run(Path("unused"), "mappo", "toys:busy", {}, settings, mappo.Config(), toys.busy()), False)
     template = trainer.program.template()
     learner = Learner({"w": jnp.ones(1)}, (), (), (), jnp.zeros(1, int))
     state = TrainState(learner, (), (), jax.random.split(jax.random.key(0), 1))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import shoal
-from shoal.runs import run as running
+from shoal.runs import train as training
 from shoal.training.trainer import Trainer
 from support import trained
 from support.trained import Whole
@@ -16,7 +16,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """The run that nothing disturbed; it keeps a checkpoint after every call."""
     made, folder = [], tmp_path_factory.mktemp("whole") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "Trainer", lambda *args: made.append(Trainer(*args)) or made[-1])
+        patch.setattr(training, "Trainer", lambda *args: made.append(Trainer(*args)) or made[-1])
         run = shoal.train(
             "mappo",
             "toys:busy",

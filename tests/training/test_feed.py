@@ -11,14 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 import toys
+
 from shoal import algorithms
 from shoal.algorithms import iql
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.options.flags import override
 from shoal.runs import api
+from shoal.runs.train import trainer_of
 from shoal.training import feed, memory, sharding
 from shoal.training.program import Program, compile_program
 from shoal.training.settings import Settings
@@ -174,7 +175,7 @@ def test_a_run_too_short_to_learn_says_so(tmp_path: Path) -> None:
     def said(learning_starts: int) -> list[str]:
         config = iql.Config(network=Body((4,)), buffer_size=2400, learning_starts=learning_starts)
         run = api.Run(tmp_path / "run", "iql", "toys:busy", {}, settings, config, toys.busy())
-        return run.trainer(False).warnings
+        return trainer_of(run, False).warnings
 
     assert said(96) == []
     assert said(97) == ["A run of 96 steps has no update, since learning_starts is 97."]

@@ -13,6 +13,7 @@ import shoal
 from shoal import cli
 from shoal.errors import InputError
 from shoal.runs import final_evaluation
+from shoal.runs.train import trainer_of
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import stopping
 from shoal.training.trainer import Trainer
@@ -144,7 +145,7 @@ def test_restored_at_the_end_it_does_not_compile(copy: Path, monkeypatch: pytest
     """A crash between the last checkpoint and its policy: only the policy is missing."""
     shutil.rmtree(copy / "policy" / "25")
     monkeypatch.setattr(stopping, "wait", lambda work: pytest.fail("something compiles"))
-    trainer = shoal.open_run(copy).trainer(False)
+    trainer = trainer_of(shoal.open_run(copy), False)
     trainer.restore()
     trainer.program = trainer.program._replace(start=lambda state: pytest.fail("it compiles"))
     assert trainer.run() and Checkpoints(copy / "policy").latest() == 25

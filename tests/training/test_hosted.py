@@ -25,7 +25,7 @@ from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
 from shoal.runs import api
-from shoal.runs import run as running
+from shoal.runs import train as training
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import crossplay, evaluation, pretraining, selection
@@ -59,7 +59,7 @@ def flags_for(name: str, **more: Any) -> dict[str, Any]:
 def trainers(monkeypatch: pytest.MonkeyPatch) -> list[Trainer]:
     """The trainers of the runs that a test makes."""
     made: list[Trainer] = []
-    monkeypatch.setattr(running, "Trainer", lambda *args: made.append(Trainer(*args)) or made[-1])
+    monkeypatch.setattr(training, "Trainer", lambda *args: made.append(Trainer(*args)) or made[-1])
     return made
 
 

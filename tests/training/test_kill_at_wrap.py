@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.runs.train import trainer_of
 from shoal.storage import log, step_folders
 from shoal.storage.checkpoint import Checkpoints
 from support import trained
@@ -57,7 +58,7 @@ class Killed(BaseException):
 
 
 def states(folder: Path, step: int) -> Any:
-    template = shoal.open_run(folder).trainer(False).program.template()
+    template = trainer_of(shoal.open_run(folder), False).program.template()
     return Checkpoints(folder / "checkpoints").restore(template, step)[0]
 
 

@@ -15,6 +15,7 @@ import shoal
 from shoal.models import on_policy
 from shoal.models.actor_critic import make_critic
 from shoal.networks.sharing import policy_of
+from shoal.runs.train import trainer_of
 from shoal.storage import log
 from shoal.types import Learner
 from support import trained
@@ -79,7 +80,7 @@ def test_a_time_limit_bootstraps_and_an_end_does_not(stayed: shoal.Run) -> None:
 
 def test_values_at_a_time_limit_and_at_an_end(stayed: shoal.Run) -> None:
     """V(good) = r / (1 − γ) = 10, as if the episode went on for ever; V(bad) = −1.5, what quitting earns."""
-    trainer = stayed.trainer(False)
+    trainer = trainer_of(stayed, False)
     trainer.restore()
     assert trainer.state is not None
     learner = jax.device_get(trainer.state.learner)

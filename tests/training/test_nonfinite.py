@@ -9,6 +9,7 @@ import pytest
 
 import shoal
 from shoal.errors import NonFiniteError
+from shoal.runs.train import trainer_of
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import trainer
@@ -47,7 +48,7 @@ def test_the_last_good_checkpoint_is_kept(stopped: Stopped) -> None:
     for name in ("checkpoints", "policy"):
         assert Checkpoints(stopped.folder / name).latest() == BROKEN
     assert [row["update"] for row in log.read(stopped.folder)] == list(range(1, BROKEN + 1))
-    template = shoal.open_run(stopped.folder).trainer(False).program.template()
+    template = trainer_of(shoal.open_run(stopped.folder), False).program.template()
     state, _, _ = Checkpoints(stopped.folder / "checkpoints").restore(template)
     for path, leaf in jax.tree_util.tree_leaves_with_path((state.learner, state.rollout)):
         assert np.isfinite(leaf).all(), jax.tree_util.keystr(path)

@@ -18,6 +18,7 @@ import shoal
 from shoal.algorithms import mappo, seps
 from shoal.environments import registry
 from shoal.errors import InputError
+from shoal.runs.train import trainer_of
 from shoal.sides.preparation import Preparation
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import pretraining
@@ -100,7 +101,7 @@ def test_a_resumed_run_is_the_undisturbed_one(
     shoal.resume(half.folder, steps=800, progress=False)
     leaves = []
     for folder in (half.folder, run.folder):
-        template = shoal.open_run(folder).trainer(False).program.template()
+        template = trainer_of(shoal.open_run(folder), False).program.template()
         state, _, step = Checkpoints(folder / "checkpoints").restore(template)
         leaves.append([np.asarray(x).tobytes() for x in jax.tree.leaves(state._replace(key=()))])
         assert step == 20

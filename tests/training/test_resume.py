@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.runs.train import trainer_of
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
 from support import trained
@@ -28,7 +29,7 @@ TIMING = ("seconds", "steps_per_second")
 
 def arrays(folder: Path, step: int | None = None) -> dict[str, bytes]:
     """Every leaf of a checkpoint (by default the newest) as bytes."""
-    template = shoal.open_run(folder).trainer(False).program.template()
+    template = trainer_of(shoal.open_run(folder), False).program.template()
     state, _, _ = Checkpoints(folder / "checkpoints").restore(template, step)
     leaves = jax.tree_util.tree_leaves_with_path(state)
     raw = [jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x for _, x in leaves]
@@ -84,7 +85,7 @@ def test_seeds_trained_together_equal_each_alone(whole: Whole, tmp_path: Path) -
     shoal.train("mappo", "toys:busy", folder=tmp_path, progress=False, checkpoint_seconds=0.0, keep=100, **flags)
     states = []
     for folder in (whole.folder, tmp_path):
-        template = shoal.open_run(folder).trainer(False).program.template()
+        template = trainer_of(shoal.open_run(folder), False).program.template()
         states.append(Checkpoints(folder / "checkpoints").restore(template, 4)[0])
     together, alone = (jax.tree.leaves(state._replace(key=jax.random.key_data(state.key))) for state in states)
     paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(states[0])]

@@ -10,6 +10,7 @@ import pytest
 
 import shoal
 from shoal.errors import CheckpointError, InputError, NonFiniteError
+from shoal.runs.train import trainer_of
 from support import trained
 from support.trained import Whole, damage
 
@@ -105,7 +106,7 @@ def test_a_renamed_key_is_refused(copy: Path) -> None:
 
 def test_a_broken_parameter_is_not_saved(copy: Path) -> None:
     """The last gradient step of a call comes after the last metric: a checkpoint must not rely on metrics alone."""
-    trainer = shoal.open_run(copy).trainer(False)
+    trainer = trainer_of(shoal.open_run(copy), False)
     trainer.restore()
     assert trainer.state is not None
     leaves, tree = jax.tree.flatten(trainer.state.learner.critic)

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 import toys
+
 from shoal.algorithms import mappo
 from shoal.runs import api
+from shoal.runs.train import trainer_of
+from shoal.training.program import TrainState
 from shoal.training.settings import Settings
-from shoal.training.updates import TrainState
 from shoal.types import EpisodeStats, Learner
 
 STATS = EpisodeStats(np.ones((4, 1)), np.ones((4, 1, 3)), np.ones((4, 1)))  # type: ignore[arg-type]
@@ -29,7 +30,7 @@ def saves(folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> int:
     """Checkpoints of 40 updates where one takes ten milliseconds."""
     folder.mkdir()
     settings = Settings(num_envs=4, rollout_length=12, steps=40 * 48.0, tensorboard=False, checkpoint_seconds=seconds)
-    trainer = api.Run(folder, "mappo", "toys:busy", {}, settings, mappo.Config(), toys.busy()).trainer(False)
+    trainer = trainer_of(api.Run(folder, "mappo", "toys:busy", {}, settings, mappo.Config(), toys.busy()), False)
     learner = Learner({"w": jnp.ones(1)}, (), (), (), jnp.zeros(1, int))
     trainer.state = TrainState(learner, (), (), jax.random.split(jax.random.key(0), 1))
     trainer.program = trainer.program._replace(start=lambda state: quick)

@@ -7,11 +7,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 import toys
+
 from shoal import algorithms
 from shoal.options.flags import override
-from shoal.runs import api, run
+from shoal.runs import api, build, train
 from shoal.training import feed
 from shoal.training.settings import Settings
 from shoal.types import Replay, Scale, Step, Trajectory
@@ -30,19 +30,19 @@ OFF_POLICY = [name for name in algorithms.NAMES if hasattr(algorithms.get(name).
 @pytest.fixture
 def scales(monkeypatch: pytest.MonkeyPatch) -> list[Scale]:
     """The sizes that algorithms are made for; the last one is that of the algorithm that trains."""
-    seen, made = [], run.made
+    seen, made = [], build.made
 
-    def spy(*args: Any) -> Any:
-        seen.append(next(arg for arg in args if isinstance(arg, Scale)))
-        return made(*args)
+    def spy(*args: Any, scale: Scale, **more: Any) -> Any:
+        seen.append(scale)
+        return made(*args, scale=scale, **more)
 
-    monkeypatch.setattr(run, "made", spy)
+    monkeypatch.setattr(build, "made", spy)
     return seen
 
 
 def trainer_of(name: str, folder: Path, settings: Settings = SETTINGS) -> Any:
     config = override(algorithms.get(name).Config(), FLAGS)
-    return api.Run(folder, name, "toys:busy", {}, settings, config, toys.busy()).trainer(False)
+    return train.trainer_of(api.Run(folder, name, "toys:busy", {}, settings, config, toys.busy()), False)
 
 
 @pytest.mark.parametrize("name", [*OFF_POLICY, "mappo+iql", "mappo"])

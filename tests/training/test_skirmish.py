@@ -11,6 +11,7 @@ from PIL import Image
 import shoal
 from shoal import algorithms
 from shoal.environments import registry
+from shoal.runs.train import trainer_of
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import episodes
 from support.selection import quick
@@ -73,7 +74,7 @@ def test_a_run_on_two_devices_resumes_exactly(whole: Path, tmp_path: Path):
     shoal.resume(run.folder, steps=4 * 24, progress=False)
     ends = []
     for folder in (whole, run.folder):
-        opened = shoal.open_run(folder).trainer(False)
+        opened = trainer_of(shoal.open_run(folder), False)
         assert dict(opened.layout.mesh.shape) == {"seed_shards": 1, "devices": 2}
         state = Checkpoints(folder / "checkpoints").restore(opened.program.template(), 4)[0]
         # The environments as well: positions, weapons, targets.
@@ -128,7 +129,7 @@ def test_a_run_without_masks_resumes_exactly(unmasked: Path, tmp_path: Path):
     shoal.resume(run.folder, steps=3 * 24, progress=False)
     ends = []
     for folder in (unmasked, run.folder):
-        program = shoal.open_run(folder).trainer(False).program
+        program = trainer_of(shoal.open_run(folder), False).program
         state = Checkpoints(folder / "checkpoints").restore(program.template(), 3)[0]
         assert state.rollout.env.memory[-1].shape == (1, 4, 3, 9)  # the masks
         ends.append([np.asarray(x) for x in jax.tree.leaves((state.learner, state.rollout.env, state.rollout.step))])

@@ -7,13 +7,14 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-
 import toys
+
 from shoal.algorithms import mappo
 from shoal.environments.spec_rules import COLUMNS
 from shoal.errors import InputError, NonFiniteError
 from shoal.options.flags import override
 from shoal.runs import api
+from shoal.runs.train import trainer_of
 from shoal.storage import log
 from shoal.training import sharding
 from shoal.training.progress import Progress, clock, readable
@@ -27,7 +28,7 @@ SEEDS, UPDATES = 2, 30
 def trainer_in(folder: Path, env: Environment | None = None, **flags: Any) -> Trainer:
     settings = override(Settings(seeds=SEEDS, num_envs=4, rollout_length=12, tensorboard=False), flags)
     run = api.Run(folder, "mappo", "toys:busy", {}, settings, mappo.Config(), env or toys.busy())
-    return run.trainer(False)
+    return trainer_of(run, False)
 
 
 def reports(seed: int = 0) -> tuple[dict[str, np.ndarray], EpisodeStats]:

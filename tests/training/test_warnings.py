@@ -16,7 +16,8 @@ from shoal.algorithms import iql
 from shoal.networks.body import Body
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import Parallelism
-from shoal.runs import api
+from shoal.runs import api, train
+from shoal.runs.train import trainer_of
 from shoal.training import checks
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
@@ -78,7 +79,7 @@ def test_a_worker_that_dies_outside_of_training(tmp_path: Path, capsys: pytest.C
 
 def test_a_damaged_checkpoint_of_a_run_without_progress(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trained.damage(copy / "checkpoints" / str(trained.UPDATES))
-    shoal.open_run(copy).trainer(False).restore()
+    trainer_of(shoal.open_run(copy), False).restore()
     assert f"step {trained.UPDATES} is damaged and is skipped" in capsys.readouterr().err
 
 
@@ -89,9 +90,9 @@ def test_a_run_too_short_to_learn(
     settings = Settings(steps=96.0, num_envs=4, rollout_length=6, devices=1, tensorboard=False, num_workers=0)
     config = iql.Config(network=Body((4,)), buffer_size=2400, learning_starts=97)
     run = api.Run(tmp_path / "run", "iql", "toys:busy", {}, settings, config, toys.busy())
-    run.finish(run.trainer(False))
+    train.finish(run, trainer_of(run, False))
     assert capsys.readouterr() == ("", "A run of 96 steps has no update, since learning_starts is 97.\n")
-    run.announce(run.trainer(True))  # with notes
+    train.announce(run, trainer_of(run, True))  # with notes
     assert "num_workers has no effect: toys/busy is compiled with the update.\n" in capsys.readouterr().err
 
 

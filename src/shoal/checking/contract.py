@@ -34,8 +34,7 @@ from shoal.checking.specimen import (
 )
 from shoal.errors import InputError
 from shoal.options.flags import check_names, flags_of, override
-from shoal.presets import own_presets
-from shoal.presets.sizes import sizes_for
+from shoal.presets import own_presets, sizes_for
 from shoal.storage.checkpoint import Checkpoints
 from shoal.system.files import to_json
 from shoal.training.settings import Settings

@@ -18,8 +18,7 @@ from shoal.environments.names import commands_with
 from shoal.errors import InputError
 from shoal.game import HostTimestep
 from shoal.options.convert import mapping
-from shoal.presets import preset
-from shoal.presets.sizes import STEPS, sizes_for
+from shoal.presets import STEPS, preset, sizes_for
 from shoal.rollouts.pool import spread
 from shoal.spec import EnvSpec
 

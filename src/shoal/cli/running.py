@@ -73,18 +73,17 @@ def _user_callback(name: str) -> Any:
 # A summary, pictures, and how to continue.
 
 
-def watched(folder: Path, start: "Callable[..., shoal.Run]", own: dict[str, Any], flags: dict[str, Any]) -> int:
+def watched(folder: Path, start: "Callable[..., shoal.Run]", own: dict[str, Any]) -> int:
     """Train, print a summary, and draw curves, a video and a report; after Ctrl-C print the command that resumes.
 
     Args:
         folder: the run's.
-        start: trains, and returns the run.
+        start: trains, and returns the run; its argument ``progress`` is that of ``own``.
         own: values of flags of the command, of ``progress`` and of those in :data:`shoal.cli.running.HOOK_FLAGS`.
-        flags: keyword arguments of ``start`` besides ``progress``.
     """
     again = f"{program()} train --resume {path_words(folder)}{hook_words(own)}"
     try:
-        run = start(progress=own["progress"], **flags)
+        run = start(progress=own["progress"])
         print(summary(run, again), flush=True)
         draw_pictures(run)
     except (GameError, CallbackError):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import shoal
 from shoal import algorithms
@@ -16,6 +16,9 @@ from shoal.environments import names
 from shoal.errors import InputError, shortened
 from shoal.storage import manifest
 from shoal.storage.folders import in_new_folder
+
+if TYPE_CHECKING:
+    from shoal.config.resolve import Defaults
 
 _FOLDER = Flag("folder", Path | None, None, "The run's folder; None for a new folder under runs/.")
 _RESUME = Flag("resume", Path | None, None, "Continue the run in this folder from its newest intact checkpoint.")
@@ -77,7 +80,8 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     if len(words) < 2 and not helps:
         needed = "an environment" if words else "an algorithm and an environment"
         raise InputError(f"shoal train needs {needed} first, for example: shoal train mappo mpe/simple_spread.")
-    groups = _groups(words, typed, chosen, rest)
+    defaults = _defaults(words, typed, chosen)
+    groups = _groups(words, defaults, rest)
 
     def do(values: Values) -> int:
         own = {flag.name: values["run"].pop(flag.name, flag.default) for flag in _OWN}
@@ -89,28 +93,28 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
         flags = {name: value for some in values.values() for name, value in some.items()}
         for_all = [flag.name for some in groups.values() for flag in some if flag.for_all]
         flags = {name: value for name, value in flags.items() if value is not None or name not in for_all}
-        from shoal.config.resolve import as_toml, check_effect, configured  # imports JAX
+        from shoal.config.resolve import as_toml, check_effect  # imports JAX
         from shoal.environments import registry
+        from shoal.runs import api
 
-        found = configured(*_both(typed), env=env, flags=flags, **chosen)
+        assert defaults is not None  # there are two words
+        found = defaults.over(flags, env)
         build = partial(registry.make, found.environment, **found.env)
         check_effect(found.values.settings, found.values.config, flags, found.name, build)
         callbacks = chosen_hooks(own)
         if own["print_config"]:
-            from shoal.runs.build import prepared
+            from shoal.runs.train import check, new_run
 
             text = as_toml(found)
-            algorithm, environment = _both(typed)
-            files = chosen.get("preset"), flags, chosen.get("config"), chosen["trust"]
-            prepared(algorithm, environment, env, *files).at(Path("runs")).check()
+            check(new_run(found, Path("runs")))
             print(text, end="")
             return 0
 
         def start(where: Path) -> int:
-            train = partial(shoal.train, *(_both(typed) if "config" in chosen else typed), env=env, **chosen)
-            return watched(where, partial(train, folder=where, callbacks=callbacks), own, flags)
+            train = partial(api.train_configured, found, where, callbacks=callbacks)
+            return watched(where, train, own)
 
-        return start(own["folder"]) if own["folder"] else in_new_folder(algorithms.canonical(words[0]), words[1], start)
+        return start(own["folder"]) if own["folder"] else in_new_folder(found.algorithm, found.name, start)
 
     return Command(" ".join(["shoal train", *words]), _about(words, None), groups, do, _FIRST), rest
 
@@ -174,7 +178,7 @@ def _resumed(folder: str, typed: list[str], rest: list[str]) -> Command:
         changed = CHANGEABLE.intersection(flags)
         check_effect(override(run.settings, flags), run.config, changed, run.environment, lambda: run.env)
         more = {"callbacks": chosen_hooks(own), "continue_stopped": own["continue_stopped"]}
-        return watched(run.folder, partial(shoal.resume, run.folder, trust=own["trust"], **more), own, flags)
+        return watched(run.folder, partial(shoal.resume, run.folder, trust=own["trust"], **more, **flags), own)
 
     return Command(" ".join(["shoal train", *held]), _about(held, run), groups, do, _FIRST)
 
@@ -184,27 +188,31 @@ def _title(algorithm: str) -> str:
     return re.sub(r"[^\w+]", "_", algorithm).replace("+", "_and_")
 
 
-def _groups(
-    words: Sequence[str], typed: Sequence[str], chosen: dict[str, Any], args: Sequence[str]
-) -> dict[str, list[Flag]]:
+def _defaults(words: Sequence[str], typed: Sequence[str], chosen: dict[str, Any]) -> "Defaults | None":
+    """What trains without flags; None unless ``words`` name an algorithm and an environment."""
+    if len(words) < 2:
+        return None
+    from shoal.config.resolve import Defaults  # imports JAX
+
+    return Defaults(*_both(typed), **chosen)
+
+
+def _groups(words: Sequence[str], defaults: "Defaults | None", args: Sequence[str]) -> dict[str, list[Flag]]:
     """The flags of settings, algorithm and environment, as far as ``words`` name them."""
     from shoal.training.settings import Settings  # imports JAX
 
-    found, settings, config = None, Settings(), None
-    if len(words) == 2:
-        from shoal.config.resolve import configured
-
-        found = configured(*_both(typed), **chosen)
-        settings, config = found.values.settings, found.values.config
+    settings, config = Settings(), None
+    if defaults:
+        settings, config = defaults.values.settings, defaults.values.config
     elif words:
         config = algorithms.get(words[0]).Config()
     groups = of_fields(settings, "run")
     groups["run"] = [*_OWN, *groups["run"]]
     if words:
         groups |= of_fields(config, _title(algorithms.canonical(words[0])))
-    if found:
-        groups["run"] = [_by_horizon(flag) if flag.name in found.values.sized else flag for flag in groups["run"]]
-        groups["env"] = of_environment(words[1], found.env, args)
+    if defaults:
+        groups["run"] = [_by_horizon(flag) if flag.name in defaults.values.sized else flag for flag in groups["run"]]
+        groups["env"] = of_environment(words[1], defaults.env, args)
     return groups
 
 

@@ -9,20 +9,111 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal import algorithms
-from shoal.bounds import check
+from shoal.bounds import check, check_value
 from shoal.config import config_files, preset_files
 from shoal.config.config_files import ConfigFile, key_to_toml, to_toml
-from shoal.config.merge import DEFAULT, Layer, Merged, merged
 from shoal.environments import names, registry
 from shoal.environments.names import hint_of
 from shoal.errors import InputError, shortened, unknown
 from shoal.options.convert import Anything, from_toml, mapping, takes, typed
-from shoal.options.flags import Leaf, flags_of, leaves, options_from_json
+from shoal.options.flags import Leaf, check_names, flags_of, leaves, options_from_json, override
+from shoal.presets import preset, sizes_for
 from shoal.security import user_modules
+from shoal.sides.opponent_options import PAST
 from shoal.training.settings import Settings
 from shoal.trust import permission
 from shoal.trust.run_file import TRUST, described, entries_of, recorded, unrecorded
-from shoal.types import AnyEnvironment, Environment
+from shoal.types import AnyEnvironment, Environment, EnvSpec
+
+# Settings and hyper-parameters, merged from layers.
+
+
+SIZES: Collection[str] = sizes_for(1).keys()
+"""Settings that depend on the length of an episode, unless a layer has a value other than None for them."""
+PRESET, DEFAULT, EPISODE = "preset", "default", "length of an episode"
+
+
+class Layer(NamedTuple):
+    """Values from one place."""
+
+    flags: Mapping[str, Any]
+    """Fields of the settings and of the algorithm's ``Config`` by name, as in :func:`shoal.options.flags.override`."""
+    origin: str = "flag"
+    """The place, for example the name of a file."""
+    named: bool = False
+    """Whether messages about the values begin with the place."""
+    about: str = ""
+    """What these messages say of the place, for example ``" (written for mappo)"``."""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The settings and hyper-parameters of a run."""
+
+    settings: Settings
+    """The settings, in which those in :attr:`sized` have no meaning."""
+    config: Any
+    """The algorithm's ``Config``."""
+    sized: frozenset[str]
+    """Those of :data:`SIZES` that depend on the length of an episode (:meth:`sized_for`)."""
+    origins: Mapping[str, str]
+    """Where each value comes from, by flag."""
+
+    def sized_for(self, spec: EnvSpec) -> Settings:
+        """The settings for an environment with this spec, without the wrappers of the settings."""
+        sizes = sizes_for(min(spec.horizon, self.settings.wrapping.time_limit or spec.horizon))
+        return override(self.settings, {name: sizes[name] for name in self.sized})
+
+    def over(self, layer: Layer) -> "Merged":
+        """These values with a layer over them.
+
+        Raises:
+            InputError: see :func:`merged`.
+        """
+        try:
+            if layer.origin != PRESET:
+                check_names(layer.flags, self.settings, self.config)
+            undecided = {name for name in SIZES if name in layer.flags and layer.flags[name] is None}
+            given = {name: value for name, value in layer.flags.items() if name not in undecided}
+            settings, config = override(self.settings, given), override(self.config, given)
+            origins = dict(self.origins)
+            for leaf in (leaf for part in (settings, config) for leaf in leaves(part)):
+                if leaf.name in given or leaf.plain in given:
+                    origins[leaf.name] = layer.origin
+                    if layer.named and leaf.bounds is not None:
+                        check_value(leaf.name, leaf.value, leaf.bounds)
+        except InputError as error:
+            if layer.named:
+                raise InputError(f"{layer.origin}{layer.about}: {error}") from None
+            raise
+        sized = (self.sized | undecided).difference(given)
+        return Merged(settings, config, sized, origins | dict.fromkeys(sized, EPISODE))
+
+
+def merged(algorithm: str, environment: str, layers: Sequence[Layer] = ()) -> Merged:
+    """Merge layers over the preset for ``algorithm`` in ``environment``, and that over the defaults.
+
+    Args:
+        algorithm: its name, as in :func:`shoal.algorithms.get`.
+        environment: its name.
+        layers: later ones take precedence.
+
+    Raises:
+        InputError: a flag is unknown, or a value has the wrong type; in a layer with ``named`` also if it is out of
+            bounds, and the message begins with its origin.
+    """
+    settings, config = Settings(), algorithms.get(algorithm).Config()
+    tuned = preset(algorithms.canonical(algorithm), environment)
+    if algorithms.own(algorithm) and "+" not in algorithm:  # a side's preset also has settings of whole runs
+        check_names(tuned, settings, config, of=f"the preset of {algorithms.canonical(algorithm)} for {environment}")
+    origins = {leaf.name: DEFAULT for part in (settings, config) for leaf in leaves(part)}
+    values = Merged(settings, config, frozenset(SIZES), origins)
+    for layer in (Layer(tuned, PRESET), *layers):
+        values = values.over(layer)
+    return values
+
+
+# The configuration of a run, from files, presets and flags.
 
 
 @dataclass(frozen=True)
@@ -39,6 +130,8 @@ class Configured:
     """Settings and hyper-parameters."""
     env_origins: Mapping[str, str]
     """Where each option comes from."""
+    flags: Mapping[str, Any]
+    """Fields of the settings and of the algorithm's ``Config`` that the call itself gave."""
 
     @property
     def algorithm(self) -> str:
@@ -49,6 +142,73 @@ class Configured:
     def name(self) -> str:
         """The environment's name."""
         return registry.called(self.environment)
+
+
+class Defaults:
+    """What a run trains without the flags and options of the call: Shoal's preset, a preset file and a configuration
+    file. No environment is built."""
+
+    def __init__(
+        self,
+        algorithm: str | None,
+        environment: Any,
+        *,
+        config: str | Path | Mapping[str, Any] | None = None,
+        preset: str | Path | None = None,
+        trust: bool = False,
+    ):
+        """Read the files; arguments are those of :func:`configured`.
+
+        Raises:
+            InputError: an argument is invalid, or a file names a module that is not imported without ``trust``.
+        """
+        self._file = file = ConfigFile("") if config is None else config_files.read(config)
+        self._trust = trust
+        name = algorithm or file.algorithm
+        if name is None or (environment is None and file.environment is None):
+            what = "an environment" if name else "an algorithm and an environment"
+            if file.run is not None:
+                raise InputError(
+                    f"{file.name} describes a run in an Environment object; give the name of an environment."
+                )
+            raise InputError(f"{file.name} does not name {what}." if file.name else f"Training needs {what}.")
+        _permit(file, algorithm, environment, trust)
+        with _named(file.name if algorithm is None else ""):
+            algorithms.check_name(name)
+            algorithms.get(name)
+        self.algorithm = name
+        """The algorithm as it is named."""
+        self.environment = file.environment if environment is None else environment
+        self.env = _options(file, self.environment)
+        """Options of the environment's factory."""
+        layers = []
+        if config is not None:
+            about = _written_for(file.algorithm, name, algorithms.canonical(name))
+            layers.append(Layer(file.flags, file.name, True, about))
+        if preset is not None:
+            layers.insert(0, Layer(preset_files.read(preset, name), str(preset), named=True))
+        self._layers = layers
+        self.values = merged(name, registry.called(self.environment), layers)
+
+    def over(self, flags: Mapping[str, Any], env: Mapping[str, Any]) -> Configured:
+        """The configuration with the flags and options of the call, which take precedence.
+
+        Raises:
+            InputError: one is invalid; or a file is the ``run.json`` of somebody else's run, and its values would
+                import a module or connect to a cluster.
+        """
+        file, flags = self._file, _completed(flags)
+        values = self.values.over(Layer(flags))
+        if file.run is not None and not self._trust:
+            mine = [flags, *(layer.flags for layer in self._layers if layer.origin != file.name)]
+            _permit_options(file, mine, values)
+            if _uses_cluster(file, values):
+                raise InputError(
+                    f"{file.run} {unrecorded(file.run, entries_of(file.run))}, and would use a Ray cluster: {TRUST}, "
+                    f"or give workers and address yourself."
+                )
+        origins = dict.fromkeys(self.env, file.name) | dict.fromkeys(env, "flag")
+        return Configured(self.algorithm, self.environment, self.env | dict(env), values, origins, flags)
 
 
 def configured(
@@ -70,7 +230,7 @@ def configured(
         algorithm: its name; None for that of ``config``.
         environment: as for :func:`shoal.environments.registry.make`; None for that of ``config``.
         env: options of the environment's factory.
-        flags: fields of the settings and of the algorithm's ``Config``.
+        flags: fields of the settings and of the algorithm's ``Config``; ``init_from`` may be an opened run.
         config: see :func:`shoal.config.config_files.read`.
         preset: a preset file.
         trust: import what ``config`` names also if it is the ``run.json`` of somebody else's run.
@@ -80,35 +240,20 @@ def configured(
             of a file the message names the file and the key.
     """
     env = mapping("env", env)
-    file = ConfigFile("") if config is None else config_files.read(config)
-    name = algorithm or file.algorithm
-    if name is None or (environment is None and file.environment is None):
-        what = "an environment" if name else "an algorithm and an environment"
-        if file.run is not None:
-            raise InputError(f"{file.name} describes a run in an Environment object; give the name of an environment.")
-        raise InputError(f"{file.name} does not name {what}." if file.name else f"Training needs {what}.")
-    _permit(file, algorithm, environment, trust)
-    with _named(file.name if algorithm is None else ""):
-        algorithms.check_name(name)
-        algorithms.get(name)
-    chosen = file.environment if environment is None else environment
-    options = _options(file, chosen)
-    layers = [Layer(flags or {})]
-    if config is not None:
-        about = _written_for(file.algorithm, name, algorithms.canonical(name))
-        layers.insert(0, Layer(file.flags, file.name, True, about))
-    if preset is not None:
-        layers.insert(0, Layer(preset_files.read(preset, name), str(preset), named=True))
-    values = merged(name, registry.called(chosen), layers)
-    if file.run is not None and not trust:
-        _permit_options(file, [layer.flags for layer in layers if layer.origin != file.name], values)
-    if file.run is not None and not trust and _uses_cluster(file, values):
-        raise InputError(
-            f"{file.run} {unrecorded(file.run, entries_of(file.run))}, and would use a Ray cluster: {TRUST}, or give "
-            f"workers and address yourself."
-        )
-    origins = dict.fromkeys(options, file.name) | dict.fromkeys(env, "flag")
-    return Configured(name, chosen, options | env, values, origins)
+    return Defaults(algorithm, environment, config=config, preset=preset, trust=trust).over(flags or {}, env)
+
+
+def _completed(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags of a call in the form in which a run keeps them: the folder of a run, ``module:make`` for a script."""
+    whole = dict(flags)
+    source = whole.get("init_from")
+    source = getattr(source, "folder", source)
+    if isinstance(source, Path):
+        whole["init_from"] = str(source)
+    name = whole.get("opponents")
+    if isinstance(name, str) and name != PAST and not Path(name).is_dir():
+        whole["opponents"] = algorithms.canonical(name)
+    return whole
 
 
 def _written_for(theirs: str | None, *ours: str) -> str:

@@ -1,6 +1,6 @@
 """Tuned settings per algorithm and environment family, each with its source.
 
-Other packages call :func:`preset` and :func:`preset_note`, and ``sizes`` for a run without one.
+Other packages call :func:`preset`, :func:`preset_note`, and :func:`sizes_for` for a run without one.
 
 A preset is a flat dict of flags, which the user's flags override. The first matching pattern is used. A module of the
 user's own has its presets in ``PRESETS``, a dict from patterns to flags; where none of these matches, it has the preset
@@ -92,3 +92,27 @@ def own_presets(algorithm: str) -> list[tuple[str, Flags]]:
                 f"dict of flags, not {shortened({pattern: flags})}."
             )
     return list(found.items())
+
+
+# Sizes without a preset. They depend only on the episode length, so that a command gives the same run on every machine.
+
+
+STEPS = 5e6
+"""Environment steps of a run."""
+NUM_ENVS = 8
+"""Parallel environments, as in CleanRL's PPO for Atari."""
+SHORTEST, LONGEST = 16, 128
+"""Smallest and largest rollout length. 16 is the default ``chunk_length`` of recurrent nets; 8 × 128 steps are
+CleanRL's update for Atari, and 28,000 steps hold 27 of them."""
+
+
+def sizes_for(horizon: int) -> Flags:
+    """``num_envs`` and ``rollout_length`` for episodes of at most ``horizon`` steps.
+
+    The rollout length is the smallest power of two that holds an episode, within :data:`SHORTEST` and :data:`LONGEST`:
+    short episodes give small and frequent updates (25 steps: 8 × 32), long ones span several rollouts.
+    """
+    length = SHORTEST
+    while length < min(horizon, LONGEST):
+        length *= 2
+    return {"num_envs": NUM_ENVS, "rollout_length": length}

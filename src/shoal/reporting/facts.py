@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from shoal import algorithms
-from shoal.config.merge import merged
+from shoal.config.resolve import merged
 from shoal.environments.names import commands_with, path_words
 from shoal.errors import InputError
 from shoal.options.flags import flags_of
 from shoal.plots.texts import number_text
-from shoal.presets.sizes import sizes_for
+from shoal.presets import sizes_for
 from shoal.runs.open import open_run
 from shoal.runs.run import Run
 from shoal.statistics.intervals import Estimate

@@ -1,5 +1,5 @@
 """Runs: built from a configuration, opened from a folder, trained, evaluated, loaded, and trained in parts.
 
-``api`` and ``agent`` are the public functions; studies and reports import ``run``, ``build``,
-``open`` and ``load``.
+``api``, ``agent`` and ``make_train`` are the public functions; ``build`` makes what trains, and ``train`` trains it.
+Studies and reports import ``run``, ``build``, ``open`` and ``load``.
 """

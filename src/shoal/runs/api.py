@@ -6,16 +6,19 @@ from typing import Any
 
 import jax
 
+from shoal.config.resolve import Configured, configured
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.options.convert import several
 from shoal.options.flags import SPEC_WORDS, games_to_json, options_from_json, override
 from shoal.plots.curves import plot
-from shoal.runs.build import check_folder, prepared
+from shoal.presets import preset_note
+from shoal.runs import final_evaluation
 from shoal.runs.init_from import start_from
 from shoal.runs.load import load, past_selves
 from shoal.runs.open import keep_resumed, keeping, open_run, permit_training
 from shoal.runs.run import Run
+from shoal.runs.train import check_folder, finish, new_run, trainer_of
 from shoal.storage import manifest
 from shoal.storage.folders import check_free, in_new_folder, new_folder, path_of
 from shoal.storage.lock import hold
@@ -69,7 +72,7 @@ def train(
         flags: fields of :class:`~shoal.training.settings.Settings` (``steps=3e6, seeds=4``) or of the algorithm's
             ``Config`` (``learning_rate=1e-3``, ``hidden=(128, 128)``); ``init_from`` may also be a :class:`Run`. Other
             fields come from the preset, then from defaults; without a preset, ``num_envs`` and ``rollout_length`` are
-            derived from the length of an episode (:func:`shoal.presets.sizes.sizes_for`). With several sides,
+            derived from the length of an episode (:func:`shoal.presets.sizes_for`). With several sides,
             ``learning_rate`` applies to all and ``side1_learning_rate`` to one.
 
     Raises:
@@ -79,23 +82,31 @@ def train(
         CallbackError: a callback raised; the run is saved.
         KeyboardInterrupt, Terminated (a SystemExit): Ctrl-C, or SIGTERM and SIGHUP; the run is saved.
     """
+    found = configured(algorithm, environment, env=env, flags=flags, config=config, preset=preset, trust=trust)
+    return train_configured(found, folder, progress, callbacks)
+
+
+def train_configured(
+    found: Configured, folder: str | Path | None = None, progress: bool = True, callbacks: Sequence[Given] = ()
+) -> Run:
+    """Train what :func:`shoal.config.resolve.configured` found; other arguments and exceptions are those of
+    :func:`train`."""
     hooks = accepted(callbacks)
-    new = prepared(algorithm, environment, env, preset, flags, config, trust)
 
     def start(where: Path) -> Run:
         check_folder(where)
         with hold(where) as lock:  # a folder that was created here is removed again on bad input
             check_free(where)
-            run = new.at(where)
-            trainer = run.trainer(progress, lock.check)
-            trainer.notes.append(new.preset)
+            run = new_run(found, where)
+            trainer = trainer_of(run, progress, lock.check)
+            trainer.notes.append(preset_note(found.algorithm, found.name))
             if run.settings.init_from:
                 start_from(trainer, Path(run.settings.init_from))
             lock.check()
             with keeping(run, trainer):
                 return _trained(run, trainer, hooks)
 
-    return in_new_folder(new.algorithm, new.environment, start) if folder is None else start(path_of(folder))
+    return in_new_folder(found.algorithm, found.name, start) if folder is None else start(path_of(folder))
 
 
 def resume(
@@ -143,7 +154,7 @@ def resume(
 def _trained(run: Run, trainer: Trainer, hooks: Sequence[Callback]) -> Run:
     """Train to the end; the run is not returned if a signal stopped it, since its caller would use it as trained."""
     with watched(run, trainer, hooks):
-        run.finish(trainer)
+        finish(run, trainer)
     if trainer.stop.asked:
         sentence = f"Stopped at step {trainer.step:,}; shoal.resume({str(run.folder)!r}) continues the run."
         raise trainer.stop.exception(sentence)
@@ -172,12 +183,12 @@ def _resumed(
     run.settings.check()
     if environment is not None:
         _ = run.env  # raises if it is another environment, also for a finished run
-    if run.conclude(guard, continue_stopped):
+    if final_evaluation.conclude(run, guard, continue_stopped):
         if flags:
             guard()
             keep_resumed(run, permitted=False)  # the environment was not built
         return run, None
-    trainer = run.trainer(progress, guard)
+    trainer = trainer_of(run, progress, guard)
     if run.settings.init_from and trainer.checkpoints.latest() is None:
         start_from(trainer, Path(run.settings.init_from))
     trainer.restore(continue_stopped)

@@ -1,116 +1,442 @@
-"""A new run from an algorithm's name, an environment and flags; nothing is compiled or written."""
+"""What a run trains with, made from its configuration: environment, algorithm with all that it needs, layout.
 
-import os
+:func:`build` is used wherever something trains: by runs, studies, tuning and ``make_train``. :func:`acting` is the part
+of it that suffices to act.
+"""
+
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import jax
 
 from shoal import algorithms
-from shoal.config.resolve import configured, named_options
 from shoal.environments import registry
-from shoal.errors import InputError
-from shoal.options.flags import override
-from shoal.presets import preset_note
-from shoal.runs.run import Run
+from shoal.environments.changes import scored
+from shoal.environments.wrappers import changed, wrap
+from shoal.errors import CheckpointError, InputError, shortened
+from shoal.options.flags import SPEC_WORDS, flags_of, games_to_json, override
+from shoal.rollouts.recording import Workers
+from shoal.rollouts.stepping import local_workers
+from shoal.sides.frozen_policies import FrozenPolicies
 from shoal.sides.opponent_options import PAST
-from shoal.storage import manifest
-from shoal.storage.folders import path_of
-from shoal.training import checks
+from shoal.sides.opponents import against
+from shoal.sides.past_selves import against_past
+from shoal.sides.preparation import Decision
+from shoal.sides.reward_normalisation import normalise_rewards
+from shoal.sides.sides import MakeOne, divided, narrowed
+from shoal.storage.checkpoint import Checkpoints
+from shoal.storage.configuration import identity
+from shoal.training import checks, feed, pretraining, sharding
+from shoal.training.crossplay import first_side, past_sides
+from shoal.training.selection import FOLDER
+from shoal.training.settings import CHANGEABLE, Settings
+from shoal.trust.run_file import described
+from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, PyTree, Scale
+
+OPPONENTS = "opponents"
+"""The folder in a run folder that holds a copy of the run that its opponents come from."""
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A new run that has no folder yet."""
+class SavedOpponents(NamedTuple):
+    """Frozen policies and the configuration of their run; other processes unpickle it."""
 
     algorithm: str
-    """The algorithm's name."""
-    environment: str
-    """The environment's name."""
-    preset: str
-    """What is said of its preset (:func:`shoal.presets.preset_note`)."""
-    at: Callable[[Path], Run]
-    """Folder -> the run there, whose environment is built."""
+    config: Any
+    settings: Settings
+    policies: PyTree
+    """Leaves [K, ...], in host memory."""
+    opponents: "SavedOpponents | None"
+    """Those of their own run."""
+
+    def frozen_policies(self, spec: EnvSpec) -> FrozenPolicies:
+        """The policies with the algorithm that acts by them."""
+        return FrozenPolicies(acting(self.algorithm, spec, self.config, self.settings, self.opponents), self.policies)
 
 
-def prepared(
-    algorithm: str | None,
-    environment: Any,
-    env: dict[str, Any] | None,
-    preset: str | Path | None,
-    flags: dict[str, Any],
-    config: str | Path | Mapping[str, Any] | None = None,
-    trust: bool = False,
-) -> Prepared:
-    """Check what can be checked without building the environment; arguments are those of :func:`shoal.runs.api.train`.
+class Built(NamedTuple):
+    """What a run trains with; nothing is compiled."""
 
-    Raises:
-        InputError: an argument is invalid.
-    """
-    if flags.get("init_from") is not None:
-        flags = flags | {"init_from": _absolute(flags["init_from"])}
-    if isinstance(flags.get("opponents"), str):
-        flags = flags | {"opponents": _opponents(flags["opponents"])}
-    found = configured(algorithm, environment, env=env, flags=flags, config=config, preset=preset, trust=trust)
-    values = found.values
-    if values.settings.init_from is not None:  # also from a file
-        settings = override(values.settings, {"init_from": _absolute(values.settings.init_from)})
-        values = replace(values, settings=settings)
-    checks.rewards(values.settings, values.config)
-
-    def at(where: Path) -> Run:
-        with named_options(found):
-            made = registry.make(found.environment, **found.env)
-        run = Run(where, found.algorithm, found.name, found.env, values.sized_for(made.spec), values.config, made)
-        algorithms.check_alone(found.given, run.spec)
-        run.by_name = isinstance(found.environment, str) or registry.can_be_named(found.environment)
-        return run
-
-    return Prepared(found.algorithm, found.name, preset_note(found.algorithm, found.name), at)
+    env: AnyEnvironment
+    """The wrapped environment."""
+    config: Any
+    """The algorithm's ``Config``, after its decision."""
+    algorithm: Algorithm
+    layout: sharding.Layout
+    """Seeds and environments over devices."""
+    make: Callable[[Any], Algorithm]
+    """``Config`` -> the algorithm for the same sizes; in other processes (it can be pickled), or with traced values."""
+    num_updates: int
+    """Updates that schedules span: those of the run without rollouts that only fill replay buffers."""
+    decision: Decision | None = None
+    """The algorithm's decision before training, such as which agents share networks."""
 
 
-def _opponents(name: str) -> str:
-    """``module:make`` for a script of the user's own; folders, ``past`` and other names as they are."""
-    return name if name == PAST or Path(name).is_dir() else algorithms.canonical(name)
+def build(
+    algorithm: str,
+    env: AnyEnvironment,
+    config: Any,
+    settings: Settings,
+    *,
+    opponents: "SavedOpponents | None" = None,
+    devices: int | None = None,
+) -> Built:
+    """Check a configuration, and make its algorithm; an algorithm that needs experience for that collects it.
 
-
-def _absolute(run: Any) -> Any:
-    """The whole path of a run's folder, which a resumed run may need in another working directory.
-
-    ``run.json`` and the folders of checkpoints and policies stand for the run that they belong to.
-    """
-    folder = run.folder if isinstance(run, Run) else run
-    if not isinstance(folder, str | Path):
-        return folder
-    path = path_of(folder).expanduser().absolute()
-    inside = path.name in (manifest.FILE, "checkpoints", "policy") and (path.parent / manifest.FILE).is_file()
-    return str(path.parent if inside else path)
-
-
-def check_both_named(algorithm: str, environment: Any, folder: str | Path | None) -> None:
-    """Refuse an algorithm without an environment, also where an earlier run's folder is to give it.
+    Args:
+        algorithm: the algorithm's name.
+        env: the wrapped environment (:func:`environment`).
+        config: the algorithm's.
+        settings: the run's.
+        opponents: the run's copy of its opponents; None loads those that ``settings`` name.
+        devices: their number if ``settings.devices`` is None; None for all.
 
     Raises:
-        InputError: ``environment`` is None.
+        InputError: a setting, the configuration or the environment is invalid.
     """
-    if environment is not None:
+    layout = _layout(env, settings, devices)
+    scale = Scale(layout.num_envs, settings.rollout_length, settings.schedule_updates)
+    module, workers = algorithms.get(algorithm), workers_of(env, settings)
+    decision = pretraining.decide(module, env, config, scale, settings.seed, workers)
+    config = decision.config if decision else config
+    return _built(algorithm, env, config, settings, layout, scale, opponents)._replace(decision=decision)
+
+
+def check_build(
+    algorithm: str,
+    env: AnyEnvironment,
+    config: Any,
+    settings: Settings,
+    *,
+    opponents: "SavedOpponents | None" = None,
+    devices: int | None = None,
+) -> None:
+    """Check a configuration as :func:`build` does, without collecting experience: what needs it is not checked.
+
+    Raises:
+        InputError: a setting, the configuration or the environment is invalid.
+    """
+    layout = _layout(env, settings, devices)
+    scale = Scale(layout.num_envs, settings.rollout_length, settings.schedule_updates)
+    if pretraining.preparation(algorithms.get(algorithm), env.spec, config, scale) is None:
+        _built(algorithm, env, config, settings, layout, scale, opponents)
+
+
+def _built(
+    name: str,
+    env: AnyEnvironment,
+    config: Any,
+    settings: Settings,
+    layout: sharding.Layout,
+    scale: Scale,
+    opponents: "SavedOpponents | None",
+) -> Built:
+    make = partial(made, name, env.spec, settings=settings, scale=scale, opponents=opponents)
+    algorithm = make(config)
+    # Only the algorithm knows how much its replay buffers must hold. Its schedules begin with its first update.
+    waiting = feed.updates_before_learning(algorithm.replay, settings.num_envs, settings.rollout_length)
+    if waiting:
+        scale = scale._replace(num_updates=max(1, scale.num_updates - waiting))
+        make = partial(make, scale=scale)
+        algorithm = make(config)
+    return Built(env, config, algorithm, layout, make, scale.num_updates)
+
+
+def _layout(env: AnyEnvironment, settings: Settings, devices: int | None) -> sharding.Layout:
+    """The layout over devices, after the checks of the environment and its evaluations."""
+    devices = settings.devices or devices
+    if settings.workers == "ray":
+        if isinstance(env, Environment):
+            raise InputError(f"{env.spec.name} is compiled with the update, so it cannot use Ray workers.")
+        devices = 1  # the actors have the cores
+    layout = sharding.plan(settings.seeds, settings.num_envs, devices)
+    if isinstance(env, Environment):
+        registry.validate(env)
+        checks.evaluations(env, settings)
+    else:
+        registry.check_spec(env.spec)
+    return layout
+
+
+def workers_of(env: AnyEnvironment, settings: Settings) -> Workers:
+    """The workers that step an environment outside of training."""
+    return Workers(local_workers(env, settings.num_workers), settings.worker_timeout)
+
+
+def environment(built: AnyEnvironment, settings: Settings) -> AnyEnvironment:
+    """A built environment with the wrappers of training. Where frozen policies play a side, the other makes the score.
+
+    Raises:
+        InputError: a wrapper or the side does not fit the environment.
+    """
+    env, opponent_options = wrap(built, settings.wrapping), settings.opponent_options
+    if opponent_options.opponents in (None, PAST):
+        return env
+    return changed(env, partial(scored, agents=first_side(env.spec, opponent_options.side)))
+
+
+def made(
+    name: str,
+    spec: EnvSpec,
+    config: Any,
+    settings: Settings,
+    scale: Scale,
+    opponents: SavedOpponents | None = None,
+) -> Algorithm:
+    """The algorithm with the reward normalisation and the opponents that ``settings`` have, for training.
+
+    Args:
+        name: the algorithm's.
+        spec: the wrapped environment's.
+        config: the algorithm's.
+        settings: the run's.
+        scale: sizes of the run.
+        opponents: the run's copy of its opponents; None loads those that ``settings`` name.
+
+    Raises:
+        InputError: an option is invalid, or the opponents cannot play.
+
+    Where sides compete, an algorithm that learns from more than an agent's own rewards (``Algorithm.learns_from``) is
+    made for each side separately, unless ``settings.separate_sides`` is False.
+    """
+
+    def one(module: Any, spec: EnvSpec, config: Any) -> Algorithm:
+        return module.make(spec, config, scale)
+
+    return _combined(name, spec, config, settings, one, opponents, scale)
+
+
+def _combined(
+    name: str,
+    spec: EnvSpec,
+    config: Any,
+    settings: Settings,
+    one: MakeOne,
+    opponents: SavedOpponents | None,
+    scale: Scale | None,
+) -> Algorithm:
+    """:func:`made` from algorithms that ``one`` makes; ``scale`` is None where past selves do not play."""
+    opponent_options = settings.opponent_options
+    if opponent_options.opponents is None:
+        return _normalised(name, spec, config, settings, one)
+    if opponent_options.opponents == PAST:
+        side, window = past_sides(spec, opponent_options.side, config)[0], opponent_options.past_window
+        algorithm, share = _normalised(name, spec, config, settings, one), opponent_options.past_share
+        if scale is None:
+            return against_past(algorithm, spec, side, window, 1, share, False)
+        held = round(share * scale.num_envs)
+        if held < 2 * window:
+            enough = math.ceil(2 * window / opponent_options.past_share) * (settings.num_envs // scale.num_envs)
+            raise InputError(
+                f"Past selves play in {held} of {scale.num_envs} environments of a device, and past_window {window} "
+                f"needs at least {2 * window}: raise num_envs to {enough} or past_share, or lower past_window."
+            )
+        return against_past(algorithm, spec, side, window, opponent_options.every(scale), share, True)
+    side = first_side(spec, opponent_options.side)
+    opponents = opponents or opponents_in(opponent_options.opponents, spec)
+    if scale is not None:
+        _check_learned(opponent_options.opponents, opponents.settings, spec, side)
+    algorithm = _normalised(name, narrowed(spec, side), config, settings, one)
+    return against(algorithm, spec, side, opponents.frozen_policies(spec))
+
+
+def _check_learned(name: str, theirs: Settings, spec: EnvSpec, side: tuple[int, ...]) -> None:
+    """Refuse opponents that would play agents which their own run did not train."""
+    if theirs.opponent_options.opponents in (None, PAST):
         return
-    if folder is not None and (path_of(folder) / manifest.FILE).is_file():
+    learned = first_side(spec, theirs.opponent_options.side)
+    foreign = [spec.agents[i] for i in range(spec.num_agents) if i not in (*side, *learned)]
+    if foreign:
+        trained = ", ".join(spec.agents[i] for i in learned)
         raise InputError(
-            f"{folder} holds a run, whose algorithm an agent that goes on with it keeps: omit {algorithm!r}."
+            f"{name} trained only {trained}, so it cannot play {', '.join(foreign)}: choose the agents that "
+            "learn with side, or take a run that trained the others."
         )
-    raise InputError(f"{algorithm} needs an environment, for example 'mpe/simple_spread'.")
 
 
-def check_folder(where: Path) -> None:
-    """Refuse a file in the place of a run's folder, and a path in which the library of checkpoints cannot read arrays.
+def separate_teams(
+    name: str, spec: EnvSpec, config: Any, settings: Settings, algorithm: Algorithm
+) -> list[tuple[int, ...]]:
+    """The teams for each of which an algorithm is made separately; one team where it is made for all agents.
+
+    Args:
+        name: the algorithm's.
+        spec: of the agents that learn.
+        config: the algorithm's.
+        settings: the run's.
+        algorithm: made for all agents of ``spec``.
+    """
+    everybody, past = [tuple(range(spec.num_agents))], settings.opponent_options.opponents == PAST
+    of_team = algorithm.learns_from == "team" or bool(algorithm.unequal_rewards)
+    if not _may_be_divided(name, spec, settings):
+        return everybody
+    if not of_team and (algorithm.learns_from == "own" or not past):
+        return everybody
+    sides = past_sides(spec, settings.opponent_options.side, config) if past else everybody
+    parts = [tuple(i for i in side if i in team) for side in sides for team in spec.competing]
+    return [team for team in parts if team]
+
+
+def _may_be_divided(name: str, spec: EnvSpec, settings: Settings) -> bool:
+    """Whether sides compete that one algorithm would train."""
+    several = len(spec.competing) > 1 or settings.opponent_options.opponents == PAST
+    return several and "+" not in name and not spec.shared_reward and settings.separate_sides
+
+
+def told_of_teams(name: str, spec: EnvSpec, config: Any, settings: Settings) -> list[str]:
+    """A line to print when a run starts: which agents are trained as teams of their own; empty for one team."""
+    if not _may_be_divided(name, spec, settings) or settings.opponent_options.opponents not in (None, PAST):
+        return []
+    algorithm = _acting_by(settings)(algorithms.get(name), spec, config)
+    teams = separate_teams(name, spec, config, settings, algorithm)
+    shown = "; ".join(f"side {i}: {checks.called(spec, who)}" for i, who in enumerate(teams, 1))
+    return [f"{name} trains competing sides separately, each as a team ({shown})."] if len(teams) > 1 else []
+
+
+def _for_teams(name: str, spec: EnvSpec, config: Any, settings: Settings, one: MakeOne) -> Algorithm:
+    module = algorithms.get(name)
+    if "+" in name:
+        return module.make_each(spec, config, one)
+    algorithm = one(module, spec, config)
+    teams = separate_teams(name, spec, config, settings, algorithm)
+    return algorithm if len(teams) == 1 else divided(name, module, spec, config, one, teams)
+
+
+def _normalised(name: str, spec: EnvSpec, config: Any, settings: Settings, one: MakeOne) -> Algorithm:
+    algorithm = _for_teams(name, spec, config, settings, one)
+    if settings.wrapping.blind and algorithm.acts_on == "state":
+        chosen = any(flag.endswith("critic_input") for flag in flags_of(config))
+        how = "set critic_input to local" if chosen else "choose an algorithm that acts on observations"
+        raise InputError(f"{name} acts on the global state, which blind does not hide: {how}.")
+    if not settings.normalise_rewards:
+        return algorithm
+    gamma = max(value for flag, value in flags_of(config).items() if flag.endswith("gamma"))  # the largest of all sides
+    return normalise_rewards(algorithm, spec, gamma, settings.reward_clip)
+
+
+def acting(
+    name: str, spec: EnvSpec, config: Any, settings: Settings, opponents: SavedOpponents | None = None
+) -> Algorithm:
+    """The algorithm for acting only, without optimiser and critic: its learner has only a policy."""
+    return _combined(name, spec, config, settings, _acting_by(settings), opponents, None)
+
+
+def with_critic(
+    name: str, spec: EnvSpec, config: Any, settings: Settings, opponents: SavedOpponents | None = None
+) -> Algorithm:
+    """The whole algorithm for acting, whose ``inspect`` tells values too if the learner has its critic."""
+    return _combined(name, spec, config, settings, _whole_by(settings), opponents, None)
+
+
+def _acting_by(settings: Settings) -> MakeOne:
+    """``make_policy`` of an algorithm's module, or the whole algorithm where a module of the user's own has none."""
+    whole = _whole_by(settings)
+
+    def one(module: Any, spec: EnvSpec, config: Any) -> Algorithm:
+        return module.make_policy(spec, config) if hasattr(module, "make_policy") else whole(module, spec, config)
+
+    return one
+
+
+def _whole_by(settings: Settings) -> MakeOne:
+    """``make`` of an algorithm's module; one minibatch, so that no batch size needs to divide."""
+    scale = Scale(1, settings.rollout_length, 1)
+
+    def one(module: Any, spec: EnvSpec, config: Any) -> Algorithm:
+        return module.make(spec, override(config, {"minibatches": 1}), scale)
+
+    return one
+
+
+def saved_policy(folder: Path, algorithm: Any, seeds: int, run: Mapping[str, Any], best: bool = False) -> PyTree:
+    """The newest intact ``Learner.policy`` of a run folder, with a leading seed axis.
+
+    Args:
+        folder: the run's.
+        algorithm: the run's.
+        seeds: number of seeds of the run.
+        run: the run's configuration (:func:`shoal.storage.configuration.identity`).
+        best: each seed's best policy instead of its last.
 
     Raises:
-        InputError: it is one.
+        CheckpointError: there is none, or it was trained under another configuration.
     """
-    if os.sep != "\\" and "\\" in str(where.absolute()):
-        raise InputError(
-            f"Checkpoints cannot be stored below a folder with a backslash in its name: {where.absolute()}."
+    keys = jax.random.split(jax.random.key(0), seeds)
+    template = jax.eval_shape(jax.vmap(algorithm.init), keys).policy
+    where = folder / (FOLDER if best else "policy")
+    if not where.exists():
+        raise CheckpointError(
+            f"{folder} has no best policy; train with --eval-every to keep it."
+            if best
+            else f"{folder} has no trained policy yet."
         )
-    if where.exists() and not where.is_dir():
-        raise InputError(f"{where} is a file, not a folder for a run.")
+    return Checkpoints(where, run=run).restore(template)[0]
+
+
+def opponents_of(
+    folder: Path, settings: Settings, spec: EnvSpec, trust: bool = False, trained: bool = False
+) -> SavedOpponents | None:
+    """The frozen opponents of a run: the copy in its folder, or those that its settings name before there is one.
+
+    Args:
+        folder: the run's.
+        settings: the run's.
+        spec: its wrapped environment's.
+        trust: see :func:`opponents_in`.
+        trained: the run has begun, so that it must have a copy of a run folder.
+
+    Raises:
+        InputError: see :func:`opponents_in`.
+        CheckpointError: ``trained``, and the copy is missing.
+    """
+    name = settings.opponent_options.opponents
+    if name is None or name == PAST:
+        return None
+    copy = folder / OPPONENTS
+    if trained and not copy.is_dir() and Path(name).is_dir():  # a run that names itself would be opened without end
+        raise CheckpointError(f"{folder} lacks {OPPONENTS}/, the copy of the policies that it was trained against.")
+    return opponents_in(str(copy) if copy.is_dir() else name, spec, trust)
+
+
+def opponents_in(name: str, spec: EnvSpec, trust: bool = False) -> SavedOpponents:
+    """The policies of a run folder, or of an algorithm that does not learn, as opponents.
+
+    Args:
+        name: a run folder, or the name of an algorithm.
+        spec: the environment that they play in.
+        trust: import an algorithm ``module:make`` even if the folder is not of your own training.
+
+    Raises:
+        InputError: there is no such folder or algorithm, or its policies are for another environment.
+        CheckpointError: no saved policy is intact.
+    """
+    if not (folder := Path(name)).is_dir():
+        if not algorithms.known(name) and ":" not in name:
+            raise InputError(
+                f"opponents {name!r} is neither a run folder, nor 'past', nor the name of an algorithm or of a module."
+            )
+        config, settings = algorithms.get(name).Config(), Settings()
+        learner = acting(name, spec, config, settings).init(jax.random.key(0))
+        return SavedOpponents(
+            name, config, settings, jax.device_get(jax.tree.map(lambda x: x[None], learner.policy)), None
+        )
+    run = described(folder, trust)
+    here, there = games_to_json(spec, run.spec)
+    if here != there:
+        key = next(key for key in here if here[key] != there[key])
+        if run.spec.name != spec.name:
+            raise InputError(
+                f"{name} was trained in {run.spec.name}, so its policies cannot be opponents in {spec.name}."
+            )
+        options = " ".join(f"{option}={value}" for option, value in run.env.items()) or "no options"
+        raise InputError(
+            f"The policies of {name} cannot be opponents in {spec.name} as it is configured here: "
+            f"{SPEC_WORDS.get(key, key)} differ, {shortened(there[key])} there and {shortened(here[key])} here. Their "
+            f"run has the environment with {options}; give the same options and wrappers."
+        )
+    theirs = opponents_of(folder, run.settings, run.spec, trust, trained=True)
+    algorithm = acting(run.algorithm, run.spec, run.config, run.settings, theirs)
+    policies = saved_policy(folder, algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE))
+    return SavedOpponents(run.algorithm, run.config, run.settings, jax.device_get(policies), theirs)

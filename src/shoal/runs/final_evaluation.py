@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from shoal.errors import CheckpointError
+from shoal.runs.run import Run
 from shoal.storage import evaluation_file
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.evaluation_file import FILE
@@ -21,7 +22,48 @@ from shoal.training.trainer import Trainer
 from shoal.types import Learner
 
 
-def settle(
+def conclude(run: Run, guard: Callable[[], None], continue_stopped: bool = False) -> bool:
+    """Whether a run has finished. If so, repair the log, and evaluate the run unless it has been evaluated.
+
+    Args:
+        run: the run, whose settings may have changed.
+        guard: raises if the folder is no longer the run's.
+        continue_stopped: a run that a callback stopped has not finished.
+
+    Raises:
+        CheckpointError: its checkpoint was saved under another configuration.
+    """
+    if not _settle(run.folder, run.settings, run._identity(), guard, continue_stopped):
+        return False
+    run.finished = run.untouched = True
+    run.final_score = read(run.folder, run.last_step, run.settings.eval_episodes)
+    if run.final_score is None and run.settings.eval_episodes != 0:
+        episodes = run.settings.evaluation_episodes(run.env)
+        keep(run, run.evaluate(episodes), episodes, guard)
+    return True
+
+
+def keep(run: Run, found: Evaluation, episodes: int, guard: Callable[[], None]) -> None:
+    """Write a run's final evaluation, with one of its best policies if they were kept.
+
+    Args:
+        run: the run.
+        found: the evaluation of its last policies.
+        episodes: its episodes per seed.
+        guard: raises if the folder is no longer the run's.
+    """
+    best = None
+    if (run.folder / selection.FOLDER).is_dir():
+        try:  # other episodes than those that selected these policies, whose scores are biased upwards
+            best = run.evaluate(episodes, seed=1, best=True)
+        except CheckpointError as error:
+            notices.warn(str(error))
+    run.evaluation = found
+    guard()
+    run.final_score = write(run.folder, found, best, episodes, run.last_step, run.ended)
+
+
+def _settle(
     folder: Path, settings: Settings, run: Mapping[str, Any], guard: Callable[[], None], continue_stopped: bool = False
 ) -> bool:
     """Whether a run has finished: its newest checkpoint and policy are intact, and it ended there.

@@ -13,10 +13,10 @@ from shoal.options.flags import override
 from shoal.storage import checkpoint
 from shoal.storage.checkpoint import StoredArrays
 from shoal.system.files import dumps, write_text
+from shoal.training.program import TrainState
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
 from shoal.training.transfer import Shape, Transfer, match, merged, readable
-from shoal.training.updates import TrainState
 from shoal.trust.run_file import entries_of, spec_of
 from shoal.types import EnvSpec, Learner
 

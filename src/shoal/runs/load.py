@@ -10,7 +10,7 @@ import numpy as np
 
 from shoal.deploy import Policies
 from shoal.errors import CheckpointError, InputError
-from shoal.runs.assembly import acting, opponents_of, saved_policy
+from shoal.runs.build import acting, opponents_of, saved_policy
 from shoal.sides.opponent_options import PAST
 from shoal.storage.checkpoint import Checkpoints, restore_part
 from shoal.storage.configuration import identity

@@ -10,7 +10,7 @@ from shoal import algorithms
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.options.flags import flags_of, options_from_json
-from shoal.runs.assembly import OPPONENTS
+from shoal.runs.build import OPPONENTS
 from shoal.runs.run import Run
 from shoal.security import links, user_modules
 from shoal.sides.opponent_options import PAST

@@ -1,48 +1,33 @@
-"""A run: its folder, its configuration, and the methods to evaluate, replay and plot it."""
+"""A run as its folder describes it, with the methods to evaluate, replay and plot it.
+
+Training is in :mod:`shoal.runs.train`.
+"""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from shoal import algorithms
 from shoal.bounds import check
 from shoal.deploy import Policies
-from shoal.environments import registry
-from shoal.errors import CheckpointError, InputError
 from shoal.options.flags import flags_of
 from shoal.plots import curves, texts
 from shoal.rollouts.recording import Workers
-from shoal.rollouts.stepping import local_workers
-from shoal.runs import final_evaluation
-from shoal.runs.assembly import (
-    SavedOpponents,
-    acting,
-    environment,
-    made,
-    opponents_of,
-    saved_policy,
-    scale_of_learning,
-    told_of_teams,
-    with_critic,
-)
-from shoal.runs.init_from import source_of
-from shoal.runs.load import devices_before, load, seed_index
+from shoal.runs.build import SavedOpponents, acting, environment, opponents_of, saved_policy, with_critic, workers_of
+from shoal.runs.load import load, seed_index
 from shoal.security import links
 from shoal.sides.preparation import Decision
 from shoal.storage.configuration import identity
-from shoal.system import notices
 from shoal.system.files import written_to
-from shoal.training import checks, ending, evaluation, pretraining, selection, sharding
+from shoal.training import ending, evaluation
 from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, draw, record
 from shoal.training.evaluation import Evaluation
 from shoal.training.selection import learner_of
 from shoal.training.settings import CHANGEABLE, Settings
-from shoal.training.trainer import Trainer
 from shoal.trust.run_file import Described, check_same_spec
-from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner, Scale
+from shoal.types import Algorithm, AnyEnvironment, EnvSpec, Learner
 from shoal.video import encode
 
 
@@ -176,110 +161,8 @@ class Run:
     def _learner(self, best: bool = False) -> Learner:
         return learner_of(saved_policy(self.folder, self._acting(), self.settings.seeds, self._identity(), best))
 
-    def check(self) -> None:
-        """Check a new run as :meth:`trainer` does, except for its memory and what its folder holds; nothing is written.
-
-        Raises:
-            InputError: a setting, the configuration or the environment is invalid.
-        """
-        layout = self._layout()
-        scale = Scale(layout.num_envs, self.settings.rollout_length, self.settings.schedule_updates)
-        prepare = getattr(algorithms.get(self.algorithm), "prepare", None)
-        if prepare is None or prepare(self.env.spec, self.config, scale) is None:
-            what, opponents = (self.algorithm, self.env.spec, self.config, self.settings), self._opponents()
-            made(*what, scale_of_learning(*what, scale, opponents), opponents)
-        if self.settings.init_from:
-            source_of(Path(self.settings.init_from), lambda _: None)
-
-    def trainer(
-        self, progress: bool, guard: Callable[[], None] = lambda: None, kind: type[Trainer] | None = None
-    ) -> Trainer:
-        """The trainer of this run. ``guard`` raises if the folder is no longer the run's.
-
-        Raises:
-            InputError: a setting, the configuration or the environment is invalid.
-        """
-        layout = self._layout()
-        scale = Scale(layout.num_envs, self.settings.rollout_length, self.settings.schedule_updates)
-        module = algorithms.get(self.algorithm)
-        self.decision = pretraining.decide(module, self.env, self.config, scale, self.settings.seed, self._workers())
-        if self.decision:
-            self.config = self.decision.config
-        what, opponents = (self.algorithm, self.env.spec, self.config, self.settings), self._opponents()
-        make = partial(made, *what, scale_of_learning(*what, scale, opponents), opponents)
-        trainer = kind or Trainer
-        return trainer(self.env, make(), self.settings, layout, self.folder, progress, make, self._identity(), guard)
-
-    def _layout(self) -> sharding.Layout:
-        """The layout over devices, after the checks of the environment and its evaluations."""
-        if self.settings.devices != 1:
-            sharding.one_device_per_core()
-        devices = self.settings.devices or devices_before(self.folder)
-        if self.settings.workers == "ray":
-            if isinstance(self.env, Environment):
-                raise InputError(f"{self.environment} is compiled with the update, so it cannot use Ray workers.")
-            devices = 1  # the actors have the cores
-        layout = sharding.plan(self.settings.seeds, self.settings.num_envs, devices)
-        if isinstance(self.env, Environment):
-            registry.validate(self.env)
-            checks.evaluations(self.env, self.settings)
-        else:
-            registry.check_spec(self.env.spec)
-        return layout
-
     def _workers(self) -> Workers:
-        return Workers(local_workers(self.env, self.settings.num_workers), self.settings.worker_timeout)
-
-    def announce(self, trainer: Trainer) -> None:
-        """Print the notes and warnings of a run that starts, and keep the algorithm's decision, if any."""
-        header = f"{self.algorithm} in {self.environment}, kept in {self.folder}"
-        roles = checks.roles(trainer.env.spec, self.settings, self.config, trainer.layout.num_envs)
-        teams = told_of_teams(self.algorithm, trainer.env.spec, self.config, self.settings)
-        workers = checks.workers(trainer.env, self.settings)
-        trainer.progress.tell([header, *roles, *teams, *workers, *trainer.notes], trainer.warnings)
-        pretraining.keep(self.decision, self.folder, trainer.progress, trainer.guard)
-
-    def finish(self, trainer: Trainer) -> "Run":
-        """Train to the end and evaluate the policies; returns itself."""
-        self.announce(trainer)
-        episodes = self.settings.evaluation_episodes(self.env)
-        try:
-            self.finished = trainer.run() and not trainer.stop.asked
-            trainer.guard()
-            if self.finished and episodes:
-                self.evaluation = final_evaluation.by_training(trainer, self._learner, episodes)
-                self.evaluation = self.evaluation or self.evaluate(episodes)
-        finally:
-            trainer.close()
-        if self.evaluation is not None:
-            self._keep(self.evaluation, episodes, trainer.guard)
-        return self
-
-    def conclude(self, guard: Callable[[], None], continue_stopped: bool = False) -> bool:
-        """Whether the run has finished. If so, repair the log, and evaluate the run unless it has been evaluated.
-
-        Raises:
-            CheckpointError: its checkpoint was saved under another configuration.
-        """
-        if not final_evaluation.settle(self.folder, self.settings, self._identity(), guard, continue_stopped):
-            return False
-        self.finished = self.untouched = True
-        self.final_score = final_evaluation.read(self.folder, self.last_step, self.settings.eval_episodes)
-        if self.final_score is None and self.settings.eval_episodes != 0:
-            episodes = self.settings.evaluation_episodes(self.env)
-            self._keep(self.evaluate(episodes), episodes, guard)
-        return True
-
-    def _keep(self, found: Evaluation, episodes: int, guard: Callable[[], None]) -> None:
-        best = None
-        if (self.folder / selection.FOLDER).is_dir():
-            try:  # other episodes than those that selected these policies, whose scores are biased upwards
-                best = self.evaluate(episodes, seed=1, best=True)
-            except CheckpointError as error:
-                notices.warn(str(error))
-        self.evaluation = found
-        guard()
-        self.final_score = final_evaluation.write(self.folder, found, best, episodes, self.last_step, self.ended)
+        return workers_of(self.env, self.settings)
 
     def _identity(self) -> dict[str, Any]:
         """The configuration that its checkpoints record."""

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from shoal import algorithms
+from shoal.bounds import check
 from shoal.environments import registry
 from shoal.errors import InputError, unknown
-from shoal.runs.assembly import made
-from shoal.runs.run import Run
+from shoal.runs.build import check_build, environment
 from shoal.studies.combinations import matches
 from shoal.studies.plan import Cell
 from shoal.studies.study_file import TRAINING, StudyFile
 from shoal.training import checks, sharding
-from shoal.types import AnyEnvironment, Environment, EnvSpec, Scale
+from shoal.types import AnyEnvironment, EnvSpec
 
 _ALWAYS = ("score", "length")
 
@@ -50,27 +50,17 @@ def check_built(study: StudyFile, cells: Sequence[Cell]) -> None:
 
 
 def _check(cell: Cell, environments: dict[str, AnyEnvironment]) -> EnvSpec:
-    """Check one cell as :meth:`shoal.runs.run.Run.trainer` does, and return the spec of its wrapped environment."""
-    name = algorithms.canonical(cell.algorithm)
+    """Check one cell as training does, and return the spec of its wrapped environment."""
     found = cell.merged()
     same = repr((cell.environment, sorted(cell.env.items())))
     if same not in environments:
         environments[same] = registry.make(cell.environment, **cell.env)
-    env = environments[same]
-    settings, config = found.sized_for(env.spec), found.config
+    built = environments[same]
+    settings, config = found.sized_for(built.spec), found.config
     checks.rewards(settings, config)
-    run = Run(cell.folder, name, cell.environment, cell.env, settings, config, env)
-    algorithms.check_alone(cell.algorithm, run.spec)
-    wrapped = run.env
-    if isinstance(wrapped, Environment):
-        if settings.workers == "ray":
-            raise InputError(f"{cell.environment} is compiled with the update, so it cannot use Ray workers.")
-        registry.validate(wrapped)
-    else:
-        registry.check_spec(wrapped.spec)
-    layout = sharding.plan(settings.seeds, settings.num_envs, 1 if settings.workers == "ray" else settings.devices)
-    scale = Scale(layout.num_envs, settings.rollout_length, settings.num_updates)
-    prepare = getattr(algorithms.get(name), "prepare", None)
-    if prepare is None or prepare(run.spec, config, scale) is None:
-        made(name, run.spec, config, settings, scale)
-    return run.spec
+    settings.check()
+    check(config)
+    env = environment(built, settings)
+    algorithms.check_alone(cell.algorithm, env.spec)
+    check_build(algorithms.canonical(cell.algorithm), env, config, settings)
+    return env.spec

@@ -11,7 +11,7 @@ from typing import Any
 
 from shoal import algorithms
 from shoal.bounds import check
-from shoal.config.merge import SIZES, Layer, Merged, merged
+from shoal.config.resolve import SIZES, Layer, Merged, merged
 from shoal.environments import registry
 from shoal.environments.names import check_name
 from shoal.errors import InputError, unknown
@@ -126,7 +126,7 @@ class Cell:
         """The settings and the algorithm's ``Config``, with the preset's values.
 
         Without a preset or a flag, the number of environments and the rollout length are those for the length of an
-        episode (:attr:`shoal.config.merge.Merged.sized`); they are known once the environment is built.
+        episode (:attr:`shoal.config.resolve.Merged.sized`); they are known once the environment is built.
         """
         return merged(self.algorithm, self.environment, [Layer(self.flags)])
 

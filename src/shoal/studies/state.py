@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.algorithms import canonical
-from shoal.config.merge import SIZES
+from shoal.config.resolve import SIZES
 from shoal.errors import InputError
 from shoal.options.flags import flags_of, override
 from shoal.plots.texts import duration_text

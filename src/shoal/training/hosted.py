@@ -18,14 +18,12 @@ from shoal.rollouts.ray import actors, library
 from shoal.rollouts.recording import Parallelism, visible
 from shoal.system.notices import Warn
 from shoal.training import feed as feeds
-from shoal.training import updates
 from shoal.training.collectors import ProcessCollector, RayCollector
 from shoal.training.feed import Feed
-from shoal.training.program import Program
+from shoal.training.program import Program, TrainState, every, learning, state_specs, strong
 from shoal.training.settings import Settings
 from shoal.training.sharding import SEED_SHARDS, Layout, shape_on
 from shoal.training.stopping import call, ready, wait
-from shoal.training.updates import TrainState
 from shoal.types import Algorithm, Learner, PyTree, Step, Trajectory
 
 MOST = 65_536
@@ -57,19 +55,19 @@ def compile_program(
     elif settings.num_workers != 0:
         sendable(env)
     feed, put = _feed(env, algorithm, layout, settings)
-    update_seeds = updates.make(algorithm, feed, layout)
+    update_seeds = learning(algorithm, feed, every(layout))
     collectors: list[ProcessCollector | RayCollector] = []
 
     def init_one(key: Array) -> TrainState:
         key_learner, key_rollout, key = jax.random.split(key, 3)
-        return updates.strong(TrainState(algorithm.init(key_learner), key_rollout, feed.init(), key))
+        return strong(TrainState(algorithm.init(key_learner), key_rollout, feed.init(), key))
 
     def learn(state: TrainState, trajectory: Trajectory, key: Array, key_update: Array) -> tuple[TrainState, Any]:
         learner, fed, metrics = update_seeds(state.learner, state.feed, trajectory, key_update)
         return TrainState(learner, state.rollout, fed, key), metrics
 
     shard = partial(jax.shard_map, mesh=layout.mesh, check_vma=False)
-    state_spec = updates.state_specs(layout, jax.eval_shape(feed.init))._replace(rollout=layout.learner)
+    state_spec = state_specs(layout, jax.eval_shape(feed.init))._replace(rollout=layout.learner)
     rows = P(SEED_SHARDS, None, DEVICES)
     trajectory_spec = Trajectory(rows, rows, rows, rows, layout.rollout)  # type: ignore[arg-type]
     init = shard(jax.vmap(init_one), in_specs=layout.learner, out_specs=state_spec)

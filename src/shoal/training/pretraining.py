@@ -14,11 +14,11 @@ from shoal.game import HostEnvironment
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import WORKERS, Parallelism, Workers
-from shoal.sides.preparation import Decision
+from shoal.sides.preparation import Decision, Preparation
 from shoal.system.files import dumps, write_text
 from shoal.training.progress import Progress
 from shoal.training.stopping import call, wait
-from shoal.types import Algorithm, AnyEnvironment, Learner, Scale, Trajectory
+from shoal.types import Algorithm, AnyEnvironment, EnvSpec, Learner, Scale, Trajectory
 
 ENVS = 64
 """Parallel environments; many short rollouts cover more initial states than a few long ones."""
@@ -38,13 +38,22 @@ def decide(
         InputError: an option is out of range; raised before compilation.
         KeyboardInterrupt: on Ctrl-C, without waiting for compiled code.
     """
-    prepare = getattr(module, "prepare", None)
-    preparation = prepare(env.spec, config, scale) if prepare else None
-    if preparation is None:
+    needed = preparation(module, env.spec, config, scale)
+    if needed is None:
         return None
     key_collect, key_decide = jax.random.split(jax.random.fold_in(jax.random.key(seed), STAGE))
-    trajectory = collect(env, preparation.algorithm, -(-preparation.steps // ENVS), key_collect, workers)
-    return wait(lambda: preparation.decide(trajectory, key_decide))
+    trajectory = collect(env, needed.algorithm, -(-needed.steps // ENVS), key_collect, workers)
+    return wait(lambda: needed.decide(trajectory, key_decide))
+
+
+def preparation(module: ModuleType, spec: EnvSpec, config: Any, scale: Scale) -> Preparation | None:
+    """What an algorithm needs before training with this configuration; None if nothing.
+
+    Raises:
+        InputError: an option is out of range.
+    """
+    prepare = getattr(module, "prepare", None)
+    return prepare(spec, config, scale) if prepare else None
 
 
 def keep(decision: Decision | None, folder: Path, progress: Progress, guard: Callable[[], None]) -> None:

@@ -1,4 +1,8 @@
-"""The compiled training program: one call makes many updates of all seeds on all devices."""
+"""The training program: the state of a run, one update of it, and many updates of all seeds on all devices in one call.
+
+:func:`stages` are the functions of one seed. :func:`one_update` puts them together, for one seed
+(:func:`shoal.make_train`) or for all seeds of a device (:func:`compile_program`).
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,16 +11,166 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Key
 
 from shoal.equations.reduce import DEVICES, total
 from shoal.rollouts import fused
 from shoal.training import feed as feeds
-from shoal.training import updates
+from shoal.training.feed import Feed
 from shoal.training.sharding import Layout, shape_on
 from shoal.training.stopping import begin, call, wait
-from shoal.training.updates import TrainState
-from shoal.types import Algorithm, Environment, EpisodeStats, PyTree, Trajectory
+from shoal.types import Algorithm, Environment, EpisodeStats, Learner, Metrics, PyTree, Trajectory
+
+
+class TrainState(NamedTuple):
+    """The state of a run; a checkpoint holds all of it. Every leaf starts with the seed axis."""
+
+    learner: Learner
+    rollout: PyTree
+    """State of the device environments; for host environments, the keys of their first episodes."""
+    feed: PyTree
+    """The replay buffers; empty for an on-policy algorithm."""
+    key: Key[Array, " S"]
+
+
+# One update.
+
+
+class Stages(NamedTuple):
+    """The stages of an update of one seed, as pure functions."""
+
+    algorithm: Algorithm
+    feed: Feed
+    init: Callable[..., TrainState]
+    """(key) -> the state before training. Further arguments are those of the algorithm's ``init`` after the key."""
+    collect: Callable[[TrainState], tuple[TrainState, Trajectory, EpisodeStats, Array]]
+    """state -> (state after a rollout, the rollout, sums over the episodes that ended, key of the update)."""
+
+
+class Seeds(NamedTuple):
+    """How functions of one seed are applied to all seeds that a device trains."""
+
+    together: Callable[[Callable], Callable]
+    """A function for all seeds at once."""
+    in_turn: Callable[[Callable], Callable]
+    """A function with large matrix products for all seeds."""
+    first: Callable[[PyTree], PyTree]
+    """The part of the first seed."""
+
+
+ONE = Seeds(lambda function: function, lambda function: function, lambda tree: tree)
+"""One seed, without an axis of seeds."""
+
+
+def every(layout: Layout) -> Seeds:
+    """All seeds of a device, as the first axis."""
+    together = partial(jax.vmap, axis_name=fused.SEEDS)
+
+    def mapped(function: Callable) -> Callable:
+        return lambda *seeds: jax.lax.map(lambda one: function(*one), seeds)
+
+    # On a CPU the seeds are updated one after another: their batched matrix products are slower and overflow the cache.
+    on_cpu = layout.mesh.devices.flat[0].platform == "cpu"
+    return Seeds(together, mapped if on_cpu else together, partial(jax.tree.map, lambda x: x[0]))
+
+
+def stages(env: Environment, algorithm: Algorithm, num_envs: int, length: int, shards: int = 1) -> Stages:
+    """The stages of an update of one seed on one device; they run inside ``shard_map`` over :data:`DEVICES`.
+
+    Args:
+        env: the environment.
+        algorithm: the algorithm, made for these sizes.
+        num_envs: E, on one device.
+        length: T.
+        shards: devices over which the environments of a seed are sharded.
+
+    Raises:
+        InputError: the replay buffer does not fit these sizes.
+    """
+    rollout = fused.make(env, num_envs, length)
+    feed = feeds.make(algorithm.replay, trajectory_shape(algorithm, rollout, num_envs), num_envs, shards)
+
+    def init(key: Array, *given: PyTree) -> TrainState:
+        key_learner, key_rollout, key = jax.random.split(key, 3)
+        carry = algorithm.initial_carry(num_envs)
+        key_rollout = jax.random.fold_in(key_rollout, jax.lax.axis_index(DEVICES))
+        began = rollout.init(key_rollout, carry)
+        return strong(TrainState(algorithm.init(key_learner, *given), began, feed.init(), key))
+
+    def collect(state: TrainState) -> tuple[TrainState, Trajectory, EpisodeStats, Array]:
+        key, key_rollout, key_update = jax.random.split(state.key, 3)
+        key_rollout = jax.random.fold_in(key_rollout, jax.lax.axis_index(DEVICES))
+        rolled, trajectory, stats = rollout.collect(algorithm.act, state.learner, state.rollout, key_rollout)
+        return TrainState(state.learner, rolled, state.feed, key), trajectory, stats, key_update
+
+    return Stages(algorithm, feed, init, collect)
+
+
+def one_update(
+    stages: Stages, seeds: Seeds = ONE
+) -> Callable[[TrainState], tuple[TrainState, tuple[Metrics, EpisodeStats]]]:
+    """state -> (state after a rollout and an update from it, (metrics, sums over the episodes that ended))."""
+    learn = learning(stages.algorithm, stages.feed, seeds)
+
+    def update(state: TrainState) -> tuple[TrainState, Any]:
+        state, trajectory, stats, keys = seeds.together(stages.collect)(state)
+        learner, fed, metrics = learn(state.learner, state.feed, trajectory, keys)
+        return state._replace(learner=learner, feed=fed), (metrics, total(stats))
+
+    return update
+
+
+def learning(
+    algorithm: Algorithm, feed: Feed, seeds: Seeds
+) -> Callable[[Learner, PyTree, Trajectory, Array], tuple[Learner, PyTree, PyTree]]:
+    """(learner, feed, rollout, key) -> (learner, feed, metrics): insert a rollout into the feed, and update."""
+    update = jax.jit(seeds.in_turn(algorithm.update), inline=True)  # traced once, for its shapes and for the branch
+
+    def through_feed(fed: PyTree, trajectory: Trajectory, key: Array) -> tuple[PyTree, Any, Array]:
+        key_take, key_update = jax.random.split(key)
+        fed = feed.put(fed, trajectory)
+        return fed, feed.take(fed, trajectory, key_take), key_update
+
+    def learn(learner: Learner, fed: PyTree, trajectory: Trajectory, keys: Array) -> tuple[Learner, PyTree, PyTree]:
+        if feed.ready is None:
+            learner, metrics = update(learner, trajectory, keys)
+            return learner, fed, metrics
+        fed, batch, keys = seeds.together(through_feed)(fed, trajectory, keys)
+        # All seeds become ready in the same rollout, so a scalar keeps lax.cond a branch; metrics are 0 until then.
+        ready = feed.ready(seeds.first(fed))
+        shapes = jax.eval_shape(update, learner, batch, keys)[1]
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        learner, metrics = jax.lax.cond(ready, update, lambda learner, *_: (learner, zeros), learner, batch, keys)
+        return learner, fed, metrics
+
+    return learn
+
+
+def strong(tree: PyTree) -> PyTree:
+    """Remove weak types: a restored state has none, and a resumed run then finds the cached compiled program."""
+    return jax.tree.map(_strong, tree)
+
+
+def _strong(x: Array) -> Array:
+    return x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jax.lax.convert_element_type(x, x.dtype)
+
+
+def state_specs(layout: Layout, feed: PyTree) -> TrainState:
+    """Partition specs of the state; buffer leaves with an environment axis are sharded over environments."""
+    cut = jax.tree.map(lambda x: layout.rollout if x.ndim else layout.learner, feed)
+    return TrainState(layout.learner, layout.rollout, cut, layout.learner)  # type: ignore[arg-type]
+
+
+def place(state: TrainState, layout: Layout) -> TrainState:
+    """Put a restored state on the devices with the sharding of training."""
+    specs = state_specs(layout, jax.eval_shape(lambda feed: jax.tree.map(lambda x: x[0], feed), state.feed))
+    if all(leaf.ndim < 2 for leaf in jax.tree.leaves(state.rollout)):  # the keys of host environments
+        specs = specs._replace(rollout=layout.learner)
+    # Donated, so that there are never two copies of a replay buffer.
+    return jax.device_put(state, jax.tree.map(layout.named, specs, is_leaf=lambda x: isinstance(x, jax.P)), donate=True)
+
+
+# Many updates of all seeds on all devices.
 
 
 class Program(NamedTuple):
@@ -45,29 +199,8 @@ class Program(NamedTuple):
 
 def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, length: int, capacity: int) -> Program:
     """Compile environment, policy and update together; ``length`` is T, and n is a run-time argument."""
-    rollout = fused.make(env, layout.num_envs, length)
-    shards = layout.mesh.shape[DEVICES]
-    feed = feeds.make(algorithm.replay, trajectory_shape(algorithm, rollout, layout.num_envs), layout.num_envs, shards)
-    update_seeds = updates.make(algorithm, feed, layout)
-
-    def init_one(key: Array, *given: PyTree) -> TrainState:
-        key_learner, key_rollout, key = jax.random.split(key, 3)
-        key_rollout = jax.random.fold_in(key_rollout, jax.lax.axis_index(DEVICES))
-        carry = algorithm.initial_carry(layout.num_envs)
-        state = TrainState(algorithm.init(key_learner, *given), rollout.init(key_rollout, carry), feed.init(), key)
-        return updates.strong(state)
-
-    def collect(state: TrainState) -> tuple[TrainState, Trajectory, EpisodeStats, Array]:
-        key, key_rollout, key_update = jax.random.split(state.key, 3)
-        key_rollout = jax.random.fold_in(key_rollout, jax.lax.axis_index(DEVICES))
-        rolled, trajectory, stats = rollout.collect(algorithm.act, state.learner, state.rollout, key_rollout)
-        return TrainState(state.learner, rolled, state.feed, key), trajectory, stats, key_update
-
-    @partial(jax.jit, inline=True)  # traced once, for its shapes and for the loop
-    def every_seed(state: TrainState) -> tuple[TrainState, Any]:
-        state, trajectory, stats, keys = jax.vmap(collect, axis_name=fused.SEEDS)(state)
-        learner, fed, metrics = update_seeds(state.learner, state.feed, trajectory, keys)
-        return state._replace(learner=learner, feed=fed), (metrics, total(stats))
+    of_seed = stages(env, algorithm, layout.num_envs, length, layout.mesh.shape[DEVICES])
+    every_seed = jax.jit(one_update(of_seed, every(layout)), inline=True)
 
     def advance(state: TrainState, n: Array) -> tuple[TrainState, Any]:
         shapes = jax.eval_shape(every_seed, state)[1]
@@ -82,8 +215,8 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
 
     # check_vma is off: JAX cannot prove which values are equal on all shards (see equations/reduce.py).
     shard = partial(jax.shard_map, mesh=layout.mesh, check_vma=False)
-    state_spec = updates.state_specs(layout, jax.eval_shape(feed.init))
-    init = shard(jax.vmap(init_one), in_specs=layout.learner, out_specs=state_spec)
+    state_spec = state_specs(layout, jax.eval_shape(of_seed.feed.init))
+    init = shard(jax.vmap(of_seed.init), in_specs=layout.learner, out_specs=state_spec)
     many = shard(advance, in_specs=(state_spec, jax.P()), out_specs=(state_spec, layout.rows))
 
     # Explicit output shardings, since empty arrays would otherwise leave with another sharding than they entered with.
@@ -106,7 +239,7 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
         lambda state: wait(jitted.lower(state, np.int32(1)).compile),
         template,
         capacity,
-        feed.num_bytes * layout.seeds,
+        of_seed.feed.num_bytes * layout.seeds,
         ahead=ahead,
     )
 

@@ -7,7 +7,7 @@ from shoal.bounds import LARGEST_INT, Bounds, Count, Positive, check, text
 from shoal.environments.wrappers import Wrapping
 from shoal.errors import InputError
 from shoal.game import HostEnvironment
-from shoal.presets.sizes import STEPS
+from shoal.presets import STEPS
 from shoal.sides.opponent_options import OpponentOptions
 from shoal.types import AnyEnvironment
 

@@ -17,12 +17,11 @@ from shoal.storage.log import FILE, Log, read
 from shoal.training import checks, ending, finite, hosted, metric_sums, selection
 from shoal.training.callbacks import Hooks
 from shoal.training.ending import Standing
-from shoal.training.program import Program, compile_program
+from shoal.training.program import Program, TrainState, compile_program, place
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
 from shoal.training.sharding import Layout
 from shoal.training.stopping import Stop, Stopped, ready
-from shoal.training.updates import TrainState, place
 from shoal.types import Algorithm, AnyEnvironment, Seconds
 
 # When checkpoints are saved during training.

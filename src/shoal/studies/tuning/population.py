@@ -14,15 +14,15 @@ from jaxtyping import Array, Bool
 from shoal.rollouts import fused
 from shoal.storage.checkpoint import Checkpoints
 from shoal.studies.record import rounded
-from shoal.studies.tuning.structures import Instance, Trial, with_values
+from shoal.studies.tuning.structures import Instance, Trial
 from shoal.system.files import make_folder
 from shoal.training import feed, memory, sharding
 from shoal.training.evaluation import first_episodes
-from shoal.training.program import Program, compile_program
+from shoal.training.program import Program, TrainState, compile_program, place
 from shoal.training.progress import Progress
 from shoal.training.stopping import Stop, ready, wait
+from shoal.training.traced import with_values
 from shoal.training.trainer import CALL_SECONDS, CAPACITY, SAVING
-from shoal.training.updates import TrainState, place
 
 Result = dict[int, list[float] | None]
 """By trial, the mean score of each seed; None if it diverged."""

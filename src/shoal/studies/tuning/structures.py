@@ -1,121 +1,24 @@
-"""Trials grouped by structure: those of one structure differ only in traced hyper-parameters, and share a program.
+"""Trials grouped by structure: those of one structure differ only in traced hyper-parameters, and share a program."""
 
-An algorithm is made from its configuration inside the traced functions, with arrays in place of numbers
-(:func:`with_values`); the arrays travel in the learner's policy, so that acting, evaluating and checkpoints have them.
-"""
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, NamedTuple
-
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from functools import cached_property
+from typing import Any
 
 from shoal import algorithms
 from shoal.bounds import check
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.options.flags import flags_of, override
-from shoal.rollouts import fused
-from shoal.runs.assembly import environment, made
+from shoal.runs.build import Built, build, environment
 from shoal.studies.entries import key, label
 from shoal.studies.plan import Cell
 from shoal.studies.tuning.halving import Rung
 from shoal.studies.tuning.methods import Method
-from shoal.training import checks, feed, sharding
-from shoal.training import feed as feeds
-from shoal.training.program import trajectory_shape
+from shoal.training import checks, feed, pretraining, sharding
 from shoal.training.settings import Settings
-from shoal.types import Algorithm, Environment, Learner, Metrics, PyTree, Scale, Step
-
-# Hyper-parameters as traced arrays: one compiled program trains trials with different values of them.
-
-
-Values = dict[str, Float[Array, ""]]
-Make = Callable[[Mapping[str, Any]], Algorithm]
-"""Values of some hyper-parameters, numbers or arrays -> the algorithm with them."""
-
-
-class TriedPolicy(NamedTuple):
-    """The policy of a trial."""
-
-    policy: PyTree
-    """The policy of the algorithm."""
-    values: Values
-    """The values of the traced hyper-parameters."""
-
-
-def with_values(make: Make, defaults: Mapping[str, float]) -> Algorithm:
-    """An algorithm whose learner holds the values of hyper-parameters.
-
-    Its ``init`` takes them as a second argument; without it, they are ``defaults``.
-
-    Args:
-        make: makes the algorithm.
-        defaults: a value for each traced hyper-parameter.
-    """
-    constant = {name: jnp.float32(value) for name, value in defaults.items()}
-    outer = make(constant)  # arrays, as in the program: a term with coefficient 0 must be kept for other trials
-
-    def init(key: PRNGKeyArray, values: Values | None = None) -> Learner:
-        values = constant if values is None else values
-        learner = make(values).init(key)
-        return learner._replace(policy=TriedPolicy(learner.policy, values))
-
-    def act(learner: Learner, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool) -> Any:
-        policy, values = learner.policy
-        return make(values).act(learner._replace(policy=policy), carry, step, key, greedy)
-
-    def update(learner: Learner, experience: Any, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
-        policy, values = learner.policy
-        after, metrics = make(values).update(learner._replace(policy=policy), experience, key)
-        return after._replace(policy=TriedPolicy(after.policy, values)), metrics
-
-    return outer._replace(init=init, act=act, update=update, inspect=None)  # trials are not recorded
-
-
-def traceable(make: Make, env: Environment, sizes: tuple[int, int], candidates: Mapping[str, float]) -> list[str]:
-    """Those of ``candidates`` that can be arrays, found by tracing a rollout and an update with them.
-
-    Args:
-        make: makes the algorithm.
-        env: the environment.
-        sizes: E and T of the run.
-        candidates: a value for each hyper-parameter.
-    """
-    if not candidates or traces(make, env, sizes, candidates):
-        return list(candidates)
-    found = {name: value for name, value in candidates.items() if traces(make, env, sizes, {name: value})}
-    return list(found) if not found or traces(make, env, sizes, found) else []
-
-
-def traces(make: Make, env: Environment, sizes: tuple[int, int], values: Mapping[str, float]) -> bool:
-    """Whether an algorithm can be made, act and be updated while all these hyper-parameters are arrays."""
-    num_envs, length = sizes
-
-    def probe(values: Values) -> Any:
-        algorithm = make(values)
-        rollout = fused.make(env, num_envs, length)
-        feed = feeds.make(algorithm.replay, trajectory_shape(algorithm, rollout, num_envs), num_envs, 1)
-        key = jax.random.key(0)
-        learner = algorithm.init(key)
-        state = rollout.init(key, algorithm.initial_carry(num_envs))
-        _, trajectory, _ = rollout.collect(algorithm.act, learner, state, key)
-        fed = feed.put(feed.init(), trajectory)
-        after, _ = algorithm.update(learner, feed.take(fed, trajectory, key), key)
-        return learner, after
-
-    try:
-        before, after = jax.eval_shape(probe, {name: jnp.float32(value) for name, value in values.items()})
-    except Exception:  # many types: a Python branch on the value, a shape, an option that must be a constant
-        return False
-    return jax.tree.map(jnp.shape, before) == jax.tree.map(jnp.shape, after)
-
-
-# Structures.
-
+from shoal.training.traced import traceable
+from shoal.types import Algorithm, Environment, Scale
 
 Trial = dict[str, Any]
 """The values of one trial, by flag."""
@@ -176,9 +79,8 @@ class Setting:
         registry.validate(env)
         self.env = env
         algorithms.check_alone(cell.algorithm, env.spec)
-        prepare = getattr(algorithms.get(self.algorithm), "prepare", None)
         scale = Scale(self.settings.num_envs, self.settings.rollout_length, 1)
-        if prepare is not None and prepare(env.spec, self.config, scale) is not None:
+        if pretraining.preparation(algorithms.get(self.algorithm), env.spec, self.config, scale) is not None:
             raise InputError(
                 f"{cell.algorithm} chooses its networks before training, which is not possible for trials in one "
                 f"program."
@@ -202,9 +104,9 @@ class Setting:
             for flag, span in self.method.ranges.items()
             if (found := [x for x in span.values or (span.low,) if isinstance(x, float)])
         }
-        made = Instance(self, {})
-        made.make({})
-        return traceable(made.make, self.env, (made.settings.num_envs, made.settings.rollout_length), numbers)
+        plain = Instance(self, {})
+        plain.make({})
+        return traceable(plain.make, self.env, (plain.settings.num_envs, plain.settings.rollout_length), numbers)
 
 
 class Instance:
@@ -221,7 +123,6 @@ class Instance:
         settings, self.config = (override(x, fixed) for x in (setting.settings, setting.config))
         last, tuning = method.rungs[-1].steps, method.tuning
         settings = override(settings, {"seeds": tuning.seeds, "seed": tuning.seed, "steps": last, "eval_every": None})
-        self.settings: Settings = settings
         settings.check()
         for name in ("init_from", "schedule_steps"):
             if getattr(settings, name) is not None:
@@ -231,33 +132,28 @@ class Instance:
                 )
         self.updates = whole_updates(method.rungs, settings.steps_per_update)
         """At each rung, the updates since the start of a trial."""
+        self.settings: Settings = override(settings, {"steps": self.updates[-1] * settings.steps_per_update})
 
     def make(self, values: Any) -> Algorithm:
         """The algorithm with values of traced hyper-parameters, whose schedules end with a whole trial."""
-        return self.made(override(self.config, values), self.scale)
+        return self.built.make(override(self.config, values))
 
     @cached_property
-    def scale(self) -> Scale:
-        """The sizes of a whole trial, without updates before the replay buffers can be sampled.
+    def built(self) -> Built:
+        """A whole trial, as a run of one seed on one device.
 
         Raises:
-            InputError: there is no update before the first rung.
+            InputError: the configuration is invalid, or there is no update before the first rung.
         """
-        settings = self.settings
-        scale = Scale(settings.num_envs, settings.rollout_length, self.updates[-1])
-        replay = self.made(self.config, scale).replay
-        waiting = feed.updates_before_learning(replay, settings.num_envs, settings.rollout_length)
+        one = override(self.settings, {"seeds": 1, "devices": 1})
+        built = build(self.setting.algorithm, self.env, self.config, one)
+        waiting = feed.updates_before_learning(built.algorithm.replay, one.num_envs, one.rollout_length)
         if waiting >= self.updates[0]:
             raise InputError(
-                f"learning_starts is above the {self.updates[0] * settings.steps_per_update} steps of the first rung, "
+                f"learning_starts is above the {self.updates[0] * one.steps_per_update} steps of the first rung, "
                 f"which has no update then; lower it, or raise steps or lower rungs in [tuning]."
             )
-        return scale._replace(num_updates=max(1, scale.num_updates - waiting))
-
-    @cached_property
-    def made(self) -> Any:
-        """(configuration, scale) -> the algorithm."""
-        return partial(_made, self.setting.algorithm, self.env.spec, self.settings)
+        return built
 
     def check(self, trials: Iterable[Trial]) -> None:
         """Check the whole configurations of trials; nothing is traced.
@@ -266,7 +162,7 @@ class Instance:
             InputError: one is invalid. The message names its values.
         """
         try:
-            scale = self.scale
+            built = self.built
         except InputError as error:
             raise (_impossible(self.fixed, error) if self.fixed else error) from None
         for values in trials:
@@ -274,7 +170,7 @@ class Instance:
                 config = override(self.config, values)
                 check(config)
                 checks.rewards(self.settings, config)
-                self.made(config, scale)
+                built.make(config)
             except InputError as error:
                 raise _impossible(values, error) from None
 
@@ -282,10 +178,6 @@ class Instance:
 def _impossible(values: Trial, error: InputError) -> InputError:
     said = ", ".join(f"{flag} {label(value)}" for flag, value in values.items())
     return InputError(f"A trial with {said} is invalid: {error}")
-
-
-def _made(name: str, spec: Any, settings: Settings, config: Any, scale: Scale) -> Algorithm:
-    return made(name, spec, config, settings, scale)
 
 
 def whole_updates(rungs: Sequence[Rung], per_update: int) -> tuple[int, ...]:
