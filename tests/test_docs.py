@@ -42,14 +42,16 @@ def test_the_page_of_an_algorithm_has_every_line_of_its_files() -> None:
     assert [line for block in rest for line in block] == pqn
 
 
-@pytest.mark.parametrize(("page", "name"), [("agent.md", "agent"), ("continue.md", "curriculum")])
+@pytest.mark.parametrize(
+    ("page", "name"), [("agent.md", "agent"), ("continue.md", "curriculum"), ("functional.md", "functional")]
+)
 def test_a_page_has_its_whole_example(page: str, name: str) -> None:
     source = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")
     body = source.split('"""', 2)[2].strip()
     assert f"```python\n{body}\n```" in (ROOT / "docs" / page).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["agent", "curriculum"])
+@pytest.mark.parametrize("name", ["agent", "curriculum", pytest.param("functional", marks=pytest.mark.slow)])
 def test_an_example_runs(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     monkeypatch.chdir(tmp_path)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shoal.reporting import report
     from shoal.runs.agent import Agent, agent
     from shoal.runs.api import CrossPlay, Run, crossplay, curves, load, open_run, resume, train
+    from shoal.runs.make_train import make_train
     from shoal.spec import Box, Discrete, EnvSpec, Part, Scene
     from shoal.studies.compare import RunComparison, compare
     from shoal.studies.results import results
@@ -63,6 +64,7 @@ __all__ = [
     "from_nnx",
     "load",
     "make",
+    "make_train",
     "open_run",
     "report",
     "results",
@@ -75,6 +77,7 @@ __all__ = [
 _HOMES = {
     "shoal.runs.agent": ("Agent", "agent"),
     "shoal.runs.api": ("CrossPlay", "Run", "crossplay", "curves", "load", "open_run", "resume", "train"),
+    "shoal.runs.make_train": ("make_train",),
     "shoal.checking": ("check",),
     "shoal.studies.compare": ("RunComparison", "compare"),
     "shoal.environments.registry": ("make",),

@@ -1,0 +1,131 @@
+"""Training as pure functions: the same as runs in folders, under ``vmap`` over keys and over hyper-parameters."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import pytest
+
+import shoal
+from shoal.errors import InputError
+from shoal.runs.make_train import Train
+from shoal.storage import log
+
+UPDATES = 4
+FLAGS: Any = {"num_envs": 4, "rollout_length": 6, "steps": UPDATES * 24, "hidden": (4,), "learning_rate": 0.01}
+MORE: Any = {
+    "mappo": {"epochs": 1, "minibatches": 2},
+    "vdn": {"buffer_size": 96, "batch_size": 4, "learning_starts": 40},
+}
+LOSS = {"mappo": "value_loss", "vdn": "td_loss"}
+KEYS = jax.vmap(jax.random.key)(jnp.arange(2))
+
+
+def functions(name: str) -> Train:
+    return shoal.make_train(name, "toys:busy", **FLAGS, **MORE[name])
+
+
+def trained(train: Train, *init: Any) -> tuple[Any, Any]:
+    """The state after all updates, and what they returned."""
+    return jax.lax.scan(lambda state, _: train.update(state), train.init(*init), None, length=train.num_updates)
+
+
+def of_both(name: str) -> tuple[Any, Any]:
+    train = functions(name)
+    return jax.jit(jax.vmap(lambda key: trained(train, key)))(KEYS)
+
+
+def assert_close(here: Any, there: Any) -> None:
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), here, there)
+
+
+def one(tree: Any, index: int) -> Any:
+    return jax.tree.map(lambda x: x[index], tree)
+
+
+@pytest.fixture(scope="module")
+def both() -> tuple[Any, Any]:
+    """Two keys of MAPPO under ``vmap``."""
+    return of_both("mappo")
+
+
+def assert_as_train(name: str, both: tuple[Any, Any], folder: Path) -> None:
+    flags: Any = {"seeds": 2, "devices": 1, "eval_episodes": 0, "rows": UPDATES, "tensorboard": False}
+    run = shoal.train(name, "toys:busy", folder=folder, progress=False, **FLAGS, **MORE[name], **flags)
+    state, (metrics, _) = both
+    assert_close(run._learner().policy, state.learner.policy)
+    logged = [row[LOSS[name]] for row in log.read(folder)]
+    np.testing.assert_allclose(metrics[LOSS[name]].T, logged, rtol=1e-3, atol=1e-6)
+
+
+def test_two_keys_under_vmap_are_two_seeds_of_train(both: tuple[Any, Any], tmp_path: Path) -> None:
+    assert functions("mappo").num_updates == UPDATES
+    assert_as_train("mappo", both, tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_two_keys_under_vmap_are_two_seeds_of_train_off_policy(tmp_path: Path) -> None:
+    assert_as_train("vdn", of_both("vdn"), tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mappo", "vdn"])
+def test_two_keys_under_vmap_are_two_single_runs(name: str) -> None:
+    train, many = functions(name), of_both(name)
+    alone = jax.jit(lambda key: trained(train, key))
+    for i in range(2):
+        (state, rows), (here, rows_here) = one(many, i), alone(KEYS[i])
+        assert_close((state.learner, rows), (here.learner, rows_here))
+
+
+@pytest.fixture
+def unchecked_annotations() -> Iterator[None]:
+    """Annotations say ``float``, which is what users write."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def test_a_learning_rate_may_be_an_array(both: tuple[Any, Any], unchecked_annotations: None) -> None:
+    train, rates = functions("mappo"), jnp.array([0.0, FLAGS["learning_rate"]])
+
+    def learned(rate: Any) -> Any:
+        values = {"learning_rate": rate}
+        state, _ = trained(train, KEYS[0], values)
+        return train.init(KEYS[0], values), state, train.evaluate(state, KEYS[1], episodes=3)
+
+    before, after, played = jax.jit(jax.vmap(learned))(rates)
+    np.testing.assert_array_equal(after.learner.policy.values["learning_rate"], rates)
+    policy = after.learner.policy.policy
+    assert_close(one(policy, 0), one(before.learner.policy.policy, 0))
+    assert_close(one(policy, 1), one(both[0].learner.policy, 0))
+    assert played.scores.shape == (2, 3) and bool((played.lengths > 0).all())
+    np.testing.assert_allclose(played.scores, train.spec.scores(played.returns), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("environment", "flags", "said"),
+    [
+        ("counters:hosted", {}, "is stepped by worker processes"),
+        ("toys:busy", {"seeds": 2}, "leave out seeds."),
+        ("toys:busy", {"lerning_rate": 2}, "did you mean 'learning_rate'"),
+        ("toys:busy", {"minibatches": 7}, "do not divide into 7 minibatches"),
+    ],
+)
+def test_what_is_refused(environment: str, flags: Any, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        shoal.make_train("mappo", environment, **flags)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_hyper_parameters_that_cannot_be_arrays() -> None:
+    train = functions("mappo")
+    for values, said in (({"hidden": 3.0}, "only floating-point"), ({"lerning_rate": 0.1}, "mean 'learning_rate'")):
+        with pytest.raises(InputError, match=said):
+            train.init(KEYS[0], values)
+    with pytest.raises(InputError, match="at least 1"):
+        train.evaluate(jax.eval_shape(train.init, KEYS[0]), KEYS[1], episodes=0)
