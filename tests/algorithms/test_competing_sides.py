@@ -16,7 +16,7 @@ from shoal.environments import registry
 from shoal.environments.spec_rules import rivals_of
 from shoal.errors import InputError
 from shoal.options.flags import override
-from shoal.runs.build import made, told_of_teams
+from shoal.runs.build import acting, made, told_of_teams
 from shoal.sides.frozen_policies import FrozenPolicies
 from shoal.sides.opponents import against
 from shoal.sides.past_selves import PRESENT
@@ -213,7 +213,7 @@ def test_every_algorithm_plays_what_dominates_for_both_sides(name: str) -> None:
         name, env, config, updates=120, seeds=3, length=8,
         make=lambda scale: made(name, env.spec, config, settings, scale),
     )  # fmt: skip
-    playing = made(name, env.spec, config, settings, Scale(1, 1, 1), training=False)
+    playing = acting(name, env.spec, config, settings)
     step = jax.tree.map(lambda x: jnp.asarray(x)[None], env.reset(jax.random.key(0))[1])
 
     def greedy(learner: Learner) -> Any:

@@ -90,6 +90,7 @@ def unchecked_annotations() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@pytest.mark.slow
 def test_a_learning_rate_may_be_an_array(both: tuple[Any, Any], unchecked_annotations: None) -> None:
     train, rates = functions("mappo"), jnp.array([0.0, FLAGS["learning_rate"]])
 
