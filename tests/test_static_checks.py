@@ -43,7 +43,7 @@ def test_pyright_is_to_report_an_undefined_name() -> None:
     """What it does with this configuration is tested below."""
     settings = PROJECT["tool"]["pyright"]
     assert settings.get("reportUndefinedVariable", "error") == "error"
-    assert settings.get("typeCheckingMode", "standard") == "standard" and settings["include"] == ["src"]
+    assert settings.get("typeCheckingMode", "standard") == "standard" and settings["include"] == ["src", "benchmarks"]
 
 
 @pytest.mark.slow

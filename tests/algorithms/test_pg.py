@@ -64,7 +64,9 @@ def test_the_target_network_moves_towards_the_network(rate, expected):
     c = replace(COMA, target_interval=3) if rate is None else replace(COMA, target_interval=200, target_rate=rate)
     target, seen = {"w": jnp.zeros(())}, []
     for step in range(1, len(expected) + 1):
-        target = targets.follow(target, {"w": jnp.float32(step)}, jnp.int32(step), c.target_interval, c.target_rate)
+        target = targets.update_target(
+            target, {"w": jnp.float32(step)}, jnp.int32(step), c.target_interval, c.target_rate
+        )
         seen.append(float(target["w"]))
     np.testing.assert_allclose(seen, expected)
 

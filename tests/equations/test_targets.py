@@ -30,6 +30,6 @@ def test_means_over_a_team_are_of_the_living() -> None:
 def test_update_target_moves_towards_the_online_parameters() -> None:
     old, new = {"w": jnp.array([0.0, 8.0])}, {"w": jnp.array([4.0, 0.0])}
     for steps, copied in ((1, False), (2, False), (3, True), (4, False), (6, True)):
-        got = targets.follow(old, new, jnp.int32(steps), 3, None)["w"]
+        got = targets.update_target(old, new, jnp.int32(steps), 3, None)["w"]
         np.testing.assert_array_equal(got, (new if copied else old)["w"])
-    np.testing.assert_array_equal(targets.follow(old, new, jnp.int32(1), 3, 0.25)["w"], [1, 6])
+    np.testing.assert_array_equal(targets.update_target(old, new, jnp.int32(1), 3, 0.25)["w"], [1, 6])

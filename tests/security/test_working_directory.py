@@ -219,6 +219,8 @@ COMMANDS = [
     "list environments",
     "--help",
     "--version",
+    "completion bash",
+    "completion --words train mappo RUN --",
 ]
 
 

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 import toys
+
 from shoal.equations import normalise, targets
 from shoal.sides.reward_normalisation import RETURN, normalise_rewards, spread
 from shoal.types import Algorithm, Learner, Step, Trajectory
@@ -84,8 +84,8 @@ def test_small_rewards_are_scaled_as_large_ones(scale: float) -> None:
     reward = jnp.float32(scale * (1 + np.random.default_rng(0).normal(size=4000)))
     stats = normalise.update(normalise.init(()), reward, beta=None)
     np.testing.assert_allclose(spread(stats), reward.std(), rtol=1e-3)
-    np.testing.assert_allclose(targets.scaled("standardise", stats, reward).std(), 1.0, rtol=1e-3)
-    by_deviation = targets.scaled("scale", stats, reward)
+    np.testing.assert_allclose(targets.normalise_reward("standardise", stats, reward).std(), 1.0, rtol=1e-3)
+    by_deviation = targets.normalise_reward("scale", stats, reward)
     np.testing.assert_allclose(targets.unscaled(stats, by_deviation), reward, rtol=1e-5)
-    none = cast(normalise.Running, targets.count(normalise.init(()), jnp.zeros(5), jnp.ones(5, bool)))
-    assert not targets.scaled("standardise", none, jnp.zeros(5)).any() and spread(none) == pytest.approx(1e-4)
+    none = cast(normalise.Running, targets.update_reward_stats(normalise.init(()), jnp.zeros(5), jnp.ones(5, bool)))
+    assert not targets.normalise_reward("standardise", none, jnp.zeros(5)).any() and spread(none) == pytest.approx(1e-4)

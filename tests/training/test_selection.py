@@ -12,6 +12,7 @@ import toys
 import shoal
 from shoal.errors import CheckpointError
 from shoal.game import HostEnvironment
+from shoal.runs import final_evaluation
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.log import read
 from shoal.training import selection
@@ -145,7 +146,7 @@ def test_a_damaged_best_policy_does_not_lose_the_score_of_the_last(
     for step in Checkpoints(copy / selection.FOLDER).steps():
         trained.damage(copy / selection.FOLDER / str(step))
     run = shoal.open_run(copy)
-    run._keep(run.evaluate(3), 3, lambda: None)
+    final_evaluation.keep(run, run.evaluate(3), 3, lambda: None)
     assert run.final_score == str(run.evaluation) and "damaged" in capsys.readouterr().err
 
 

@@ -276,7 +276,11 @@ def test_the_first_episodes_seed_is_starcrafts():
 
 def test_any_factory_of_such_an_object_is_an_environment():
     made = registry.make(Skirmish, limit=9)
-    assert isinstance(made, HostEnvironment) and made.spec.horizon == 9 and made.spec.name == "skirmish:Skirmish"
+    assert (
+        isinstance(made, HostEnvironment)
+        and made.spec.horizon == 9
+        and made.spec.name == "support.smac_battle:Skirmish"
+    )
     assert made.make().spec == made.spec
 
 
