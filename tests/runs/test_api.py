@@ -305,3 +305,16 @@ def test_new_folders_do_not_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         names.append(str(folder))
     first = str(Path("runs") / "mappo-myteam.games-walk-20250101-000000")
     assert names == [first, f"{first}-2", f"{first}-3"]
+
+
+def test_policies_of_a_run_that_was_opened_with_trust_are_loaded_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(_: Path, **options: object) -> None:
+        raise InputError(str(options["trust"]))
+
+    monkeypatch.setattr("shoal.runs.run.load", load)
+    run = object.__new__(shoal.Run)
+    run.folder = Path("x")
+    for trusted in (True, False):
+        run.trusted = trusted
+        with pytest.raises(InputError, match=str(trusted)):
+            run.policies()

@@ -128,7 +128,7 @@ class Run:
 
     def policies(self, *, seed: int | None = None, greedy: bool = True, best: bool = False) -> Policies:
         """The trained policies; see :func:`shoal.load`."""
-        return load(self.folder, seed=seed, greedy=greedy, best=best)
+        return load(self.folder, seed=seed, greedy=greedy, best=best, trust=self.trusted)
 
     def summary(self) -> str:
         """A summary of the results; see :func:`shoal.plots.texts.summary`."""
