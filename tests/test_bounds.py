@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import jax
 import numpy as np
 import pytest
-import toys
 
+import toys
 from shoal import algorithms
 from shoal.bounds import Bounds, bounds_of, check, check_value, text
 from shoal.cli.commands import COMMAND_OPTIONS

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
+import toys
 from shoal.algorithms import mappo
 from shoal.deploy import Policies
 from shoal.errors import InputError

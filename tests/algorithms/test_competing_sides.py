@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
 import shoal as library
+import toys
 from shoal import algorithms
 from shoal.environments import registry
 from shoal.environments.spec_rules import rivals_of

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
+import toys
 from shoal.options.flags import flags_of
 from shoal.spec import Part
 from shoal.types import Discrete, Environment

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 from jaxtyping import Array
 
 import shoal as library
+import toys
 from shoal.algorithms import mat
 from shoal.deploy import Policies
 from shoal.errors import InputError

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
+import toys
 from shoal import algorithms
 from shoal.algorithms import ippo
 from shoal.equations.normalise import Running

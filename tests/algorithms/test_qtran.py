@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import spec_of, step_of
 
 from shoal.algorithms import qtran
 from shoal.errors import InputError
@@ -16,6 +15,7 @@ from shoal.types import Box, Discrete, Scale, Step
 from support.joint_values import joint_actions
 from support.naive_q import at, dense, greedy, one_hot, team, utilities
 from support.trajectories import ACTIONS, E, T, assert_trees_equal, distance, make_spec, make_trajectory, program
+from toys import spec_of, step_of
 
 KEY = jax.random.key(1)
 SPEC = make_spec()

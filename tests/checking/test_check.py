@@ -5,11 +5,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import faulty
 import jax.numpy as jnp
 import pytest
-import toys
 
+import faulty
+import toys
 from shoal.checking import Finding, Report, check, inspection
 from shoal.errors import InputError
 from shoal.game import HostEnvironment

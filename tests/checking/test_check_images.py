@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import images
 import numpy as np
 import pytest
 
+import images
 from shoal.checking import check, inspection
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, HostTimestep

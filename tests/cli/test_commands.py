@@ -7,11 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
-import faulty
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import faulty
 from shoal import cli
 from shoal.checking import check
 from shoal.cli import running

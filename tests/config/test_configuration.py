@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import toys
 
 import shoal as library
+import toys
 from shoal import algorithms
 from shoal.cli import train
 from shoal.config import config_files, preset_files, resolve

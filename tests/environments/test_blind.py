@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import images
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
+import images
 import shoal as library
+import toys
 from shoal import algorithms
 from shoal.deploy import Policies
 from shoal.environments import registry

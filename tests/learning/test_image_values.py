@@ -1,10 +1,10 @@
 """Values of images are computed block by block, in the memory of a block, and are those of all timesteps at once."""
 
-import images
 import jax
 import numpy as np
 import pytest
 
+import images
 from shoal import algorithms
 from shoal.learning import sgd
 from shoal.models.actor_critic import Policy, make_nets

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
+import toys
 from shoal.errors import InputError
 from shoal.networks.inputs import (
     actor_input,

@@ -5,9 +5,9 @@ import importlib.util
 import jax
 import jax.numpy as jnp
 import numpy as np
-import own_nets
 import pytest
 
+import own_nets
 from shoal.errors import InputError
 from shoal.networks.architecture import Body
 from shoal.networks.body import build

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import faulty
 import pytest
 
+import faulty
 import shoal
 from shoal.checking import inspection as suggestions
 from shoal.checking.inspection import suggested_sizes

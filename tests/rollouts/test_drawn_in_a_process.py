@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import counters
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import counters
 from shoal.errors import GameError
 from shoal.game import Game, HostEnvironment
 from shoal.rollouts import drawing

@@ -5,9 +5,9 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-import counters
 import pytest
 
+import counters
 from shoal.errors import GameError, InputError
 from shoal.rollouts.pool import CLOSING, Pool, cores
 from support import processes

@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import counters
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import counters
 import shoal
 from shoal.errors import GameError, InputError
 from shoal.rollouts import fused

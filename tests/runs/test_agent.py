@@ -11,13 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import counters
 import jax
 import numpy as np
 import pytest
-import toys
 
+import counters
 import shoal as library
+import toys
 from shoal.errors import InputError
 from shoal.runs.agent import Agent
 from shoal.runs.train import trainer_of

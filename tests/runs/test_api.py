@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import toys
 from PIL import Image
 
 import shoal
+import toys
 from shoal import cli
 from shoal.algorithms import mappo
 from shoal.environments import registry

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-import toys
 
 import shoal as library
+import toys
 from shoal.algorithms import get
 from shoal.config.resolve import configured
 from shoal.errors import CheckpointError, InputError

@@ -10,9 +10,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-import toys
 
 import shoal
+import toys
 from shoal import algorithms
 from shoal.checking import process as checking
 from shoal.cli import commands

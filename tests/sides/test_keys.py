@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import toys
 
+import toys
 from shoal.sides import frozen_policies, sides
 from shoal.sides.frozen_policies import FrozenPolicies
 from shoal.sides.opponents import against

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
 import shoal as library
+import toys
 from shoal.algorithms import ippo
 from shoal.errors import CheckpointError, InputError
 from shoal.runs import open as opening

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
+import toys
 from shoal.equations import normalise, targets
 from shoal.sides.reward_normalisation import RETURN, normalise_rewards, spread
 from shoal.types import Algorithm, Learner, Step, Trajectory

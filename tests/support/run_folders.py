@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import toys
 
 import shoal
+import toys
 from shoal import algorithms
 from shoal.environments.wrappers import wrap
 from shoal.errors import InputError

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from toys import spec_of
 
 from shoal.models.actor_critic import Carry
 from shoal.types import Discrete, EnvSpec, Step, Trajectory
+from toys import spec_of
 
 Policies = Sequence[np.ndarray]
 

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
+import toys
 from shoal.algorithms import mappo
 from shoal.runs import open as opening
 from shoal.runs.run import Run

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
+import toys
 from shoal import algorithms
 from shoal.algorithms import iql
 from shoal.errors import InputError

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import toys
 
 import shoal
+import toys
 from shoal import cli
 from shoal.errors import InputError
 from shoal.runs import final_evaluation

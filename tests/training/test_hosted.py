@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import counters
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
 
+import counters
 import shoal
 from shoal import algorithms
 from shoal.algorithms import ippo

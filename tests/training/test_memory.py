@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-import counters
 import jax
 import numpy as np
 import pytest
-import toys
 
+import counters
 import shoal
+import toys
 from shoal.algorithms import mappo, qmix
 from shoal.environments.matrix import climbing
 from shoal.errors import InputError

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
+import toys
 from shoal.algorithms import mappo
 from shoal.runs import api
 from shoal.runs.train import trainer_of

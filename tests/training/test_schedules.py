@@ -7,8 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
+import toys
 from shoal import algorithms
 from shoal.options.flags import override
 from shoal.runs import api, build, train

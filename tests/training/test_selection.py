@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-import toys
 
 import shoal
+import toys
 from shoal.errors import CheckpointError
 from shoal.game import HostEnvironment
 from shoal.runs import final_evaluation

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 from jaxtyping import Array
 from numpy.typing import ArrayLike
 
+import toys
 from shoal.algorithms import mappo
 from shoal.equations.reduce import DEVICES
 from shoal.options.flags import override

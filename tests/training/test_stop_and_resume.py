@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
 import shoal
+import toys
 from shoal import algorithms
 from shoal.options.flags import flags_of
 from shoal.storage import log

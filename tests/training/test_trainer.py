@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-import toys
 
+import toys
 from shoal.algorithms import mappo
 from shoal.environments.spec_rules import COLUMNS
 from shoal.errors import InputError, NonFiniteError

@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import counters
 import jax
 import jax.numpy as jnp
 import pytest
-import toys
 
+import counters
 import shoal
+import toys
 from shoal.algorithms import iql
 from shoal.networks.body import Body
 from shoal.rollouts.host import HostRollout

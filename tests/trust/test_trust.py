@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-import toys
 
 import shoal as library
+import toys
 from shoal import algorithms
 from shoal.environments import registry
 from shoal.errors import CheckpointError, InputError

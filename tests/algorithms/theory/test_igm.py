@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import spec_of, step_of
 
 from shoal.algorithms import qmix, qplex, vdn
 from shoal.models.utilities import chosen_utility, greedy_action
 from shoal.types import Discrete, PyTree, Step
 from support.joint_values import every_value, joint_actions
+from toys import spec_of, step_of
 
 SPEC = spec_of("toys/igm", (3, 2, 3), Discrete(3), 5, state_dim=4)
 PARAMETERS, MOMENTS = 12, 40

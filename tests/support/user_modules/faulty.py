@@ -195,6 +195,7 @@ def calls_back() -> Any:
     """A device environment whose host callback ends the process on step 3."""
     import jax
     import jax.numpy as jnp
+
     import toys
 
     spec = toys.spec_of("faulty/device", (1,), Discrete(2), HORIZON)
