@@ -17,7 +17,7 @@ A change that moves random draws (another split of a key) is a difference, as it
 
 ``frozen.json`` beside this file holds some of these numbers for the behaviour versions of every algorithm, and what
 random actions do in environments on the device. ``tests/studies/test_behaviour.py`` compares them, so that a change of
-behaviour without a raised version (``src/shoal/studies/behaviour.py``) fails. ``--record`` writes them for the names in
+behaviour without a raised version (``src/shoal/runs/behaviour.py``) fails. ``--record`` writes them for the names in
 ``--only``: names of algorithms and families of environments.
 """
 
@@ -243,7 +243,7 @@ def record(only: list[str]) -> None:
     import jax
 
     from shoal import algorithms
-    from shoal.studies import behaviour
+    from shoal.runs import behaviour
 
     old = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {"algorithms": {}, "families": {}}
     if old.get("jax", jax.__version__) != jax.__version__ and only:

@@ -164,6 +164,21 @@ def test_estimates_are_of_records_of_like_options_at_the_usual_speed(file: Path)
         assert estimate(state_of(cell, None), records) == pytest.approx(seconds)
 
 
+def test_the_longer_of_two_estimates_counts_if_no_record_has_both(file: Path) -> None:
+    cell = cells_of(file)[0]
+
+    def record(algorithm: str, environment: str, seconds: float) -> Record:
+        found = made(cell, seconds={"training": seconds, "other": 5.0})
+        found.run.update(algorithm=algorithm, environment=environment)
+        return found
+
+    cheap, dear = record(cell.algorithm, "mpe/spread", 10.0), record("vdn", cell.environment, 1000.0)
+    assert estimate(state_of(cell, None), [cheap, dear]) == pytest.approx(1005.0), "the environment's steps are slow"
+    cheap, dear = record("vdn", cell.environment, 10.0), record(cell.algorithm, "mpe/spread", 1000.0)
+    assert estimate(state_of(cell, None), [cheap, dear]) == pytest.approx(1005.0), "the algorithm's updates are slow"
+    assert estimate(state_of(cell, None), [record("vdn", "mpe/spread", 1.0)]) is None
+
+
 def test_records_of_another_machine_are_not_used_for_estimates(
     runs: Runs, file: Path, monkeypatch: pytest.MonkeyPatch, shoal: Callable
 ) -> None:

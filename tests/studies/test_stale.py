@@ -10,7 +10,8 @@ from shoal import presets
 from shoal.algorithms import NAMES
 from shoal.environments.names import FAMILIES, names
 from shoal.errors import InputError
-from shoal.studies import behaviour, record, stale
+from shoal.runs import behaviour
+from shoal.studies import record, stale
 from shoal.studies.results import markdown_page, results
 from shoal.studies.running import study
 from shoal.studies.state import record_path, recorded

@@ -10,6 +10,7 @@ from shoal import algorithms
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.options.flags import flags_of, options_from_json
+from shoal.runs import behaviour
 from shoal.runs.build import OPPONENTS
 from shoal.runs.run import Run
 from shoal.security import links, user_modules
@@ -89,7 +90,7 @@ def keep(run: Run) -> None:
         InputError: the opponents' folder cannot be copied; nothing is written then.
     """
     _keep_opponents(run)
-    _write(run)
+    _write(run, _behaviour(run))
     remember(run)
 
 
@@ -128,7 +129,7 @@ def _keep_opponents(run: Run) -> None:
 
 
 def keep_resumed(run: Run, permitted: bool) -> None:
-    """Write ``run.json`` of a resumed run.
+    """Write ``run.json`` of a resumed run; warns if its algorithm or environment computes other numbers than before.
 
     Args:
         run: the run, whose settings may have changed.
@@ -136,15 +137,27 @@ def keep_resumed(run: Run, permitted: bool) -> None:
             untrusted folder remains untrusted.
     """
     record = recorded(run.folder, entries_of(run.folder))
-    _write(run)
+    before = behaviour.kept(manifest.read(run.folder)["made_with"])
+    if changes := behaviour.changes(before or {}, run.algorithm, run.environment, _flags(run)):
+        notices.warn(f"{run.folder} continues with other numbers than it began with: {'; '.join(changes)}.")
+    _write(run, behaviour.oldest(before, _behaviour(run)))
     if permitted:
         remember(run)
     elif record is not None:
         _record(run, record)
 
 
-def _write(run: Run) -> None:
-    manifest.write(run.folder, run.as_json(), user_modules.digests(_own_modules(run), imported=True))
+def _write(run: Run, versions: dict[str, int]) -> None:
+    manifest.write(run.folder, run.as_json(), user_modules.digests(_own_modules(run), imported=True), versions)
+
+
+def _behaviour(run: Run) -> dict[str, int]:
+    """Today's behaviour versions of what a run consists of."""
+    return behaviour.versions(run.algorithm, run.environment, _flags(run))
+
+
+def _flags(run: Run) -> dict[str, Any]:
+    return flags_of(run.settings) | flags_of(run.config)
 
 
 def remember(run: Run) -> None:

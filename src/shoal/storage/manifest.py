@@ -50,19 +50,29 @@ def describe(environment: str = "") -> dict[str, Any]:
     }
 
 
-def write(folder: Path, config: dict[str, Any], own_modules: Mapping[str, str] | None = None) -> None:
+def write(
+    folder: Path,
+    config: dict[str, Any],
+    own_modules: Mapping[str, str] | None = None,
+    behaviour: Mapping[str, int] | None = None,
+) -> None:
     """Write ``run.json`` atomically, with ``config`` (which may hold dataclasses) and :func:`describe`.
 
     Args:
         folder: the run's.
         config: the run's configuration.
         own_modules: digests of the user's own modules that the run uses, by their names.
+        behaviour: versions of what its algorithm and its environment compute (:mod:`shoal.runs.behaviour`).
 
     Raises:
         InputError: a value of ``config`` has no JSON form; the message names it.
         WriteError: the disk is full, or the folder does not exist.
     """
-    made = describe(str(config.get("environment", ""))) | ({"own_modules": dict(own_modules)} if own_modules else {})
+    made = describe(str(config.get("environment", "")))
+    if own_modules:
+        made["own_modules"] = dict(own_modules)
+    if behaviour is not None:
+        made["behaviour"] = dict(behaviour)
     entries = {"format": FORMAT, "config": config, "made_with": made}
     write_text(Path(folder) / FILE, dumps(entries, "run", indent=2) + "\n")
 

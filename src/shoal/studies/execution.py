@@ -8,12 +8,11 @@ import numpy as np
 
 from shoal import algorithms
 from shoal.errors import InputError, Terminated, unknown
-from shoal.runs import api
+from shoal.runs import api, behaviour
 from shoal.runs.run import Run
 from shoal.storage import log, manifest
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.machine_speed import product_rate
-from shoal.studies import behaviour
 from shoal.studies.entries import Value
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, rounded
@@ -87,6 +86,7 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
     training = rows[-1]["seconds"] if rows else 0.0
     here = 0.0 if run.untouched else training  # a resumed run has trained some of it before
     commit: str | None = made["commit"]
+    now = behaviour.versions(config["algorithm"], config["environment"], config["settings"] | config["config"])
     same_machine = made["hardware"] == manifest.describe()["hardware"]
     rate = rounded(product_rate() / 1e9) if same_machine else None
     protocol = cell.evaluation
@@ -111,7 +111,7 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
         evaluation=evaluation,
         evaluations=evaluations(rows, run.settings.seeds),
         sources=module_digests(cell, imported=True),
-        behaviour=behaviour.versions(config["algorithm"], config["environment"], config["settings"] | config["config"]),
+        behaviour=behaviour.oldest(behaviour.kept(made), now),
     )
 
 

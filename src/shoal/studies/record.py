@@ -232,7 +232,7 @@ class Record:
     """A digest of the file of each of the user's modules that the run names, by module: those of its algorithm,
     networks, environment or opponents."""
     behaviour: dict[str, int] = field(default_factory=dict)
-    """Behaviour versions (:func:`shoal.studies.behaviour.versions`); empty in records of earlier formats."""
+    """Behaviour versions (:func:`shoal.runs.behaviour.versions`); empty in records of earlier formats."""
 
     @cached_property
     def scores(self) -> Float[np.ndarray, "seeds episodes"]:

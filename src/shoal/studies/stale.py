@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal.algorithms import canonical
 from shoal.options.flags import flags_of
-from shoal.studies import behaviour
+from shoal.runs import behaviour
 from shoal.studies.entries import key
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, readable

@@ -109,29 +109,28 @@ def speeds(root: Path, hardware: Mapping[str, Any]) -> list[Record]:
 def estimate(state: State, measured: Sequence[Record]) -> float | None:
     """Estimated seconds until a run is recorded; None if there is no record to estimate it from.
 
-    They are estimated from records of the same algorithm and environment, else of the same algorithm, else of the same
-    environment, and of these from the ones whose options differ least: the median time of a step, and the median time
-    of compilation and evaluation. Other processes may have slowed the machine down while a record was made; its times
-    are scaled by its ``product_gflops`` to the median of all records.
+    It is estimated from records of the same algorithm and environment. Without any it is the longer of two estimates,
+    from records of the same algorithm and from records of the same environment: of which of them the time is does not
+    show in either. Of the records those count whose options differ least: the median time of a step, and the median
+    time of compilation and evaluation. Other processes may have slowed the machine down while a record was made; its
+    times are scaled by its ``product_gflops`` to the median of all records.
     """
     if state.record is not None:
         return 0.0
-    cell = state.cell
-    found = cell.merged()
-    settings, here = found.settings, _structure(flags_of(found.settings) | flags_of(found.config), found.sized)
-    near = [
-        [one for one in measured if _like(one, algorithm, environment)]
-        for algorithm, environment in (
-            (cell.algorithm, cell.environment),
-            (cell.algorithm, None),
-            (None, cell.environment),
-        )
-    ]
-    chosen = next((records for records in near if records), None)
-    if chosen is None:
-        return None
-    distances = [_distance(here, one) for one in chosen]
-    chosen = [one for one, distance in zip(chosen, distances, strict=True) if distance == min(distances)]
+    algorithm, environment = state.cell.algorithm, state.cell.environment
+    for groups in ([(algorithm, environment)], [(algorithm, None), (None, environment)]):
+        like = [[one for one in measured if _like(one, *group)] for group in groups]
+        if any(like):
+            return max(_estimated(state, records, measured) for records in like if records)
+    return None
+
+
+def _estimated(state: State, records: Sequence[Record], measured: Sequence[Record]) -> float:
+    """The estimate from some of the measured records."""
+    merged = state.cell.merged()
+    settings, here = merged.settings, _structure(flags_of(merged.settings) | flags_of(merged.config), merged.sized)
+    distances = [_distance(here, one) for one in records]
+    chosen = [one for one, distance in zip(records, distances, strict=True) if distance == min(distances)]
     rates = [rate for one in measured if (rate := one.hardware["product_gflops"])]
     usual = statistics.median(rates) if rates else 1.0
     quiet = [(one.hardware["product_gflops"] or usual) / usual for one in chosen]

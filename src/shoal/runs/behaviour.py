@@ -1,4 +1,4 @@
-"""Behaviour versions of algorithms and environments, which the records of studies hold.
+"""Behaviour versions of algorithms and environments, which ``run.json`` and the records of studies hold.
 
 A version is a whole number that is raised when the same data and the same random key give other numbers than before: in
 an algorithm, what ``benchmarks/frozen.py`` computes; in an environment, its states, observations, rewards or ends of
@@ -77,6 +77,29 @@ def versions(algorithm: str, environment: str, flags: Mapping[str, Any]) -> dict
     if (family := family_of(environment)) in ENVIRONMENTS:
         found["environment"] = ENVIRONMENTS[family]
     return found | {name: version for name, version in OPTIONS.items() if flags.get(name) not in _OFF}
+
+
+def kept(made: Mapping[str, Any]) -> dict[str, int] | None:
+    """The versions with which a run was trained; None if they are unknown, as in folders of earlier versions of Shoal.
+
+    Args:
+        made: the entry ``made_with`` of its ``run.json``.
+    """
+    found = made.get("behaviour")
+    if isinstance(found, dict) and all(type(version) is int and version >= 0 for version in found.values()):
+        return found
+    return None
+
+
+def oldest(before: Mapping[str, int] | None, now: Mapping[str, int]) -> dict[str, int]:
+    """The versions of a run that was begun with some versions and may have been continued with others: of each part the
+    lower one.
+
+    Args:
+        before: those of :func:`kept`; a part that they lack had version 1, and with None every part has version 0.
+        now: today's (:func:`versions`).
+    """
+    return {part: 0 if before is None else min(before.get(part, 1), version) for part, version in now.items()}
 
 
 def family_of(environment: str) -> str:

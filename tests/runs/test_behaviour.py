@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from shoal.algorithms import NAMES
-from shoal.studies.behaviour import ALGORITHMS, ENVIRONMENTS
+from shoal.runs.behaviour import ALGORITHMS, ENVIRONMENTS
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -19,7 +19,7 @@ import frozen  # noqa: E402  # pyright: ignore[reportMissingImports]
 KEPT: dict[str, Any] = json.loads(frozen.RECORDED.read_text(encoding="utf-8"))
 RAISE = (
     "{name} computes other numbers than version {version} did. If that is intended, raise its version in "
-    "src/shoal/studies/behaviour.py and run: python benchmarks/frozen.py --record --only {name}"
+    "src/shoal/runs/behaviour.py and run: python benchmarks/frozen.py --record --only {name}"
 )
 same_jax = pytest.mark.skipif(
     jax.__version__ != KEPT["jax"], reason=f"numbers of JAX {KEPT['jax']}; random draws and sums may differ in others"
