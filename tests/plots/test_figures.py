@@ -2,14 +2,17 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from shoal.errors import InputError, WriteError
-from shoal.plots import figures
-from shoal.plots.style import PALETTE, Vertical
+from shoal.plots import charts, figures
+from shoal.plots.charts import Vertical
+from shoal.plots.style import PALETTE
+from shoal.reporting.charts import lines_data
 from shoal.statistics.scores import Band
 
 STEPS = np.linspace(0, 4e6, 9)
@@ -26,9 +29,9 @@ def count(path: Path, colour: str, share: float = 1.0) -> int:
     return int((np.abs(picture - (255 + share * (rgb - 255))).max(axis=2) <= 2).sum())
 
 
-@pytest.mark.parametrize("draw", [figures.plot_efficiency, figures.plot_profiles])
-def test_lines_have_bands_where_these_are_known(draw, tmp_path: Path) -> None:
-    path = draw({"A": (STEPS, WIDE), "B": (STEPS, NONE)}, tmp_path / "lines.png", title="Two")
+@pytest.mark.parametrize("chart", [charts.efficiency, charts.profiles])
+def test_lines_have_bands_where_these_are_known(chart, tmp_path: Path) -> None:
+    path = figures.draw([chart({"A": (STEPS, WIDE), "B": (STEPS, NONE)})], tmp_path / "lines.png", "Two")
     assert path == tmp_path / "lines.png"
     assert count(path, PALETTE[0]) > 2000 and count(path, PALETTE[1]) > 2000
     assert count(path, PALETTE[0], 0.18) > 20_000 and count(path, PALETTE[1], 0.18) < 1000
@@ -41,7 +44,8 @@ def test_a_logarithmic_axis_shows_what_a_linear_one_hides(tmp_path: Path) -> Non
     def middle(vertical: Vertical, low: float) -> float:
         """The mean height of the line in the figure: 0 at the bottom, 1 at the top."""
         point = np.geomspace(low, low * 1e8, 9)
-        path = figures.plot_efficiency({"A": (STEPS, Band(point, point, point))}, tmp_path / "a.png", vertical=vertical)
+        chart = charts.efficiency({"A": (STEPS, Band(point, point, point))}, vertical=vertical)
+        path = figures.draw([chart], tmp_path / "a.png")
         with Image.open(path) as image:
             picture = np.asarray(image.convert("RGB")).astype(int)
         blue = [int(PALETTE[0][i : i + 2], 16) for i in (1, 3, 5)]
@@ -53,30 +57,29 @@ def test_a_logarithmic_axis_shows_what_a_linear_one_hides(tmp_path: Path) -> Non
     assert 0.45 < middle("symlog", 1.0) < 0.65
 
 
-def test_a_logarithmic_axis_needs_positive_values(tmp_path: Path) -> None:
+def test_a_logarithmic_axis_needs_positive_values() -> None:
     """Also of the bands; those that are unknown do not matter."""
     below = Band(POINT, POINT - 0.2, POINT)
     with pytest.raises(InputError, match="but 'B' with its band reaches 0; use symlog, which is linear"):
-        figures.plot_efficiency({"A": (STEPS, WIDE), "B": (STEPS, below)}, tmp_path / "a.png", vertical="log")
-    assert not (tmp_path / "a.png").exists()
-    figures.plot_efficiency({"A": (STEPS, NONE)}, tmp_path / "b.png", vertical="log")
-    figures.plot_efficiency({"A": (STEPS, below)}, tmp_path / "c.png", vertical="symlog")
-    assert (tmp_path / "b.png").exists() and (tmp_path / "c.png").exists()
+        charts.efficiency({"A": (STEPS, WIDE), "B": (STEPS, below)}, vertical="log")
+    charts.efficiency({"A": (STEPS, NONE)}, vertical="log")
+    charts.efficiency({"A": (STEPS, below)}, vertical="symlog")
 
 
 def test_estimates_have_a_dot_and_an_interval_in_each_panel(tmp_path: Path) -> None:
     one = {"A": (0.5, 0.2, 0.8), "B": (0.4, float("nan"), float("nan"))}
-    single = figures.plot_estimates({"IQM": one}, tmp_path / "one.png")
-    double = figures.plot_estimates({"IQM": one, "Mean": dict(reversed(one.items()))}, tmp_path / "two.png", title="T")
+    single = figures.draw(charts.estimates({"IQM": one}), tmp_path / "one.png")
+    both = charts.estimates({"IQM": one, "Mean": dict(reversed(one.items()))})
+    double = figures.draw(both, tmp_path / "two.png", "T")
     for path, panels in ((single, 1), (double, 2)):
         assert count(path, PALETTE[0]) > 100 * panels and count(path, PALETTE[1]) > 100 * panels
         assert count(path, PALETTE[0], 0.4) > 1000 * panels and count(path, PALETTE[1], 0.4) < 100
 
 
 def test_improvement_has_a_row_for_each_pair(tmp_path: Path) -> None:
-    few = figures.plot_improvement({("A", "B"): (0.7, 0.5, 0.9)}, tmp_path / "few.png")
+    few = figures.draw([charts.improvement({("A", "B"): (0.7, 0.5, 0.9)})], tmp_path / "few.png")
     pairs = {("A", "B"): (0.7, 0.5, 0.9), ("A", "C"): (1.0, 0.6, 1.0), ("B", "C"): (0.4, 0.1, 0.7)}
-    many = figures.plot_improvement(pairs, tmp_path / "many.png", title="Three")
+    many = figures.draw([charts.improvement(pairs)], tmp_path / "many.png", "Three")
     assert count(many, PALETTE[0], 0.4) > 2 * count(few, PALETTE[0], 0.4) > 2000
     assert count(few, "#707070") > 200  # the line at a half
 
@@ -89,32 +92,51 @@ def test_names_are_no_formulas(name: str, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(MathTextParser, "parse", lambda *_, **__: pytest.fail("a formula is parsed"))
         for vertical in ("linear", "log"):
-            figures.plot_efficiency(line, tmp_path / "a.png", title=name, label=name, vertical=vertical)
-        figures.plot_estimates({name: {name: estimate}}, tmp_path / "b.png", title=name)
-        figures.plot_improvement({(name, name): estimate}, tmp_path / "c.png")
+            figures.draw([charts.efficiency(line, name, vertical=vertical)], tmp_path / "a.png", name)
+        figures.draw(charts.estimates({name: {name: estimate}}), tmp_path / "b.png", name)
+        figures.draw([charts.improvement({(name, name): estimate})], tmp_path / "c.png")
 
 
 def test_formats_and_global_state(tmp_path: Path) -> None:
     import matplotlib
 
     before, pyplot = dict(matplotlib.rcParams), "matplotlib.pyplot" in sys.modules
-    path = figures.plot_efficiency({"A": (STEPS[:1], Band(POINT[:1], POINT[:1], POINT[:1]))}, tmp_path / "a.svg")
+    chart = charts.efficiency({"A": (STEPS[:1], Band(POINT[:1], POINT[:1], POINT[:1]))})
+    path = figures.draw([chart], tmp_path / "a.svg")
     assert path.read_text("utf-8").lstrip().startswith("<?xml")
     assert dict(matplotlib.rcParams) == before
     assert pyplot or "matplotlib.pyplot" not in sys.modules
 
 
 def test_bad_requests_are_one_sentence(tmp_path: Path) -> None:
+    one = [charts.efficiency({"A": (STEPS, WIDE)})]
     with pytest.raises(InputError, match=r"must end in \.png, \.pdf or \.svg, not 'a\.bmp'"):
-        figures.plot_efficiency({"A": (STEPS, WIDE)}, tmp_path / "a.bmp")
-    for draw in (figures.plot_efficiency, figures.plot_profiles, figures.plot_improvement):
+        figures.draw(one, tmp_path / "a.bmp")
+    for chart in (charts.efficiency, charts.profiles, charts.improvement):
         with pytest.raises(InputError, match="at least one algorithm"):
-            draw({}, tmp_path / "a.png")
+            chart({})
+    with pytest.raises(InputError, match="at least one panel"):
+        figures.draw([], tmp_path / "a.png")
     with pytest.raises(InputError, match="at least one statistic and one algorithm"):
-        figures.plot_estimates({"IQM": {}}, tmp_path / "a.png")
+        charts.estimates({"IQM": {}})
     with pytest.raises(InputError, match="estimates of the same algorithms"):
-        figures.plot_estimates({"IQM": {"A": (1.0, 0.0, 2.0)}, "Mean": {"B": (1.0, 0.0, 2.0)}}, tmp_path / "a.png")
+        charts.estimates({"IQM": {"A": (1.0, 0.0, 2.0)}, "Mean": {"B": (1.0, 0.0, 2.0)}})
     with pytest.raises(InputError, match="line of 'A' has 2 x coordinates, but 9 values"):
-        figures.plot_profiles({"A": (STEPS[:2], WIDE)}, tmp_path / "a.png")
+        charts.profiles({"A": (STEPS[:2], WIDE)})
     with pytest.raises(WriteError, match=r"a\.png cannot be written"):
-        figures.plot_efficiency({"A": (STEPS, WIDE)}, tmp_path / "none" / "a.png")
+        figures.draw(one, tmp_path / "none" / "a.png")
+
+
+def test_a_picture_and_a_page_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Titles of axes, names of lines and the scale are those of the chart in both renderers."""
+    chart = charts.learning_curves([charts.Line("A", STEPS, WIDE), charts.Line("B", STEPS, NONE)], "won", {"best": 0.8})
+    shown: list[Any] = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: shown.append(figure.axes[0]))
+    figures.draw_stacked([chart], tmp_path / "a.png")
+    (axes,), data = shown, lines_data(chart)
+    assert axes.get_xlabel() == f"{data['x']} (millions)" == "Environment steps per seed (millions)"
+    assert axes.get_ylabel() == data["y"] == "Won" and data["percent"]
+    assert axes.yaxis.get_major_formatter()(0.5, 0) == "50 %"
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [line["name"] for line in data["lines"]]
+    assert [len(line["low"]) for line in data["lines"]] == [9, 0]
+    assert [text.get_text() for text in axes.texts] == [" best"]

@@ -207,15 +207,15 @@ def test_an_axis_of_a_figure_may_be_logarithmic(tmp_path: Path) -> None:
 
 
 def test_curves_of_several_tasks_are_normalised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = {}
-    monkeypatch.setattr(figures, "plot_efficiency", lambda curves, *_, **__: shown.update(curves))
+    shown: list[Any] = []
+    monkeypatch.setattr(figures, "draw", lambda panels, path: shown.extend(panels[0].lines) or path)
     scales = SCALES.replace("worst = 0", "worst = -2")
     study, cells, records = studied(tmp_path, FIGURE.format("curves") + 'over = "environment"\n' + scales, curve=CURVE)
     draw_figures(study, cells, records, tmp_path)
-    steps, band = shown["mappo"]
+    line = next(one for one in shown if one.name == "mappo")
     means = np.mean(CURVE["score"], axis=1)
-    assert steps.tolist() == CURVE["step"]
-    np.testing.assert_allclose(band.point, ((means + 2) / 12 + (means + 2) / 4) / 2)
+    assert line.x.tolist() == CURVE["step"]
+    np.testing.assert_allclose(line.band.point, ((means + 2) / 12 + (means + 2) / 4) / 2)
 
 
 def test_tasks_of_other_lengths_are_joined_by_shares_of_a_run(tmp_path: Path) -> None:

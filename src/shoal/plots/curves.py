@@ -9,22 +9,11 @@ from jaxtyping import Float
 
 from shoal.errors import InputError, unknown
 from shoal.options.convert import several
-from shoal.plots.style import (
-    FAINT,
-    INK,
-    check_format,
-    draw_band,
-    draw_line,
-    dress,
-    figures,
-    legend,
-    line_style,
-    new_figure,
-    save,
-    set_title,
-    step_unit,
-)
+from shoal.plots import figures
+from shoal.plots.charts import Line, learning_curves
+from shoal.plots.style import check_format
 from shoal.statistics.intervals import band, interval_text
+from shoal.statistics.scores import Band
 from shoal.storage.log import read
 
 
@@ -86,19 +75,6 @@ def plot(
         InputError: a run has no log or lacks a metric, or the suffix is not supported.
         WriteError: the picture cannot be written.
     """
-    with figures():
-        return _plot(folders, path, metrics, lines or {}, names, title, confidence)
-
-
-def _plot(
-    folders: Path | str | Sequence[Path | str],
-    path: Path | str | None,
-    metrics: Sequence[str],
-    lines: Mapping[str, float | int],
-    names: Sequence[str] | None,
-    title: str,
-    confidence: float,
-) -> Path:
     runs = [Path(folder) for folder in several("folders", folders, (str, Path))]
     metrics = several("metrics", metrics, str)
     if not runs or not metrics:
@@ -110,37 +86,25 @@ def _plot(
     check_format(path)
     data = [[series(run, metric) for run in runs] for metric in metrics]
 
-    figure = new_figure(7.2, 1.0 + 3.1 * len(metrics))
-    panels = figure.subplots(len(metrics), 1, sharex=True, squeeze=False)[:, 0]
-    unit, word = step_unit(max(steps.max() for row in data for steps, _ in row))
-    for metric, row, axes in zip(metrics, data, panels, strict=True):
-        for i, ((steps, values), name) in enumerate(zip(row, names, strict=True)):
-            _curve(axes, steps / unit, values, f"{name}: " if len(runs) > 1 else "", line_style(i), confidence)
-        dress(axes)
-        axes.set_ylabel(metric.replace("_", " ").capitalize(), color=INK)
-        axes.margins(x=0.0, y=0.08)
-    legend(panels[0])
-    _reference(panels[0], lines)
-    panels[-1].set_xlabel(f"Environment steps per seed{word}", color=INK)
-    set_title(panels[0], title or (names[0] if len(runs) == 1 else ""))
-    save(figure, path)
-    return path
+    panels = []
+    for i, (metric, row) in enumerate(zip(metrics, data, strict=True)):
+        labels = [f"{name}: " if len(runs) > 1 else "" for name in names]
+        drawn = [_line(label, *found, confidence) for label, found in zip(labels, row, strict=True)]
+        panels.append(learning_curves(drawn, metric, lines if i == 0 else None))
+    return figures.draw_stacked(panels, path, title or (names[0] if len(runs) == 1 else ""))
 
 
-def _curve(axes: Any, steps: np.ndarray, values: np.ndarray, name: str, style: dict[str, Any], confidence: float):
+def _line(name: str, steps: np.ndarray, values: np.ndarray, confidence: float) -> Line:
     seeds = values.shape[1]
     if seeds > 1:
-        mean, low, high = band(values, confidence)
-        draw_band(axes, steps, low, high, style)
         label = f"{name}mean of {seeds} seeds, {interval_text(seeds, confidence)}"
-    else:
-        width = 1 + 2 * (len(steps) // 80)
-        mean = _moving_average(values[:, 0], width)
-        label = f"{name}1 seed"
-        if width > 1:
-            axes.plot(steps, values[:, 0], color=style["color"], linewidth=0.7, alpha=0.35)
-            label += f", average of {width} rows"
-    draw_line(axes, steps, mean, style, label, solid_capstyle="round")
+        return Line(label, steps, Band(*band(values, confidence)))
+    width = 1 + 2 * (len(steps) // 80)
+    unknown_ends = np.full(len(steps), np.nan)
+    average = Band(_moving_average(values[:, 0], width), unknown_ends, unknown_ends)
+    if width == 1:
+        return Line(f"{name}1 seed", steps, average)
+    return Line(f"{name}1 seed, average of {width} rows", steps, average, raw=values[:, 0])
 
 
 def _moving_average(values: np.ndarray, width: int) -> np.ndarray:
@@ -148,20 +112,6 @@ def _moving_average(values: np.ndarray, width: int) -> np.ndarray:
     kernel, there = np.ones(width), np.isfinite(values)
     with np.errstate(invalid="ignore"):
         return np.convolve(np.where(there, values, 0.0), kernel, "same") / np.convolve(there, kernel, "same")
-
-
-def _reference(axes: Any, lines: Mapping[str, float | int]) -> None:
-    for value in lines.values():
-        axes.axhline(value, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
-    axes.autoscale_view()
-    bottom, top = axes.get_ylim()
-    gap, free = 0.05 * (top - bottom), -np.inf
-    for name, value in sorted(lines.items(), key=lambda item: item[1]):  # labels do not overlap
-        free = max(value, free)
-        axes.annotate(
-            f" {name}", (1.0, free), xycoords=("axes fraction", "data"), fontsize=8.5, color=FAINT, va="center"
-        )
-        free += gap
 
 
 def _numeric(row: Mapping[str, Any], name: str) -> bool:

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from shoal.errors import InputError
 from shoal.security import isolation
@@ -14,8 +14,6 @@ from shoal.system.files import write_bytes
 # Okabe and Ito's palette: its hues differ also for people with common forms of colour blindness.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 INK, FAINT, GRID, AXIS = "#262626", "#707070", "#E6E6E6", "#B0B0B0"
-Vertical = Literal["linear", "log", "symlog"]
-"""Scale of a vertical axis. ``symlog`` is linear between −1 and 1 and logarithmic beyond, for values of any sign."""
 _DASHES = ("-", "--", "-.", ":")
 _UNITS = ((1e9, "billions"), (1e6, "millions"), (1e3, "thousands"))
 
@@ -68,17 +66,6 @@ def dress(axes: Any, grid: str = "y") -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(AXIS)
     axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=9)
-
-
-def draw_line(axes: Any, x: Any, y: Any, style: dict[str, Any], label: str, **options: Any) -> None:
-    """A line; fewer than three points are also drawn as dots, since a line of one is invisible."""
-    marker = {"marker": "o", "markersize": 4} if len(x) < 3 else {}
-    axes.plot(x, y, linewidth=1.8, label=label, **style, **marker, **options)
-
-
-def draw_band(axes: Any, x: Any, low: Any, high: Any, style: dict[str, Any], **options: Any) -> None:
-    """The band of a line with the same style."""
-    axes.fill_between(x, low, high, color=style["color"], alpha=0.18, linewidth=0, **options)
 
 
 def set_title(axes: Any, title: str) -> None:

@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InputError
+from shoal.plots.charts import SHARES
 from shoal.plots.curves import series
 from shoal.printable import escaped
 from shoal.statistics.intervals import Estimate, interval, interval_text
 from shoal.storage import manifest
 from shoal.storage.log import read
-
-SHARES = frozenset({"won", "lost"})
-"""Metrics from 0 to 1 that are shown in per cent."""
 
 
 def estimate_text(estimate: Estimate) -> str:

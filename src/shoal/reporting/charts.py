@@ -1,24 +1,23 @@
-"""Charts as data for ``assets/charts.js``, and intervals as tables with bars.
+"""Charts of :mod:`shoal.plots.charts` in a page: lines as data for ``assets/charts.js``, estimates as tables with bars.
 
-A chart of lines is a JSON object:
+A panel of lines is a JSON object:
 
-* ``x``, ``y``: names of the axes; ``percent``: values are fractions, shown in per cent; ``vertical``: ``linear``,
-  ``log`` or ``symlog``; ``stairs``: a step function, constant until the next x;
+* ``x``, ``y``: titles of the axes; ``percent``, ``vertical``, ``stairs``: see :class:`~shoal.plots.charts.Lines`;
 * ``lines``: for each line its ``name``, the coordinates ``x`` [X], ``mean`` [X], ``low`` and ``high`` [X] or empty, and
   ``seeds``, a list of [X] with ``names``, which the reader can show. Unknown values are null.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from shoal.plots.charts import Estimates, Line, Lines
 from shoal.plots.texts import estimate_text
 from shoal.reporting.markup import Html, table, tag
-from shoal.statistics.intervals import Estimate, band
-from shoal.statistics.scores import Band
+from shoal.statistics.intervals import Estimate
 
 DIGITS = 5
 """Significant digits of a value in a chart."""
@@ -31,7 +30,7 @@ MANY = 8
 class Drawn(NamedTuple):
     """A chart with its title and note."""
 
-    chart: dict[str, Any]
+    chart: Lines
     title: str
     """Empty where the section's heading is the title."""
     note: str
@@ -57,50 +56,26 @@ def thinned(
     return steps[[group[-1] for group in groups]], np.stack(means)
 
 
-def curve(
-    name: str, steps: Float[np.ndarray, " X"], values: Float[np.ndarray, "X seeds"], first: int
-) -> dict[str, Any]:
-    """A line of a run: the mean over seeds with its interval, and single seeds.
-
-    Args:
-        name: of the line.
-        steps: environment steps per seed.
-        values: of each seed, NaN where unknown.
-        first: the run's first seed; the others follow.
-    """
-    steps, values = thinned(steps, values, points_for(values.shape[1]))
-    mean, low, high = band(values)
-    return line(name, steps, Band(mean, low, high), values, first)
+def lines_data(panel: Lines) -> dict[str, Any]:
+    """A panel of lines; its form is described in the module's docstring."""
+    lines = [_line_data(line) for line in panel.lines]
+    said = {"x": panel.x, "y": panel.y, "percent": panel.percent, "vertical": panel.vertical, "stairs": panel.stairs}
+    return said | {"lines": lines}
 
 
-def line(
-    name: str,
-    places: Float[np.ndarray, " X"],
-    estimate: Band,
-    seeds: Float[np.ndarray, "X seeds"] | None = None,
-    first: int | None = None,
-) -> dict[str, Any]:
-    """A line with its band.
-
-    Args:
-        name: of the line.
-        places: x coordinates, ascending.
-        estimate: the line and its band; a band of NaN is not drawn.
-        seeds: values of single seeds, of which the first :data:`SEEDS` are kept; None or one seed: none are drawn.
-        first: the number of the first seed; None if the numbers are unknown.
-    """
-    several = seeds is not None and seeds.shape[1] > 1
-    kept = seeds.T[:SEEDS] if several and seeds is not None else []
-    numbers = range(1, 1 + len(kept)) if first is None else range(first, first + len(kept))
-    banded = np.isfinite(estimate.low).any() and (seeds is None or several)
+def _line_data(line: Line) -> dict[str, Any]:
+    """A line with the first :data:`SEEDS` of its seeds; none if it has only one."""
+    kept = line.seeds.T[:SEEDS] if line.seeds is not None and line.seeds.shape[1] > 1 else []
+    first = 1 if line.first_seed is None else line.first_seed
+    banded = np.isfinite(line.band.low).any()
     return {
-        "name": name,
-        "x": rounded(places, 9),
-        "mean": rounded(estimate.point),
-        "low": rounded(estimate.low) if banded else [],
-        "high": rounded(estimate.high) if banded else [],
+        "name": line.name,
+        "x": rounded(line.x, 9),
+        "mean": rounded(line.band.point),
+        "low": rounded(line.band.low) if banded else [],
+        "high": rounded(line.band.high) if banded else [],
         "seeds": [rounded(one) for one in kept],
-        "names": [f"seed {number}" for number in numbers],
+        "names": [f"seed {first + i}" for i in range(len(kept))],
     }
 
 
@@ -116,48 +91,19 @@ def _rounded(value: float, digits: int) -> float | int | None:
     return int(number) if number.is_integer() and abs(number) < 1e15 else number
 
 
-def lines_chart(
-    lines: Sequence[Mapping[str, Any]],
-    *,
-    x: str,
-    y: str,
-    percent: bool = False,
-    vertical: str = "linear",
-    stairs: bool = False,
-) -> dict[str, Any]:
-    """A line chart; its form is described in the module's docstring."""
-    return {"x": x, "y": y, "percent": percent, "vertical": vertical, "stairs": stairs, "lines": list(lines)}
-
-
 def chart_element(number: int, drawn: Drawn) -> Html:
     """The element of chart ``number``, with its note, and its title or else the name of its vertical axis."""
-    title = tag("h3", drawn.title) if drawn.title else tag("p", drawn.chart["y"], class_="axis")
+    title = tag("h3", drawn.title) if drawn.title else tag("p", drawn.chart.y, class_="axis")
     note = tag("figcaption", drawn.note) if drawn.note else None
     return tag("figure", title, tag("div", class_="chart", data_chart=number), note, class_="charted")
 
 
-def estimates_table(
-    estimates: Mapping[str, Estimate],
-    caption: str,
-    *,
-    seeds: Mapping[str, Sequence[float]] | None = None,
-    head: str = "",
-    span: tuple[float, float] | None = None,
-    mark: float | None = None,
-) -> Html:
-    """A table of estimates and intervals, as numbers and as bars on one scale.
-
-    Args:
-        estimates: (value, low, high) by name; an interval with a NaN end has no bar.
-        caption: of the table, with the kind of interval.
-        seeds: single values by name, shown as small marks.
-        head: the heading of the column of names.
-        span: the ends of the scale; None for the range of all values.
-        mark: a value that is marked with a line, for example one half.
-    """
-    seeds = seeds or {}
-    every = [x for name, one in estimates.items() for x in (*one, *seeds.get(name, ())) if math.isfinite(x)]
-    low, high = span or (min(every, default=0.0), max(every, default=1.0))
+def estimates_table(panel: Estimates, head: str = "") -> Html:
+    """A table of estimates and intervals, as numbers and as bars on one scale; ``head`` is the heading of the names."""
+    title = f"{panel.title[:1].upper()}{panel.title[1:]}: " if panel.title else ""
+    seeds = panel.seeds
+    every = [x for name, one in panel.rows.items() for x in (*one, *seeds.get(name, ())) if math.isfinite(x)]
+    low, high = panel.span or (min(every, default=0.0), max(every, default=1.0))
     if not high > low:
         low, high = low - 1.0, high + 1.0
     ends = tag("span", tag("span", _short(low)), tag("span", _short(high)), class_="ends")
@@ -168,12 +114,12 @@ def estimates_table(
     rows = [
         {
             head: name,
-            "interval": _bar(estimate, seeds.get(name, ()), at, mark),
+            "interval": _bar(estimate, seeds.get(name, ()), at, panel.mark),
             "value": tag("span", _text(estimate), class_="value"),
         }
-        for name, estimate in estimates.items()
+        for name, estimate in panel.rows.items()
     ]
-    return table(rows, caption, class_="bars", heads={"interval": ends})
+    return table(rows, title + panel.x, class_="bars", heads={"interval": ends})
 
 
 def _bar(estimate: Estimate, seeds: Sequence[float], at: Any, mark: float | None) -> Html:

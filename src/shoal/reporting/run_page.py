@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from shoal.errors import InputError
+from shoal.plots.charts import SHARES, Estimates, Line, learning_curves, seeds_line
 from shoal.plots.curves import series_of
-from shoal.plots.texts import SHARES, duration_text, metric_text, number_text
-from shoal.reporting.charts import Drawn, chart_element, curve, estimates_table, lines_chart, points_for
+from shoal.plots.texts import duration_text, metric_text, number_text
+from shoal.reporting.charts import Drawn, chart_element, estimates_table, lines_data, points_for, thinned
 from shoal.reporting.facts import Facts, Scores, changed_rows, every_row, number, other_commands, train_command
 from shoal.reporting.markup import Html, bullets, joined, pairs, table, tag
 from shoal.reporting.page import Page, Section, player
@@ -22,7 +24,6 @@ MAX_CHARTS = 60
 """Largest number of charts of a run."""
 MAX_AGENT_CURVES = 12
 """Largest number of agents whose returns are drawn."""
-STEPS_AXIS = "Environment steps per seed"
 _GREEDY, _AGENT = "greedy/", "return/"
 _LEFT_OUT = {"step", "update", "seconds", "greedy/seconds"}
 
@@ -64,15 +65,21 @@ def _chart(metric: str, runs: Sequence[tuple[str, Facts]]) -> MetricChart | None
             if found is None:
                 continue
             greedy |= column != metric
-            lines.append(curve(f"{of}{which}", *found, facts.seeds[0]))
+            lines.append(_curve(f"{of}{which}", found, facts))
             notes += _notes(found[1].shape[1], len(found[0]))
     if not lines:
         return None
     if len(lines) == 1 and not greedy:
-        lines[0]["name"] = metric
+        lines[0] = replace(lines[0], name=metric)
     said = ["During training, actions are sampled and exploration is on."] if greedy else []
-    chart = lines_chart(lines, x=STEPS_AXIS, y=_metric_title(metric), percent=metric in SHARES)
-    return MetricChart(metric, Drawn(chart, _metric_title(metric), " ".join(dict.fromkeys([*said, *notes]))))
+    chart = learning_curves(lines, metric)
+    return MetricChart(metric, Drawn(chart, chart.y, " ".join(dict.fromkeys([*said, *notes]))))
+
+
+def _curve(name: str, found: tuple[np.ndarray, np.ndarray], facts: Facts) -> Line:
+    """A line of a run, of few enough points for a page."""
+    steps, values = thinned(*found, points_for(found[1].shape[1]))
+    return seeds_line(name, steps, values, facts.seeds[0])
 
 
 def _each_agent(columns: Sequence[str], runs: Sequence[tuple[str, Facts]]) -> MetricChart | None:
@@ -81,9 +88,9 @@ def _each_agent(columns: Sequence[str], runs: Sequence[tuple[str, Facts]]) -> Me
     known = {name: found for name, found in every.items() if found is not None}
     if not known:
         return None
-    lines = [curve(name, *found, facts.seeds[0]) for name, found in known.items()]
+    lines = [_curve(name, found, facts) for name, found in known.items()]
     note = " ".join(_notes(*next((values.shape[1], len(steps)) for steps, values in known.values())))
-    return MetricChart(_AGENT, Drawn(lines_chart(lines, x=STEPS_AXIS, y="Return"), "Return of each agent", note))
+    return MetricChart(_AGENT, Drawn(learning_curves(lines, "return"), "Return of each agent", note))
 
 
 def _known(facts: Facts, column: str) -> tuple[np.ndarray, np.ndarray] | None:
@@ -100,12 +107,6 @@ def _notes(seeds: int, rows: int) -> list[str]:
     if rows > points_for(seeds):
         parts.append(f"Each point is the mean of about {round(rows / points_for(seeds))} of {rows} rows of the log.")
     return parts
-
-
-def _metric_title(metric: str) -> str:
-    text = metric.replace("_", " ").replace("/", ": ")
-    shown = text if len(text) <= 80 else f"{text[:79]}…"
-    return shown[:1].upper() + shown[1:]
 
 
 # The page.
@@ -187,7 +188,7 @@ def _bars(metric: str, every: Sequence[tuple[str, Facts, Estimate, tuple[float, 
     estimates = {name: scaled(estimate, scale) for name, _, estimate, _ in every}
     each = {name: [scale * x for x in per_seed] for name, _, _, per_seed in every if len(per_seed) > 1}
     caption = f"{metric.replace('_', ' ').capitalize()}{unit}: mean [{brackets}]{played}{small}"
-    return estimates_table(estimates, caption, seeds=each, head="policies")
+    return estimates_table(Estimates(estimates, caption, seeds=each), head="policies")
 
 
 def _episodes(facts: Facts) -> str:
@@ -242,7 +243,7 @@ def _curves(runs: Labelled, charts: list[dict[str, Any]]) -> Html:
 
     def placed(found: Sequence[MetricChart]) -> list[Html]:
         start = len(charts)
-        charts.extend(one.drawn.chart for one in found)
+        charts.extend(lines_data(one.drawn.chart) for one in found)
         return [chart_element(start + i, one.drawn) for i, one in enumerate(found)]
 
     said = tag(

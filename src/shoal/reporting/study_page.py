@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.environments.names import path_words
-from shoal.reporting.charts import Drawn, chart_element, estimates_table, line, lines_chart
+from shoal.plots.charts import Lines
+from shoal.reporting.charts import Drawn, chart_element, estimates_table, lines_data
 from shoal.reporting.markup import Html, bullets, joined, pairs, table, tag, with_code
 from shoal.reporting.page import Page, Section, player
 from shoal.studies import contents as study_contents
@@ -96,43 +97,30 @@ def _table(rows: Rows, caption: str, *, hidden: bool = False) -> Html:
     return table(cells, caption, class_="titled" if hidden else None)
 
 
-def _figure(number: int, panels: Sequence[Chart], charts: list[dict[str, Any]]) -> Section:
+def _figure(number: int, parts: Sequence[Chart], charts: list[dict[str, Any]]) -> Section:
     """A figure of the study; ``charts`` receives the data of its interactive charts."""
-    title = panels[0].title.removesuffix(f", {panels[0].panel}") if len(panels) > 1 else panels[0].title
-    notes = list(dict.fromkeys(panel.note for panel in panels))
+    several = len(parts) > 1
+    title = parts[0].title.removesuffix(f", {parts[0].columns}") if several else parts[0].title
+    notes = list(dict.fromkeys(part.note for part in parts))
     bodies = []
-    for panel in panels:
-        heading = panel.panel if len(panels) > 1 else ""
-        note = panel.note if len(notes) > 1 else ""
-        bodies.append(_drawn(panel, heading, note, charts))
-    body = tag("div", *bodies, class_="charts") if len(panels) > 1 else bodies[0]
+    for part in parts:
+        heading = part.columns if several else ""
+        note = part.note if len(notes) > 1 else ""
+        bodies.append(_drawn(part, heading, note, charts))
+    body = tag("div", *bodies, class_="charts") if several else bodies[0]
     return Section(
         f"figure-{number}", title, joined(body, tag("p", notes[0], class_="note") if len(notes) == 1 else None)
     )
 
 
 def _drawn(chart: Chart, heading: str, note: str, charts: list[dict[str, Any]]) -> Html:
-    if chart.kind in ("curves", "profiles"):
-        drawn = Drawn(_lines(chart), heading, note)
-        charts.append(drawn.chart)
-        return chart_element(len(charts) - 1, drawn)
-    if chart.kind == "estimates":
-        tables = [
-            estimates_table(panel, f"{title[:1].upper()}{title[1:]}: {chart.label}")
-            for title, panel in chart.panels.items()
-        ]
-    else:
-        named = {f"{x} > {y}": estimate for (x, y), estimate in chart.pairs.items()}
-        tables = [estimates_table(named, chart.label, span=(0.0, 1.0), mark=0.5)]
+    first = chart.panels[0]
+    if isinstance(first, Lines):
+        charts.append(lines_data(first))
+        return chart_element(len(charts) - 1, Drawn(first, heading, note))
+    tables = [estimates_table(panel) for panel in chart.panels if not isinstance(panel, Lines)]
     title, said = tag("h3", heading) if heading else None, tag("p", note, class_="note") if note else None
     return tag("div", title, *tables, said)
-
-
-def _lines(chart: Chart) -> dict[str, Any]:
-    lines = [line(name, places, band, chart.seeds.get(name)) for name, (places, band) in chart.lines.items()]
-    if chart.kind == "profiles":
-        return lines_chart(lines, x=chart.label, y="Share of runs with score > τ", percent=True, stairs=True)
-    return lines_chart(lines, x="Environment steps per run", y=chart.label, vertical=chart.vertical)
 
 
 def _again(study: StudyFile, records: Path | None) -> Html:

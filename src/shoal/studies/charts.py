@@ -2,15 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 
 from shoal import statistics
 from shoal.errors import InputError
-from shoal.plots.figures import Line, check_positive
-from shoal.plots.style import Vertical
+from shoal.plots import charts
+from shoal.plots.charts import Panel, Points, Vertical
 from shoal.statistics.intervals import Estimate, scaled
 from shoal.studies.combinations import axes_of
 from shoal.studies.plan import Cell
@@ -36,30 +35,19 @@ _TITLES: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Chart:
-    """One figure; its kind determines which of the mappings has entries."""
+    """One figure of a study."""
 
     number: int
     """The number of the figure in the study's file, for messages."""
-    kind: Kind
     name: str
     """The name of its file, without suffix."""
     title: str
-    """The title of the figure, with the panel."""
-    panel: str
+    """The title of the figure, with the columns."""
+    columns: str
     """The values of column axes that it shows, where a figure has several pictures; else empty."""
     note: str
     """What it shows."""
-    label: str
-    """The label of the axis of values."""
-    vertical: Vertical = "linear"
-    lines: Mapping[str, Line] = field(default_factory=dict)
-    """For ``curves`` (steps, band) and ``profiles`` (thresholds, band), by name."""
-    seeds: Mapping[str, Float[np.ndarray, "X seeds"]] = field(default_factory=dict)
-    """For ``curves``: each seed at the line's steps, for lines of a single task."""
-    panels: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
-    """For ``estimates``, by the statistic's title and the row's name."""
-    pairs: Mapping[tuple[str, str], Estimate] = field(default_factory=dict)
-    """For ``improvement``: P(X > Y) by the names of X and Y."""
+    panels: Sequence[Panel]
 
 
 Lines = dict[str, list[Cell]]
@@ -81,11 +69,11 @@ def charts_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Rec
             lines = _lines(entries, where, cells)
             if not lines:
                 continue
-            panel = column_head(first, entries.columns) if len(entries.heads) > 1 else ""
-            words = [study.name, str(figure.number), panel]
+            columns = column_head(first, entries.columns) if len(entries.heads) > 1 else ""
+            words = [study.name, str(figure.number), columns]
             name = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", word).strip("-.") for word in words if word)
             try:
-                chart = _chart(figure, entries, lines, name, panel)
+                chart = _chart(figure, entries, lines, name, columns)
             except InputError as error:
                 raise study.error(f"[[figures]] {figure.number}: {error}") from None
             if chart is not None:
@@ -94,7 +82,7 @@ def charts_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Rec
 
 
 def _lines(entries: Entries, where: Place, cells: Sequence[Cell]) -> Lines:
-    """The complete lines of a panel; a line's name leaves out axes in which no lines differ."""
+    """The complete lines of a chart; a line's name leaves out axes in which no lines differ."""
     several = {axis for axis, known in axes_of([cell.values for cell in cells]).items() if len(known) > 1}
     axes = [axis for axis in entries.rows if axis in several] or list(entries.rows)
     found: Lines = {}
@@ -105,20 +93,25 @@ def _lines(entries: Entries, where: Place, cells: Sequence[Cell]) -> Lines:
     return found
 
 
-def _chart(figure: Figure, entries: Entries, lines: Lines, name: str, panel: str) -> Chart | None:
+Found = tuple[str, Sequence[Panel]]
+"""A note and panels."""
+
+
+def _chart(figure: Figure, entries: Entries, lines: Lines, name: str, columns: str) -> Chart | None:
     """One figure; None if there is nothing to draw."""
-    title = ", ".join(part for part in (figure.title or _TITLES[figure.kind], panel) if part)
-    empty = Chart(figure.number, figure.kind, name, title, panel, "", "", figure.vertical)
-    filled = {"curves": _curves, "profiles": _profiles, "estimates": _estimates, "improvement": _improvement}
-    chart = filled[figure.kind](empty, figure, entries, lines)
-    if chart is None:
+    made = {"curves": _curves, "profiles": _profiles, "estimates": _estimates, "improvement": _improvement}
+    found = made[figure.kind](figure, entries, lines)
+    if found is None:
         return None
-    return replace(chart, note=" ".join(part for part in (chart.note, scaling_text(entries)) if part))
+    note, panels = found
+    title = ", ".join(part for part in (figure.title or _TITLES[figure.kind], columns) if part)
+    note = " ".join(part for part in (note, scaling_text(entries)) if part)
+    return Chart(figure.number, name, title, columns, note, panels)
 
 
-def _curves(chart: Chart, figure: Figure, entries: Entries, lines: Lines) -> Chart | None:
+def _curves(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
     statistic = figure.statistics[0]
-    curves: dict[str, Line] = {}
+    curves: dict[str, Points] = {}
     seeds: dict[str, np.ndarray] = {}
     for name, cells in lines.items():
         each = [known_curve(entries.records[cell.name], figure.metric) for cell in cells]
@@ -134,10 +127,8 @@ def _curves(chart: Chart, figure: Figure, entries: Entries, lines: Lines) -> Cha
             seeds[name] = values[0]
     if not curves:
         return None
-    if figure.vertical == "log":
-        check_positive(curves)
     what = entries.name.removesuffix(", mean over all updates")
-    label_ = "Normalised score" if entries.scaling != "raw" else what[:1].upper() + what[1:]
+    label = "Normalised score" if entries.scaling != "raw" else what[:1].upper() + what[1:]
     brackets = " or ".join(dict.fromkeys(interval_of(n, entries.tasks) for n in entries.seeds))
     if figure.metric.startswith(TRAINING):
         source = ""
@@ -146,7 +137,7 @@ def _curves(chart: Chart, figure: Figure, entries: Entries, lines: Lines) -> Cha
         source = " Greedy evaluations during training." if greedy else " Episodes of training, which explores."
     note = f"{STATISTICS[statistic].title.capitalize()} of the {what}; bands: {brackets}."
     note = note + source + _AXES[figure.vertical]
-    return replace(chart, note=note, label=label_, lines=curves, seeds=seeds)
+    return note, [charts.efficiency(curves, label, vertical=figure.vertical, seeds=seeds)]
 
 
 def _together(each: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -165,7 +156,7 @@ def _samples(entries: Entries, lines: Lines, statistic: Statistic) -> dict[str, 
     return {name: samples for name, samples in every.items() if samples is not None}
 
 
-def _profiles(chart: Chart, figure: Figure, entries: Entries, lines: Lines) -> Chart | None:
+def _profiles(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
     every = _samples(entries, lines, STATISTICS["mean"])
     if not every:
         return None
@@ -174,11 +165,11 @@ def _profiles(chart: Chart, figure: Figure, entries: Entries, lines: Lines) -> C
     profiles = {name: (shown, statistics.profile(samples, levels)) for name, samples in every.items()}
     note = "Share of the seeds whose score exceeds τ, mean over tasks; bands: 95% stratified bootstrap intervals."
     raw = entries.scaling == "raw"
-    label_ = f"{entries.name.capitalize()} τ" if raw else "Normalised score τ"
-    return replace(chart, note=note, label=label_, lines=profiles)
+    label = f"{entries.name.capitalize()} τ" if raw else "Normalised score τ"
+    return note, [charts.profiles(profiles, label)]
 
 
-def _estimates(chart: Chart, figure: Figure, entries: Entries, lines: Lines) -> Chart | None:
+def _estimates(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
     panels: dict[str, dict[str, Estimate]] = {}
     for name in figure.statistics:
         statistic = STATISTICS[name]
@@ -191,12 +182,12 @@ def _estimates(chart: Chart, figure: Figure, entries: Entries, lines: Lines) -> 
     if not panels or len({frozenset(panel) for panel in panels.values()}) > 1:
         return None
     text = entries.name
-    label_ = text.capitalize() if entries.scaling == "raw" else "Normalised score"
+    label = text.capitalize() if entries.scaling == "raw" else "Normalised score"
     brackets = " or ".join(dict.fromkeys(interval_of(n, entries.tasks) for n in entries.seeds))
-    return replace(chart, note=f"Of the {text}; bars: {brackets}.", label=label_, panels=panels)
+    return f"Of the {text}; bars: {brackets}.", charts.estimates(panels, label)
 
 
-def _improvement(chart: Chart, figure: Figure, entries: Entries, lines: Lines) -> Chart | None:
+def _improvement(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
     every = list(_samples(entries, lines, STATISTICS["mean"]).items())
     pairs: dict[tuple[str, str], Estimate] = {}
     for i, (one, here) in enumerate(every):
@@ -208,4 +199,4 @@ def _improvement(chart: Chart, figure: Figure, entries: Entries, lines: Lines) -
     if not pairs:
         return None
     note = "The probability that a seed of the first scores higher than one of the second; bars: 95% intervals."
-    return replace(chart, note=note, label="Probability of improvement, P(X > Y)", pairs=pairs)
+    return note, [charts.improvement(pairs)]

@@ -9,11 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from shoal.errors import InputError, WriteError
 from shoal.plots import figures
 from shoal.plots.texts import markdown_table, markdown_text
 from shoal.statistics import marl_eval as marl_eval_format
-from shoal.studies.charts import Chart, charts_of
+from shoal.studies.charts import charts_of
 from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Mixture, contents_of, count_text
 from shoal.studies.exchange import to_marl_eval
 from shoal.studies.plan import Cell, plan
@@ -49,26 +48,9 @@ def draw_figures(
     """
     found = {}
     for chart in charts_of(study, cells, records):
-        path = folder / f"{chart.name}.png"
-        try:
-            _draw(chart, path)
-        except WriteError:
-            raise
-        except InputError as error:
-            raise study.error(f"[[figures]] {chart.number}: {error}") from None
+        path = figures.draw(chart.panels, folder / f"{chart.name}.png")
         found[path.name] = Drawn(chart.title, chart.note)
     return found
-
-
-def _draw(chart: Chart, path: Path) -> None:
-    if chart.kind == "curves":
-        figures.plot_efficiency(chart.lines, path, label=chart.label, vertical=chart.vertical)
-    elif chart.kind == "profiles":
-        figures.plot_profiles(chart.lines, path, label=chart.label)
-    elif chart.kind == "estimates":
-        figures.plot_estimates(chart.panels, path, label=chart.label)
-    else:
-        figures.plot_improvement(chart.pairs, path)
 
 
 # The page.

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from shoal.bounds import LARGEST_INT
 from shoal.environments.names import path_words
 from shoal.errors import InputError, unknown
-from shoal.plots.style import Vertical
+from shoal.plots.charts import Vertical
 from shoal.security import reading
 from shoal.studies.entries import Entries, key
 from shoal.studies.tuning.file import Tuning, tuning

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from shoal import statistics
-from shoal.plots.texts import SHARES
+from shoal.plots.charts import SHARES
 from shoal.statistics.intervals import Estimate, interval, interval_text
 from shoal.studies.record import Record
 from shoal.studies.study_file import TRAINING, Primary, StudyFile

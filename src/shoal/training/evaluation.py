@@ -13,7 +13,7 @@ from jaxtyping import Array, Key
 
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment
-from shoal.plots.texts import SHARES
+from shoal.plots.charts import SHARES
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout
 from shoal.rollouts.recording import WORKERS, Parallelism, Workers

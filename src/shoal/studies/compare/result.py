@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from shoal.plots import figures
+from shoal.plots import charts, figures
+from shoal.plots.charts import PER_SEED, Panel
 from shoal.plots.texts import markdown_table, markdown_text
 from shoal.statistics import Band, Comparison, Estimate, Scores, area, efficiency, profile, spanning
 from shoal.studies.compare.grouping import Methods
@@ -184,17 +185,14 @@ class RunComparison:
             WriteError: the figure cannot be written.
         """
         name = f"{'normalised ' if self.normalised else ''}{self.metric}"
+        panels: list[Panel] = []
+        if self.curves is not None:
+            lines = {method: (self.curves.places, self.curves.band(method, self.statistic)) for method in self.methods}
+            label = f"{NAMES[self.statistic]} of {name}, {'evaluated' if self.curves.kind == GREEDY else 'in training'}"
+            panels.append(charts.efficiency(lines, label, steps=PER_SEED if self.curves.same_steps else None))
         thresholds = spanning(*self.scores.values())
-        lines = self.curves and {
-            method: (self.curves.places, self.curves.band(method, self.statistic)) for method in self.methods
-        }
-        over = "" if self.curves is None else "evaluated" if self.curves.kind == GREEDY else "in training"
-        return figures.plot_comparison(
-            {} if lines is None else lines,
-            {method: (thresholds, profile(held, thresholds)) for method, held in self.scores.items()},
-            {(pair.x, pair.y): pair.found.improvement for pair in self.pairs},
-            path,
-            label=f"{NAMES[self.statistic]} of {name}, {over}",
-            score=f"Final {name}",
-            in_steps=self.curves is None or self.curves.same_steps,
-        )
+        profiles = {method: (thresholds, profile(held, thresholds)) for method, held in self.scores.items()}
+        panels.append(charts.profiles(profiles, f"Final {name} τ"))
+        if self.pairs:
+            panels.append(charts.improvement({(pair.x, pair.y): pair.found.improvement for pair in self.pairs}))
+        return figures.draw(panels, path)
