@@ -1,6 +1,7 @@
 """Trained policies for deployment: actions from observations, without environment or critic."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,6 +11,8 @@ from shoal.environments.interface import Converter, row_of
 from shoal.environments.rows import parts_of
 from shoal.environments.wrappers import Wrapping, change_of, unwrapped
 from shoal.errors import InputError
+from shoal.export.files import Format, check_path, write_policy
+from shoal.export.function import of_one_agent, policy_function
 from shoal.types import Algorithm, Discrete, EnvSpec, Learner, PyTree, Step
 
 # The trained policy of one agent, and the description of spaces as text.
@@ -298,16 +301,44 @@ class Policies:
         Raises:
             InputError: the agent is unknown, or the algorithm acts on all observations.
         """
-        if self._algorithm.acts_on != "own":
-            raise InputError("No agent of this team acts alone: each reads all observations; act with the whole team.")
-        index = self.agents.index(name) if name in self.agents else name
-        if not isinstance(index, int) or not 0 <= index < self.spec.num_agents:
-            raise InputError(f"There is no agent {name!r}; the agents are {', '.join(self.agents)}.")
+        index = self._index(name)
         policy = self._learner.policy
         team = Policies(
             self._trained_for, self._algorithm, policy, greedy=self.greedy, wrapping=self._wrapping, title=self._title
         )
         return AgentPolicy(team, index)
+
+    def _index(self, name: str | int) -> int:
+        """The index of an agent that acts alone."""
+        if self._algorithm.acts_on != "own":
+            raise InputError("No agent of this team acts alone: each reads all observations; act with the whole team.")
+        index = self.agents.index(name) if name in self.agents else name
+        if not isinstance(index, int) or not 0 <= index < self.spec.num_agents:
+            raise InputError(f"There is no agent {name!r}; the agents are {', '.join(self.agents)}.")
+        return index
+
+    def export(self, path: str | Path, *, format: Format = "onnx", agent: str | int | None = None) -> Path:
+        """Write the policies to a file that other programs run, with a description beside it (docs/export.md).
+
+        Args:
+            path: of the model, with the suffix ``.onnx`` or ``.stablehlo``; the description is ``.json`` beside it.
+            format: ``onnx``, or ``stablehlo``, which JAX reads.
+            agent: the policy of this agent alone; None for the whole team in one model.
+
+        Returns:
+            The path.
+
+        Raises:
+            InputError: the suffix is another, the agent is unknown or does not act alone, an operation of the policy
+                cannot be written in this format, or ``onnx`` is not installed.
+            WriteError: the disk is full, or the folder does not exist.
+        """
+        check_path(Path(path), format)
+        index = None if agent is None else self._index(agent)
+        function = policy_function(self._trained_for, self._algorithm, self._learner.policy, self._wrapping)
+        if index is not None:
+            function = of_one_agent(function, index)
+        return write_policy(Path(path), function, format, {"title": self._title})
 
     def _state(self, given: Any) -> np.ndarray:
         width = self.spec.state_dim

@@ -161,6 +161,14 @@ def test_evaluate(shoal: Callable, run: Path) -> None:
     assert sampled != out
 
 
+def test_export_prints_the_models_path_and_refuses_other_suffixes(run: Path, shoal: Callable, tmp_path: Path) -> None:
+    model = tmp_path / "new" / "team.onnx"
+    assert shoal("export", run, "--output", model, "--seed", "1") == (0, f"{model}\n", "")
+    assert sorted(path.name for path in model.parent.iterdir()) == ["team.json", "team.onnx"]
+    code, _, err = shoal("export", run, "--format", "stablehlo", "--output", model)
+    assert code == 2 and "team.onnx must end in .stablehlo" in err
+
+
 def test_replay(shoal: Callable, run: Path, tmp_path: Path) -> None:
     path = tmp_path / "video.gif"
     assert shoal("replay", run, "--output", path, "--episodes", "1", "--seed", "1") == (0, f"{path}\n", "")

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.algorithms import iddpg, maddpg, matd3
+from shoal.algorithms import get, iddpg, maddpg, matd3
 from shoal.learning.optimiser import ByNet
 from shoal.networks.body import Body, build
 from shoal.networks.sharing import policy_of
@@ -25,8 +25,8 @@ BASE = maddpg.Config(
 @cache
 def made(spec: EnvSpec, config: Any, scale: Scale = Scale(4, 5, 10)) -> Program:  # noqa: B008
     """A compiled algorithm whose parameters, trained and slow, are noise: drawing true ones would take long."""
-    module = {iddpg.Config: iddpg, matd3.Config: matd3}.get(type(config), maddpg)
-    algorithm = from_trajectories(module.make(spec, config, scale))
+    name = {iddpg.Config: "iddpg", matd3.Config: "matd3"}.get(type(config), "maddpg")
+    algorithm = from_trajectories(get(name).make(spec, config, scale))
     shapes, rng = jax.eval_shape(algorithm.init, jax.random.key(0)), np.random.default_rng(0)
 
     def noise(x: jax.ShapeDtypeStruct) -> jax.Array:

@@ -12,7 +12,7 @@ import shoal
 import toys
 from shoal import cli
 from shoal.errors import InputError
-from shoal.runs import final_evaluation
+from shoal.runs import api, final_evaluation
 from shoal.runs.train import trainer_of
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import stopping
@@ -81,7 +81,7 @@ def test_the_folder_of_somebody_else_remains_one(how: str, done: Path, tmp_path:
     if how == "finished":
         assert shoal.resume(folder, progress=False, eval_episodes=0).untouched
     else:
-        monkeypatch.setattr(shoal.Run, "finish", lambda run, trainer: run)
+        monkeypatch.setattr(api, "finish", lambda run, trainer: run)
         shoal.resume(folder, environment=toys.busy(), progress=False, steps=3300)
     assert json.loads((folder / "run.json").read_text()) != json.loads((done / "run.json").read_text())
     with pytest.raises(InputError, match="not recorded as your own run"):

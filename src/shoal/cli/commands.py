@@ -217,6 +217,34 @@ class Video:
 
 
 @dataclasses.dataclass
+class Export:
+    """Write a trained team's policies as an ONNX model, which runs without Shoal and JAX, or as StableHLO."""
+
+    run: Path
+    """The run's folder."""
+    output: Path | None = None
+    """File to write, a .onnx or .stablehlo; None for policy.onnx or policy.stablehlo in the run's folder. A description
+    of inputs, outputs, agents and actions is written beside it as .json."""
+    format: Literal["onnx", "stablehlo"] = "onnx"
+    """onnx, or stablehlo as jax.export reads it (docs/export.md)."""
+    agent: str | None = None
+    """Write the policy of this agent alone; None for the whole team in one model."""
+    best: bool = False
+    """Export the best policy (--eval-every) instead of the last one."""
+    seed: Seed | None = None
+    """The run's seed to export; None for the first."""
+    trust: bool = False
+    """Import the algorithm that the folder names, even if it is not Shoal's and you did not train this run
+    (docs/security.md)."""
+
+    def __call__(self) -> int:
+        """Write the model and print its path."""
+        run = shoal.open_run(self.run, trust=self.trust)
+        print(run.export(self.output, format=self.format, best=self.best, seed=self.seed, agent=self.agent))
+        return 0
+
+
+@dataclasses.dataclass
 class Curves:
     """Draw the learning curves of one run, or of several in one picture."""
 
@@ -300,6 +328,7 @@ def _simple(prog: str, kind: type, positional: str, args: Sequence[str]) -> tupl
 _SIMPLE = {
     "evaluate": (Evaluate, "run"),
     "replay": (Video, "run"),
+    "export": (Export, "run"),
     "curves": (Curves, "runs"),
     "compare": (Compare, "runs"),
     "crossplay": (Crossplay, "runs"),

@@ -141,7 +141,7 @@ def make_sequence_team(
         key_order, key_action = jax.random.split(key)
         drawn = shuffled and not greedy
         rank = decoding_rank(step.alive, jax.random.uniform(key_order, step.alive.shape) if drawn else jnp.arange(n))
-        order, envs = _inverse(rank), len(rank)
+        order, envs = _inverse(rank), rank.shape[0]
         rep, legal = (jnp.swapaxes(_take(x, order), 0, 1) for x in (rep, step.legal))  # by rank: [N, E, ...]
         noise = to_distribution(jnp.zeros((n, envs, width)), legal).noise(key_action)
 

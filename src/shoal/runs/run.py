@@ -12,6 +12,7 @@ import jax
 
 from shoal.bounds import check
 from shoal.deploy import Policies
+from shoal.export.files import Format, check_path
 from shoal.options.flags import flags_of
 from shoal.plots import curves, texts
 from shoal.rollouts.recording import Workers
@@ -129,6 +130,34 @@ class Run:
     def policies(self, *, seed: int | None = None, greedy: bool = True, best: bool = False) -> Policies:
         """The trained policies; see :func:`shoal.load`."""
         return load(self.folder, seed=seed, greedy=greedy, best=best, trust=self.trusted)
+
+    def export(
+        self,
+        path: str | Path | None = None,
+        *,
+        format: Format = "onnx",
+        best: bool = False,
+        seed: int | None = None,
+        agent: str | int | None = None,
+    ) -> Path:
+        """Write the trained policies to a file that other programs run (docs/export.md).
+
+        Args:
+            path: of the model; by default ``policy.onnx`` or ``policy.stablehlo`` in the run's folder.
+            format: see :meth:`shoal.deploy.Policies.export`.
+            best: the policy with the best evaluation during training (``eval_every``) instead of the last one.
+            seed: one of the run's seeds; None for the first.
+            agent: see :meth:`shoal.deploy.Policies.export`.
+
+        Returns:
+            The path.
+
+        Raises:
+            InputError, WriteError: see :func:`shoal.load` and :meth:`shoal.deploy.Policies.export`.
+        """
+        path = written_to(path, links.own_file(self.folder, f"policy.{format}"))
+        check_path(path, format)
+        return self.policies(seed=seed, best=best).export(path, format=format, agent=agent)
 
     def summary(self) -> str:
         """A summary of the results; see :func:`shoal.plots.texts.summary`."""

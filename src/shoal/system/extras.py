@@ -17,6 +17,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "jaxmarl": ("jaxmarl>=0.2",),
     "mabrax": ("jaxmarl[mabrax]>=0.2",),
     "optuna": ("optuna>=4.0",),
+    "onnx": ("onnx>=1.17",),
     "wandb": ("wandb>=0.20",),
     "mlflow": ("mlflow>=3.0",),
     "smac": ("gymnasium>=1.0", "pygame>=2.6", "scikit-learn>=1.5", "rtree>=1.4"),

@@ -1,0 +1,105 @@
+"""Files of an exported policy: the model, and beside it a description in JSON."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+
+from shoal.errors import InputError
+from shoal.export.function import PolicyFunction
+from shoal.export.onnx import OPSET, to_onnx
+from shoal.export.program import BATCH, shapes_unchecked, symbolic, traced
+from shoal.spec import Discrete, EnvSpec
+from shoal.system.files import dumps, write_bytes, write_text
+
+Format = Literal["onnx", "stablehlo"]
+FORMATS: tuple[Format, ...] = ("onnx", "stablehlo")
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+"""On which StableHLO runs."""
+VERSION = 1
+"""Of the description."""
+
+
+def check_path(path: Path, form: Format) -> None:
+    """Check where a model is to be written, before anything is computed.
+
+    Raises:
+        InputError: its suffix is not that of the format.
+    """
+    if path.suffix != f".{form}":
+        raise InputError(f"{path} must end in .{form}; the description is written beside it as .json.")
+
+
+def write_policy(path: Path, function: PolicyFunction, form: Format, facts: Mapping[str, Any]) -> Path:
+    """Write a policy and its description; the model first, so that a description is never without one.
+
+    Args:
+        path: of the model; the description has the same name with the suffix ``.json``.
+        function: the policy.
+        form: ``onnx``, or ``stablehlo`` as :func:`jax.export.deserialize` reads it.
+        facts: entries that the description begins with, such as where the policy comes from.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        InputError: an operation cannot be written in this format, or ``onnx`` is not installed.
+        WriteError: the disk is full.
+    """
+    check_path(path, form)
+    if form == "onnx":
+        model = to_onnx(traced(function.apply, function.inputs).needed(function.outputs), "policy", _strings(facts))
+    else:
+        model = _stablehlo(function)
+    description = described(function, form) | {"file": path.name} | dict(facts)
+    write_bytes(path, model)
+    write_text(path.with_suffix(".json"), dumps(description, "policy", indent=1) + "\n")
+    return path
+
+
+def _stablehlo(function: PolicyFunction) -> bytes:
+    with shapes_unchecked():
+        exported = jax.export.export(jax.jit(function.apply), platforms=PLATFORMS)(symbolic(function.inputs))
+    return bytes(exported.serialize())
+
+
+def described(function: PolicyFunction, form: Format) -> dict[str, Any]:
+    """What a program needs to know to run the policy, as JSON."""
+    spec = function.spec
+
+    def ports(of: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [
+            {"name": name, "dtype": port.dtype, "shape": [BATCH, *port.shape], "axes": [BATCH, *port.axes]}
+            | {"meaning": port.meaning}
+            for name, port in of.items()
+        ]
+
+    return {
+        "version": VERSION,
+        "format": form,
+        **({"opset": OPSET} if form == "onnx" else {"jax": jax.__version__}),
+        "environment": spec.name,
+        "agents": [_agent(spec, i) for i in function.agents],
+        "action": _action(spec),
+        "inputs": ports(function.inputs),
+        "outputs": ports(function.outputs),
+        "state": {name: f"next_{name}" for name in function.state},
+    }
+
+
+def _agent(spec: EnvSpec, i: int) -> dict[str, Any]:
+    parts = None if spec.parts is None else spec.parts[i]
+    arrays = [] if parts is None else [{"name": p.name, "shape": list(p.shape), "dtype": p.dtype} for p in parts]
+    about = {"name": spec.agents[i], "features": spec.obs_dims[i], "actions": spec.action_dims[i]}
+    return about | ({"observation": arrays} if arrays else {})
+
+
+def _action(spec: EnvSpec) -> dict[str, Any]:
+    if isinstance(spec.action, Discrete):
+        return {"kind": "discrete", "count": spec.action.n}
+    return {"kind": "box", "low": spec.action.low, "high": spec.action.high, "dimensions": spec.action.dim}
+
+
+def _strings(facts: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in facts.items() if value is not None}

@@ -1,0 +1,245 @@
+"""Exported models do what the policies do, over episodes with the state that they return.
+
+The oracle is :meth:`shoal.deploy.Policies.act`, which shares no code with the translation.
+"""
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import onnxruntime
+import pytest
+
+import toys
+from shoal.algorithms import NAMES, get
+from shoal.deploy import Policies
+from shoal.environments import registry
+from shoal.environments.wrappers import Wrapping, change_of
+from shoal.errors import InputError
+from shoal.export.function import policy_function
+from shoal.options.flags import check_names, override
+from shoal.spec import Box, Discrete, EnvSpec, Part
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SMALL = {"hidden": (8,)}
+PICTURE = (Part((6, 5, 2), "uint8", "screen"),)
+LIGHTS = toys.spec_of("toys/lights", (60, 60), Discrete(3), 1, parts=(PICTURE, PICTURE))
+MIXED = (Part((4, 4, 1), "uint8", "screen"), Part((2,), "float32", "speed"))
+SPEEDS = toys.spec_of("toys/speeds", (24, 24), Discrete(3), 1, parts=(MIXED, MIXED))
+ROWS = (Part((4, 3), "float32", "units"), Part((2,), "float32", "own"))
+UNITS = toys.spec_of("toys/units", (14, 14), Discrete(3), 1, parts=(ROWS, ROWS))
+ARMS = toys.spec_of("toys/arms", (4, 3), Box(2, -2.0, 1.0), 1)
+STEPS = 5
+
+
+def policies(algorithm: str, spec: EnvSpec, wrapping: Wrapping | None = None, **flags: Any) -> Policies:
+    """An untrained team whose parameters are far from zero, so that its actions differ."""
+    module = get(algorithm)
+    config = module.Config()
+    check_names(flags, config)
+    seen = change_of(spec, wrapping or Wrapping()).spec
+    made = module.make_policy(seen, override(config, flags))
+    policy = made.init(jax.random.key(3)).policy
+    draws = np.random.default_rng(0)
+    policy = policy._replace(actor=jax.tree.map(lambda x: x + 0.3 * draws.normal(size=x.shape), policy.actor))
+    policy = jax.tree.map(lambda x: np.asarray(x, np.float32) if np.asarray(x).dtype == np.float64 else x, policy)
+    return Policies(seen, made, policy, wrapping=wrapping)
+
+
+def observations(spec: EnvSpec, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Observations [N, O] with padding at 0, and legal actions [N, A], of one timestep after the other."""
+    draws, (n, width) = np.random.default_rng(seed), (spec.num_agents, spec.action.width)
+    while True:
+        if spec.packed:
+            obs = draws.integers(0, 256, (n, spec.obs_dim)).astype(np.uint8)
+            if spec is SPEEDS:
+                numbers = np.float32([[0.0, -1.5e-3], [draws.normal(), -1e-40]])
+                obs[:, 16:] = numbers.view(np.uint8).reshape(n, -1)
+        else:
+            obs = draws.normal(size=(n, spec.obs_dim)).astype(np.float32)
+        obs[np.arange(spec.obs_dim) >= np.array(spec.obs_dims)[:, None]] = 0
+        legal = np.arange(width) < np.array(spec.action_dims)[:, None]
+        if isinstance(spec.action, Discrete):
+            legal &= draws.random((n, width)) < 0.7
+            legal[:, 0] = True
+        yield obs, legal
+
+
+class Model:
+    """A model with the state that it keeps, for a batch of copies of one episode."""
+
+    def __init__(self, path: Path, batch: int = 3):
+        self.about = json.loads(path.with_suffix(".json").read_text("utf-8"))
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.batch, self.first = batch, True
+        shapes = {port["name"]: (port["shape"][1:], port["dtype"]) for port in self.about["inputs"]}
+        self.state = {name: np.zeros((batch, *shapes[name][0]), shapes[name][1]) for name in self.about["state"]}
+
+    def act(self, **given: np.ndarray) -> dict[str, np.ndarray]:
+        """The outputs for the given rows, each repeated over the batch; the state is kept for the next call."""
+        names = [port["name"] for port in self.about["inputs"]]
+        rows = {name: np.stack([x] * self.batch) for name, x in given.items() if name in names}
+        if "first" in names:
+            rows["first"] = np.full(self.batch, self.first)
+        outputs = [port["name"] for port in self.about["outputs"]]
+        found = dict(zip(outputs, self.session.run(outputs, rows | self.state), strict=True))
+        self.first, self.state = False, {name: found[after] for name, after in self.about["state"].items()}
+        for name, x in found.items():
+            neighbours = np.stack([x[0]] * self.batch)
+            np.testing.assert_allclose(x, neighbours, atol=1e-6, err_msg=f"{name} depends on its neighbours")
+        return found
+
+
+def check_same(team: Policies, folder: Path) -> Model:
+    """Compare two episodes, the second after a reset."""
+    model = Model(team.export(folder / "policy.onnx"))
+    draws, spec = observations(team.spec, 1), team.spec
+    state = np.random.default_rng(2).normal(size=(STEPS, spec.state_dim)).astype(np.float32)
+    acted = set()
+    for _ in range(2):
+        team.reset()
+        model.first = True
+        for t in range(STEPS):
+            obs, legal = next(draws)
+            found = model.act(observation=obs, legal=legal, alive=np.ones(spec.num_agents, bool), state=state[t])
+            expected = team.act(obs, legal, state=state[t])
+            if isinstance(spec.action, Discrete):
+                np.testing.assert_array_equal(found["action"][0], expected)
+            else:
+                np.testing.assert_allclose(found["action"][0], expected, atol=1e-5)
+            if "probabilities" in found:
+                np.testing.assert_allclose(found["probabilities"][0].sum(-1), 1.0, rtol=1e-5)
+                assert (found["probabilities"][0][~legal] == 0).all() or not team._wrapping.action_mask
+                possible = np.where(legal, found["probabilities"][0], -1.0)
+                np.testing.assert_array_equal(possible.argmax(-1)[legal.all(-1)], expected[legal.all(-1)])
+            acted.add(expected.tobytes())
+    assert len(acted) > 1, "the team always does the same"
+    return model
+
+
+CHEAP = ("mappo", "qmix", "mat")
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=() if x in CHEAP else pytest.mark.slow) for x in NAMES])
+def test_a_model_acts_as_its_team(name: str, tmp_path: Path) -> None:
+    check_same(policies(name, registry.make("mpe/simple_speaker_listener").spec, **SMALL), tmp_path)
+
+
+NETS: dict[str, tuple[str, EnvSpec, Wrapping | None, dict[str, Any]]] = {
+    "gru": ("mappo", UNITS, None, {"recurrent": 4, "normalise_inputs": True, "layer_norm": True, **SMALL}),
+    "lstm": ("qmix", UNITS, None, {"recurrent": 4, "cell": "lstm", **SMALL}),
+    "own parameters by role": ("happo", UNITS, None, {"sharing": (0, 0), "activation": "gelu", **SMALL}),
+    "entities": ("ippo", UNITS, None, {"network": "entities", "entity_heads": 2, **SMALL}),
+    "convolutions": ("ippo", LIGHTS, None, {"channels": (3, 4), **SMALL}),
+    "residual convolutions": ("ippo", LIGHTS, None, {"network": "impala", "channels": (3, 4), **SMALL}),
+    "images beside numbers": ("ippo", SPEEDS, None, {"channels": (3,), **SMALL}),
+    "gaussian": ("mappo", ARMS, None, SMALL),
+    "squashed gaussian": ("happo", ARMS, None, {"squash": True, "recurrent": 3, **SMALL}),
+    "deterministic": ("maddpg", ARMS, None, SMALL),
+    "sequence of continuous actions": ("mat", ARMS, None, SMALL),
+    "stacked frames, last actions and ids": (
+        "ippo", UNITS, Wrapping(frame_stack=3, last_action=True, agent_ids=True, action_mask=False), SMALL
+    ),
+    "blind": ("ippo", UNITS, Wrapping(blind=True), {"agent_id": True, **SMALL}),
+}  # fmt: skip
+QUICK = ("gru", "gaussian", "stacked frames, last actions and ids")
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=() if x in QUICK else pytest.mark.slow) for x in NETS])
+def test_every_kind_of_network_and_wrapper_is_exported(name: str, tmp_path: Path) -> None:
+    algorithm, spec, wrapping, flags = NETS[name]
+    model = check_same(policies(algorithm, spec, wrapping, **flags), tmp_path)
+    assert bool(model.state) == (bool(flags.get("recurrent")) or wrapping is not None)
+
+
+def test_one_agents_model_has_no_padding_and_acts_as_in_the_team(tmp_path: Path) -> None:
+    spec = toys.spec_of("toys/unequal", (4, 3), Discrete(3), 1, action_dims=(3, 2))
+    team = policies("mappo", spec, recurrent=4, **SMALL)
+    models = [Model(team.export(tmp_path / f"{i}.onnx", agent=name)) for i, name in enumerate(spec.agents)]
+    assert [model.about["agents"][0]["name"] for model in models] == list(spec.agents)
+    assert [port["shape"][1:] for port in models[1].about["inputs"]] == [[3], [2], [], [4]]
+    draws = observations(spec, 1)
+    for _ in range(STEPS):
+        obs, legal = next(draws)
+        expected = team.act(obs, legal)
+        for i, model in enumerate(models):
+            found = model.act(observation=obs[i, : spec.obs_dims[i]], legal=legal[i, : spec.action_dims[i]])
+            assert found["action"][0] == expected[i]
+            assert found["probabilities"].shape == (3, spec.action_dims[i])
+
+
+def test_inputs_are_those_that_the_policy_reads(tmp_path: Path) -> None:
+    spec = UNITS
+    plain = policies("mappo", spec, **SMALL)
+    function = policy_function(spec, plain._algorithm, plain._learner.policy)
+    assert list(function.inputs) == ["observation", "legal"]
+    assert list(function.outputs) == ["action", "probabilities"]
+    team = policies("mat", spec, **SMALL)
+    assert list(policy_function(spec, team._algorithm, team._learner.policy).inputs) == [
+        "observation",
+        "legal",
+        "alive",
+    ]
+
+
+def test_what_cannot_be_exported_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    team = policies("mat", UNITS, **SMALL)
+    with pytest.raises(InputError, match=r"must end in \.onnx; the description is written beside it as \.json"):
+        team.export(tmp_path / "policy.pt")
+    with pytest.raises(InputError, match="No agent of this team acts alone"):
+        team.export(tmp_path / "policy.onnx", agent=0)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(InputError, match=r"Export to ONNX needs onnx: pip install 'onnx>="):
+        policies("ippo", UNITS, **SMALL).export(tmp_path / "policy.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_stablehlo_is_read_by_jax_and_computes_the_same(tmp_path: Path) -> None:
+    team = policies("mappo", UNITS, recurrent=4, **SMALL)
+    path = team.export(tmp_path / "policy.stablehlo", format="stablehlo")
+    about = json.loads((tmp_path / "policy.json").read_text("utf-8"))
+    assert (about["format"], about["jax"]) == ("stablehlo", jax.__version__)
+    call = jax.export.deserialize(bytearray(path.read_bytes())).call
+    names = {port["name"]: port for port in about["inputs"]}
+    state = {name: np.zeros((2, *names[name]["shape"][1:]), np.float32) for name in about["state"]}
+    draws, first = observations(UNITS, 1), True
+    for _ in range(STEPS):
+        obs, legal = next(draws)
+        given = {"observation": np.stack([obs] * 2), "legal": np.stack([legal] * 2), "first": np.full(2, first)}
+        found = call(given | state)
+        np.testing.assert_array_equal(found["action"][1], team.act(obs, legal))
+        first, state = False, {name: found[after] for name, after in about["state"].items()}
+
+
+WITHOUT_JAX = """
+import sys
+sys.modules.update(jax=None, shoal=None, flax=None)  # importing them fails
+sys.argv = ["deploy_onnx.py", *sys.argv[1:]]
+import runpy
+runpy.run_path(PATH, run_name="__main__")
+"""
+
+
+def test_the_example_plays_pettingzoo_without_jax(tmp_path: Path) -> None:
+    pytest.importorskip("mpe2")
+    task = "mpe2.simple_spread_v3"
+    team = policies("mappo", registry.make(f"pettingzoo:{task}").spec, recurrent=4, **SMALL)
+    model = team.export(tmp_path / "policy.onnx")
+    program = WITHOUT_JAX.replace("PATH", repr(str(EXAMPLES / "deploy_onnx.py")))
+    words = [sys.executable, "-W", "ignore", "-c", program, str(model), task]
+    out = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120).stdout
+
+    env, total = importlib.import_module(task).parallel_env(), 0.0
+    found, infos = env.reset(seed=0)
+    while env.agents:
+        found, rewards, _, _, infos = env.step(team.act(found, infos=infos, alive=env.agents))
+        total += sum(rewards.values())
+    assert out == f"3 agents; their rewards sum to {total:.4f}\n"
