@@ -12,7 +12,7 @@ from typing import Any, cast
 import jax
 import jaxtyping
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal  # pyright: ignore[reportAttributeAccessIssue]
+from jax.extend.core import Literal  # pyright: ignore[reportAttributeAccessIssue]
 
 from shoal.errors import InputError
 
@@ -108,7 +108,7 @@ def traced(apply: Callable[[Mapping[str, Any]], Mapping[str, Any]], inputs: Mapp
     return Program(given, dict(zip(outputs, found, strict=True)), operations)
 
 
-def _run(jaxpr: Jaxpr, consts: Sequence[Any], given: Sequence[Any], operations: list[Operation]) -> list[Any]:
+def _run(jaxpr: Any, consts: Sequence[Any], given: Sequence[Any], operations: list[Operation]) -> list[Any]:
     """Add a function's operations, and return its results."""
     known: dict[Any, Any] = {}
 
@@ -123,19 +123,22 @@ def _run(jaxpr: Jaxpr, consts: Sequence[Any], given: Sequence[Any], operations: 
     return [read(atom) for atom in jaxpr.outvars]
 
 
+def _opened(inner: Any) -> tuple[Any, Sequence[Any]]:
+    """A function within an operation, with its constants."""
+    return getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
+
+
 def _operation(equation: Any, operands: list[Any], operations: list[Operation]) -> list[Any]:
     name, params = equation.primitive.name, equation.params
     inner = next((params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in params), None)
     if inner is not None and name != "scan":
-        closed = isinstance(inner, ClosedJaxpr)
-        return _run(inner.jaxpr if closed else inner, inner.consts if closed else (), operands, operations)
+        return _run(*_opened(inner), operands, operations)
     if all(map(is_known, operands)) and (found := _computed(equation, operands)) is not None:
         return found
     if name == "scan":
         return _unrolled(params, operands, operations)
     if name == "cond" and is_known(operands[0]):
-        branch = params["branches"][int(operands[0])]
-        return _run(branch.jaxpr, branch.consts, operands[1:], operations)
+        return _run(*_opened(params["branches"][int(operands[0])]), operands[1:], operations)
     results: list[Any] = [Value(tuple(each.aval.shape), each.aval.dtype) for each in equation.outvars]
     operations.append(Operation(name, operands, results, params))
     return results
@@ -157,16 +160,18 @@ def _computed(equation: Any, operands: list[Any]) -> list[Any] | None:
 
 def _unrolled(params: Mapping[str, Any], operands: list[Any], operations: list[Operation]) -> list[Any]:
     """The results of a scan, iteration after iteration."""
-    body, length = params["jaxpr"], params["length"]
+    body, length = _opened(params["jaxpr"]), params["length"]
     if not isinstance(length, int):
         raise InputError("The policy has a loop over the batch, so it cannot be exported.")
-    consts = operands[: params["num_consts"]]
-    carry = operands[params["num_consts"] : params["num_consts"] + params["num_carry"]]
-    xs = operands[params["num_consts"] + params["num_carry"] :]
+    if "ft_in" in params:  # since JAX 0.12
+        count, more, _ = (len(list(part)) for part in params["ft_in"].unpack())
+    else:
+        count, more = params["num_consts"], params["num_carry"]
+    consts, carry, xs = operands[:count], operands[count : count + more], operands[count + more :]
     rows: list[list[Any]] = []
     order = range(length)[::-1] if params["reverse"] else range(length)
     for i in order:
-        found = _run(body.jaxpr, body.consts, [*consts, *carry, *(_entry(x, i, operations) for x in xs)], operations)
+        found = _run(*body, [*consts, *carry, *(_entry(x, i, operations) for x in xs)], operations)
         carry = found[: len(carry)]
         rows.append(found[len(carry) :])
     if params["reverse"]:
