@@ -21,7 +21,6 @@ from shoal.sides.frozen_policies import FrozenPolicies
 from shoal.sides.opponents import against
 from shoal.sides.past_selves import PRESENT
 from shoal.sides.sides import narrowed
-from shoal.storage.configuration import migrated
 from shoal.training.crossplay import past_sides
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, Discrete, EnvSpec, Experience, Learner, Replay, Scale, Step, Trajectory
@@ -169,8 +168,6 @@ def test_agents_are_one_team_without_separate_sides(monkeypatch: pytest.MonkeyPa
     assert told_of_teams("vdn", SPEC, algorithms.get("vdn").Config(), Settings()) == [
         "vdn trains competing sides separately, each as a team (side 1: a, b; side 2: c, d)."
     ]
-    old = migrated({"settings": {}, "spec": {}}, 7)
-    assert old["settings"]["separate_sides"] is False and old["spec"] == {"rivals": None}
 
 
 def test_options_of_agents_and_roles_are_those_of_each_side() -> None:
@@ -224,7 +221,7 @@ def test_every_algorithm_plays_what_dominates_for_both_sides(name: str) -> None:
 
 @pytest.mark.slow
 def test_a_run_of_separate_sides_is_stored(tmp_path: Path) -> None:
-    """And one of an earlier version, of all agents as one team, is loaded and resumed as that."""
+    """And one of all agents as one team is loaded and resumed as that."""
     flags: dict[str, Any] = {"num_envs": 4, "rollout_length": 4, "hidden": (2,), "learning_starts": 4, "batch_size": 4}
     flags |= {"eval_episodes": 0, "progress": False, "tensorboard": False, "buffer_size": 64}
     run = library.train("vdn", "toys:duel", steps=16, folder=tmp_path / "run", **flags)

@@ -194,7 +194,7 @@ def test_wandb_has_the_rows_of_the_log_under_one_id(tmp_path: Path, monkeypatch:
 def started(tmp_path: Path, logger: Any, stored: str | None = None) -> Any:
     """Start a logger for the folder of a run that is not trained."""
     said: list[str] = []
-    (tmp_path / "run.json").write_text(json.dumps({"format": 6, "config": {"algorithm": "x"}, "made_with": {}}))
+    (tmp_path / "run.json").write_text(json.dumps({"format": 9, "config": {"algorithm": "x"}, "made_with": {}}))
     if stored is not None:
         (tmp_path / logger.file).write_text(stored)
     progress = SimpleNamespace(say=said.append, warn=said.append)

@@ -87,7 +87,10 @@ def test_errors_are_one_sentence(tmp_path: Path):
         manifest.read(tmp_path)
     with pytest.raises(InputError, match=r"run\.config\.make is a function"):
         manifest.write(tmp_path, {"make": lambda: None})
-    for text, sentence in (("{", "cannot be read as JSON"), (json.dumps({"format": 2}), "contains no configuration")):
+    for text, sentence in (
+        ("{", "cannot be read as JSON"),
+        (json.dumps({"format": manifest.FORMAT}), "contains no configuration"),
+    ):
         (tmp_path / manifest.FILE).write_text(text)
         with pytest.raises(InputError, match=sentence):
             manifest.read(tmp_path)

@@ -73,7 +73,11 @@ def changed(**changes: Any) -> Any:
 
 
 DAMAGE = {
-    "newer": (changed(format=9), "its format 9 is of a newer version of Shoal; this one reads up to 4."),
+    "newer": (changed(format=9), "its format 9 is of a newer version of Shoal; this one reads 4."),
+    "older": (
+        changed(format=3),
+        "its format 3 is of a version of Shoal before 0.2.0; delete it and run the study again.",
+    ),
     "no format": (lambda found: found.pop("format"), "it is not a JSON object with a format."),
     "a wrong format": (changed(format="1"), "its format is '1'."),
     "a key is missing": (lambda found: found.pop("commit"), "'record' lacks 'commit'."),

@@ -52,7 +52,7 @@ def test_versions_of_options_count_where_the_option_is_on(monkeypatch: pytest.Mo
     assert behaviour.changes(NOW, *run, {"normalise_inputs": True}) == [
         "normalise_inputs had behaviour version 1 and has 2 now"
     ]
-    assert behaviour.changes({}, *run, {"normalise_inputs": True}) == [], "earlier formats are not compared"
+    assert behaviour.changes({}, *run, {"normalise_inputs": True}) == [], "without versions nothing is compared"
 
 
 def test_a_raised_version_marks_what_was_recorded_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

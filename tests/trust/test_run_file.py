@@ -24,7 +24,7 @@ from shoal.environments import registry
 from shoal.environments.spec_rules import MAX_STEP_NUMBERS
 from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import CheckpointError, InputError
-from shoal.options.flags import flags_of, games_to_json, leaves, spec_to_json
+from shoal.options.flags import games_to_json, leaves, spec_to_json
 from shoal.spec import Part
 from shoal.storage import configuration, manifest
 from shoal.storage.checkpoint import Checkpoints
@@ -32,11 +32,6 @@ from shoal.system.files import dumps
 from shoal.training.settings import Settings
 from shoal.trust.run_file import Described, check_same_spec, described, spec_of
 from shoal.types import EnvSpec
-
-LATER = {path: value for added in configuration.ADDED.values() for path, value in added.items()}
-"""What the first format lacked."""
-LATER_OPTIONS = {f"config.{name}" for added in configuration.ADDED_OPTIONS.values() for name in added}
-"""Options of algorithms that it lacked."""
 
 
 def written(folder: Path, algorithm: str = "mappo", options: dict[str, Any] | None = None, **changed: Any) -> Path:
@@ -116,7 +111,9 @@ def parts(**fields: Any) -> Any:
 
 
 DAMAGES: list[tuple[str, Any, str]] = [
-    ("format", 10, f"has format 10, of a newer version of Shoal; this one reads up to {manifest.FORMAT}"),
+    ("format", 10, f"has format 10, of a newer version of Shoal; this one reads {manifest.FORMAT}"),
+    ("format", 8, "has format 8, of a version of Shoal before 0.2.0; train the run again"),
+    ("format", GONE, "has format 1, of a version of Shoal before 0.2.0"),
     ("format", "2", "has an unknown format: '2'"),
     ("format", True, "has an unknown format: True"),
     ("format", 0, "has an unknown format: 0"),
@@ -285,11 +282,11 @@ TEXTS: list[tuple[bytes, str]] = [
     (b'"run"', "is not a JSON object"),
     (b"3", "is not a JSON object"),
     (b"{", "cannot be read as JSON"),
-    (b'{"format": 2}', "contains no configuration"),
-    (b'{"config": {}, "made_with": {}}', "'config' lacks 'algorithm'"),
+    (b'{"format": 9}', "contains no configuration"),
+    (b'{"format": 9, "config": {}, "made_with": {}}', "'config' lacks 'algorithm'"),
     (b"\xff\xfe{}", "cannot be read as JSON"),
     ('{"a": "ü"}'.encode("latin-1"), "cannot be read as JSON"),
-    (b'{"format": 2, "format": 2}', "has the key 'format' twice"),
+    (b'{"format": 9, "format": 9}', "has the key 'format' twice"),
     (b'{"config": {"seeds": 1, "seeds": 2}}', "has the key 'seeds' twice"),
     (b'{"format": NaN}', "contains NaN, which is not valid JSON"),
     (b'{"format": -Infinity}', "contains -Infinity, which is not valid JSON"),
@@ -404,22 +401,7 @@ def test_any_damage_is_refused_or_read_as_it_stands(
     except InputError as error:
         assert "\n" not in str(error) and str(error).isprintable()
         return
-    said = damaged["root"]
-    if said.get("format") == manifest.FORMAT:
-        assert found == said["config"]
-    else:  # an earlier format may lack what was added later
-        dropped = set(configuration.DROPPED[2])
-        assert set(flat(said["config"])) - set(flat(found)) - dropped == set()
-        later = {*LATER, *LATER_OPTIONS}
-        assert {path: x for path, x in flat(found).items() if path not in later}.items() <= flat(said["config"]).items()
-
-
-def flat(said: Any, prefix: str = "") -> dict[str, str]:
-    """Values by their paths, as text."""
-    if not isinstance(said, dict) or not said:
-        return {prefix: json.dumps(said)}
-    found = [flat(value, f"{prefix}.{key}".removeprefix(".")) for key, value in said.items()]
-    return {path: value for one in found for path, value in one.items()}
+    assert damaged["root"]["format"] == manifest.FORMAT and found == damaged["root"]["config"]
 
 
 @settings(max_examples=150, deadline=None)
@@ -437,7 +419,7 @@ def test_any_bytes(data: st.DataObject, sound: dict[str, Any], tmp_path_factory)
     except InputError as error:
         assert "\n" not in str(error) and str(error).isprintable()
         return
-    assert json.loads(text).get("format", 1) != manifest.FORMAT or found == json.loads(text)["config"]
+    assert json.loads(text)["format"] == manifest.FORMAT and found == json.loads(text)["config"]
 
 
 def test_a_hidden_mask_of_continuous_actions_is_refused(sound: dict[str, Any], tmp_path: Path) -> None:
@@ -448,57 +430,6 @@ def test_a_hidden_mask_of_continuous_actions_is_refused(sound: dict[str, Any], t
     damaged["config"]["spec"]["action"] = {"kind": "box", "dim": 4, "low": 0.0, "high": 1.0}
     (tmp_path / "run.json").write_text(json.dumps(damaged), encoding="utf-8")
     assert "action_mask is false, and 'action' is continuous" in refused(tmp_path)
-
-
-# The format.
-
-
-def test_an_earlier_format_is_migrated(sound: dict[str, Any], tmp_path: Path) -> None:
-    """What it lacks meant one thing: no wrappers, worker processes, rewards as they are."""
-    earlier = copy.deepcopy(sound)
-    del earlier["format"]
-    for path in LATER:
-        part, _, key = path.rpartition(".")
-        (earlier["config"][part] if part else earlier["config"]).pop(key)
-    earlier["config"]["spec"]["success"] = 0.5
-    (tmp_path / "run.json").write_text(json.dumps(earlier), encoding="utf-8")
-    run = described(tmp_path)
-    assert run.settings == Settings(seeds=2, separate_sides=False) and run.by_name and run.spec.metrics == ()
-    assert again(tmp_path)["config"] == sound["config"]["config"]
-    del earlier["config"]["settings"]["rows"]
-    (tmp_path / "run.json").write_text(json.dumps(earlier), encoding="utf-8")
-    assert "'settings' lacks 'rows'" in refused(tmp_path)
-
-
-def test_the_format_before_last_actions_is_migrated(sound: dict[str, Any], tmp_path: Path) -> None:
-    earlier: dict[str, Any] = copy.deepcopy(sound) | {"format": 3}
-    del earlier["config"]["settings"]["last_action"]
-    (tmp_path / "run.json").write_text(json.dumps(earlier), encoding="utf-8")
-    assert again(tmp_path) == sound["config"]
-
-
-def test_the_format_before_hidden_masks_is_migrated(sound: dict[str, Any], tmp_path: Path) -> None:
-    earlier: dict[str, Any] = copy.deepcopy(sound) | {"format": 4}
-    del earlier["config"]["settings"]["action_mask"], earlier["config"]["config"]["dead_value"]
-    (tmp_path / "run.json").write_text(json.dumps(earlier), encoding="utf-8")
-    assert again(tmp_path) == sound["config"]
-
-
-@pytest.mark.parametrize("algorithm", ["mappo+qmix", "ippo", "mat_dec", "happo"])
-def test_options_of_algorithms_are_added_where_they_belong(algorithm: str) -> None:
-    options = flags_of(algorithms.get(algorithm).Config())
-    earlier = {name: value for name, value in options.items() if not name.endswith("dead_value")}
-    assert (earlier == options) == (algorithm == "happo")
-    assert configuration.migrated({"config": dict(earlier)}, 4)["config"] == options
-    assert configuration.migrated({"config": dict(earlier)}, 5)["config"] == earlier
-
-
-def test_what_migration_adds_is_what_shoal_has() -> None:
-    known = {f"settings.{name}": value for name, value in flags_of(Settings()).items()}
-    for path, value in LATER.items():  # but for what runs of earlier versions did otherwise than today's
-        same = json.loads(json.dumps(known.get(path, value))) == value
-        assert same == (path != "settings.separate_sides")
-    assert max(configuration.ADDED) <= manifest.FORMAT
 
 
 # The configuration that a checkpoint belongs to.
@@ -527,13 +458,15 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> Non
         assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_checkpoint_that_recorded_nothing_is_of_an_earlier_shoal(tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_configuration_is_refused(tmp_path: Path) -> None:
     state = {"x": np.ones(2)}
     Checkpoints(tmp_path / "checkpoints").save(7, state, {})
     here = configuration.identity(described(written(tmp_path / "run")).as_json(), ())
-    assert Checkpoints(tmp_path / "checkpoints", 3, here).restore(state)[2] == 7
-    with pytest.raises(CheckpointError, match="does not contain the run's configuration"):
-        configuration.check_same({"format": 2}, here, 7)
+    with pytest.raises(CheckpointError, match="of step 7 does not contain the run's configuration"):
+        Checkpoints(tmp_path / "checkpoints", 3, here).restore(state)
+    for damaged in ({"format": 9}, {"format": 8, "config": here["config"]}):
+        with pytest.raises(CheckpointError, match="does not contain the run's configuration"):
+            configuration.check_same(damaged, here, 7)
 
 
 def test_arrays_that_earlier_versions_did_not_describe_are_no_difference(tmp_path: Path) -> None:
@@ -551,11 +484,10 @@ def test_arrays_that_earlier_versions_did_not_describe_are_no_difference(tmp_pat
     was = json.loads(json.dumps(now))
     now["spec"] = spec_to_json(shaped)
     here = configuration.identity(now, ())
-    for version in (5, 6):
-        configuration.check_same({"format": version, "config": was}, here, 7)
+    configuration.check_same({"format": 9, "config": was}, here, 7)
     there = configuration.identity(was, ())
     with pytest.raises(CheckpointError, match=r"spec\.parts"):
-        configuration.check_same({"format": 6, "config": now}, there, 7)
+        configuration.check_same({"format": 9, "config": now}, there, 7)
 
     one, other = games_to_json(shaped, plain)
     assert one == other and "parts" not in one and games_to_json(shaped, shaped)[0]["parts"]

@@ -24,7 +24,6 @@ from shoal.runs.open import open_run
 from shoal.runs.run import Run
 from shoal.statistics.intervals import Estimate
 from shoal.storage import evaluation_file, log, manifest
-from shoal.storage.configuration import migrated
 from shoal.training import ending
 from shoal.training.settings import Settings
 from shoal.trust import permission
@@ -122,7 +121,7 @@ def facts_of(folder: Path, run: Run | None = None, *, environment: Any = None, t
             run = open_run(folder, environment, trust=trust)
         except InputError as error:
             notes.append(f"The run cannot be opened: {error}")
-            entries = migrated(found["config"], found["format"])
+            entries = found["config"]
     rows = log.read(folder, notes.append)
     if not rows:
         notes.append("The log (metrics.jsonl) is missing, so there are no curves.")

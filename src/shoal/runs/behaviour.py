@@ -109,7 +109,7 @@ def family_of(environment: str) -> str:
 
 def changes(recorded: Mapping[str, int], algorithm: str, environment: str, flags: Mapping[str, Any]) -> list[str]:
     """For each part of a run whose version is another than today's, a clause such as ``skirmish had behaviour version
-    1 and has 2 now``. A record without versions, of an earlier format, is not compared.
+    1 and has 2 now``. A record without versions is not compared.
 
     Args:
         recorded: the versions in the record; a part that it lacks has version 1.

@@ -18,7 +18,7 @@ from shoal.system.machine import cores
 
 FILE = "run.json"
 FORMAT = 9
-"""Format number that :func:`write` writes. Files of format 1 lack it; see :mod:`shoal.storage.configuration`."""
+"""Format number that :func:`write` writes, and the only one that is read. Files of format 1 lack it."""
 MOST = 16 * reading.MIB
 """Largest size in bytes of a ``run.json``."""
 _KEYS = ("format", "config", "made_with")
@@ -81,7 +81,7 @@ def read(folder: Path) -> dict[str, Any]:
     """The contents of ``run.json``: ``format``, and the objects ``config`` and ``made_with``. Tuples become lists.
 
     Raises:
-        InputError: there is no readable ``run.json``, its format is newer, or its keys differ from these.
+        InputError: there is no readable ``run.json``, its format is another, or its keys differ from these.
     """
     where = f"{FILE} in {str(folder)!r}"
     try:
@@ -96,7 +96,9 @@ def read(folder: Path) -> dict[str, Any]:
     if type(version) is not int or version < 1:
         raise InputError(f"{where} has an unknown format: {shortened(version)}.")
     if version > FORMAT:
-        raise InputError(f"{where} has format {version}, of a newer version of Shoal; this one reads up to {FORMAT}.")
+        raise InputError(f"{where} has format {version}, of a newer version of Shoal; this one reads {FORMAT}.")
+    if version < FORMAT:
+        raise InputError(f"{where} has format {version}, of a version of Shoal before 0.2.0; train the run again.")
     for key in found:
         if key not in _KEYS:
             raise InputError(f"{where} has the unknown key {shortened(key)}; known: {', '.join(_KEYS)}.")

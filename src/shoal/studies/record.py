@@ -39,12 +39,12 @@ _RUN: dict[str, type] = {
 _EVALUATION = ("episodes", "greedy", "lengths", "metrics", "scores", "seed", "step")
 
 
-def checked(found: Any, newest: int, names: Collection[str]) -> dict[str, Any]:
+def checked(found: Any, known: int, names: Collection[str]) -> dict[str, Any]:
     """The fields of a record, from JSON.
 
     Args:
         found: the contents of the file.
-        newest: the newest known format.
+        known: the format that is read.
         names: the fields of :class:`shoal.studies.record.Record`.
 
     Raises:
@@ -55,15 +55,13 @@ def checked(found: Any, newest: int, names: Collection[str]) -> dict[str, Any]:
     version = found.pop("format")
     if type(version) is not int or version < 1:
         raise InputError(f"its format is {shortened(version)}.")
-    if version > newest:
-        raise InputError(f"its format {version} is of a newer version of Shoal; this one reads up to {newest}.")
+    if version > known:
+        raise InputError(f"its format {version} is of a newer version of Shoal; this one reads {known}.")
+    if version < known:
+        raise InputError(
+            f"its format {version} is of a version of Shoal before 0.2.0; delete it and run the study again."
+        )
     kinds = {"study": str, "commit": (str, type(None)), "changed": bool, "platform": str}
-    if version == 1:
-        found.setdefault("evaluations", {})
-    if version < 3:
-        found.setdefault("sources", {})
-    if version < 4:
-        found.setdefault("behaviour", {})
     check_keys("record", found, names)
     for name in found:
         check_kind(name, found[name], kinds.get(name, dict))
@@ -190,7 +188,7 @@ def _check_array(name: str, values: Any, rows: Any, columns: Any, unknowns: bool
 
 
 FORMAT = 4
-"""2 added ``evaluations``, ``best`` in ``evaluation``, and further curves; 3 added ``sources``; 4 ``behaviour``."""
+"""Format number of records, the only one that is read."""
 DIGITS = 6
 
 
@@ -232,7 +230,7 @@ class Record:
     """A digest of the file of each of the user's modules that the run names, by module: those of its algorithm,
     networks, environment or opponents."""
     behaviour: dict[str, int] = field(default_factory=dict)
-    """Behaviour versions (:func:`shoal.runs.behaviour.versions`); empty in records of earlier formats."""
+    """Behaviour versions (:func:`shoal.runs.behaviour.versions`); empty if unknown."""
 
     @cached_property
     def scores(self) -> Float[np.ndarray, "seeds episodes"]:

@@ -52,7 +52,7 @@ def module_digests(cell: Cell, *, imported: bool = False) -> dict[str, str]:
 
 
 def changed_modules(cells: Sequence[Cell], records: Mapping[str, Record]) -> tuple[Changed, ...]:
-    """The modules that have changed since runs were recorded; records without digests, of earlier formats, are not
+    """The modules that have changed since runs were recorded; records without digests are not
     compared.
 
     Args:

@@ -77,7 +77,7 @@ class Settings:
     separate_sides: bool = True
     """Algorithms that learn from a whole team, such as QMIX, COMA and MAT, train sides that compete as a team each: the
     sides that the environment declares, and the two sides of --opponents past. False: all agents are one team, which
-    learns from the mean over rivals too; so it was in runs of earlier versions."""
+    learns from the mean over rivals too."""
     rows: Count = 500
     """Rows of metrics in the log of a run; each is a mean over the updates since the previous row."""
     checkpoint_seconds: Annotated[float, Bounds(least=0, most=1e9)] = 30.0

@@ -101,12 +101,6 @@ def recorded(folder: Path, decides: Mapping[str, Any]) -> Record | None:
     return Record(directory if isinstance(directory, str) else None, tuple(modules.items()))
 
 
-def of_earlier_version(folder: Path, decides: Mapping[str, Any]) -> bool:
-    """Whether the record of ``folder`` is one of an earlier version of Shoal, which left no mark in the folder."""
-    entry = _matching(folder, decides)
-    return entry is not None and "mark" not in entry
-
-
 def _matching(folder: Path, decides: Mapping[str, Any]) -> dict[str, Any] | None:
     """The entries of a folder's record, if it is of the same path and the same ``decides``."""
     try:

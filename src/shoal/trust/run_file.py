@@ -16,7 +16,6 @@ from shoal.options.flags import flags_of, override, spec_to_json, typed
 from shoal.security import user_modules
 from shoal.spec import Part
 from shoal.storage import manifest
-from shoal.storage.configuration import migrated
 from shoal.training.settings import Settings
 from shoal.trust import provenance
 from shoal.types import Box, Discrete, EnvSpec
@@ -98,8 +97,6 @@ def unrecorded(folder: Path, entries: Mapping[str, Any]) -> str:
     record = provenance.recorded(folder, decides(entries))
     if record is not None and (module := _changed(record)):
         return f"was trained with another version of the module {module!r}"
-    if provenance.of_earlier_version(folder, decides(entries)):
-        return "was recorded as your own run by an earlier version of Shoal, which did not mark its folder"
     return "is not recorded as your own run"
 
 
@@ -135,9 +132,8 @@ def entries_of(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: see :func:`described`.
     """
-    read = manifest.read(folder)
+    entries = manifest.read(folder)["config"]
     with _damage(folder):
-        entries = migrated(read["config"], read["format"])
         _check_parts(entries)
         return entries
 

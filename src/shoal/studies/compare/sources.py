@@ -14,7 +14,6 @@ from jaxtyping import Float
 from shoal.errors import InputError, shortened, unknown
 from shoal.plots.curves import series
 from shoal.storage import evaluation_file, log, manifest
-from shoal.storage.configuration import migrated
 from shoal.studies import archive, record
 from shoal.studies.exchange import options_text
 from shoal.training.settings import CHANGEABLE
@@ -70,8 +69,7 @@ def read(path: Path, metric: str) -> Source:
 
 
 def _from_folder(folder: Path, metric: str) -> Source:
-    found = manifest.read(folder)
-    run = _checked(migrated(found["config"], found["format"]), str(folder))
+    run = _checked(manifest.read(folder)["config"], str(folder))
     evaluation = evaluation_file.read(folder)
     if evaluation is None:
         raise InputError(
