@@ -11,6 +11,7 @@ import pytest
 import shoal
 from shoal.errors import InputError
 from shoal.studies import execution
+from shoal.studies.archive import extract
 from shoal.studies.record import read
 from shoal.studies.results import markdown_page
 from shoal.studies.state import recorded, records_folder
@@ -39,6 +40,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.training.trainer.CALL_SECONDS", 0.0)
 
 
+def record_files(folder: Path) -> list[Path]:
+    """The records of a finished study beside the study's file, taken out of their archive."""
+    records = folder / "records" / "demo"
+    extract(records)
+    return sorted(records.glob("*.json"))
+
+
 def final_page(path: Path) -> str:
     """The page of results with all times as 0."""
     study, cells = read_study(path), cells_of(path)
@@ -55,7 +63,7 @@ def test_a_run_that_ends_early_has_its_own_step_and_digest(tmp_path: Path) -> No
     assert shoal.study(path, out=tmp_path / "runs", progress=False).ok
     (cell,), (other,) = cells_of(path), cells_of(whole)
     assert cell.digest != other.digest
-    (file,) = (tmp_path / "records" / "demo").iterdir()
+    (file,) = record_files(tmp_path)
     record = read(file)
     assert record.evaluation["step"] == record.curve["step"][-1] == 32 and record.run["settings"]["steps"] == 96
     file.unlink()
@@ -93,7 +101,8 @@ def test_interrupted_twice_it_gives_the_same_tables(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("shoal.training.program.compile_program", lambda *_: pytest.fail("trained again"))
     assert call().ok
     assert final_page(broken) == final_page(whole)
-    names = sorted(path.name for path in (tmp_path / "whole" / "records" / "demo").iterdir())
+    names = [path.name for path in record_files(tmp_path / "whole")]
+    assert [path.name for path in record_files(tmp_path / "broken")] == names
     for name in names:
         here, there = (read(tmp_path / which / "records" / "demo" / name) for which in ("broken", "whole"))
         zero = {"training": 0, "other": 0}
@@ -139,7 +148,7 @@ metric = "return/agent"
 def test_tables_state_the_return_of_each_role(tmp_path: Path) -> None:
     path = written(tmp_path, RIVALS)
     assert shoal.study(path, out=tmp_path / "runs", progress=False).ok
-    (file,) = (tmp_path / "records" / "demo").iterdir()
+    (file,) = record_files(tmp_path)
     record = read(file)
     adversary, agent = (record.values(f"return/{name}") for name in ("adversary", "agent"))
     assert adversary is not None and agent is not None and adversary.shape == agent.shape == (2, 3)
