@@ -173,10 +173,10 @@ class EnvSpec:
 
 
 class Scene(NamedTuple):
-    """One timestep of an environment as discs on a plane, for pictures (NumPy arrays on the host)."""
+    """One timestep of an environment as discs and squares on a plane, for pictures (NumPy arrays on the host)."""
 
     centres: np.ndarray
-    """[K, 2] positions."""
+    """[K, 2] positions; NaN for what is absent."""
     radii: np.ndarray
     """[K]."""
     colours: np.ndarray
@@ -189,6 +189,8 @@ class Scene(NamedTuple):
     """The picture shows [-extent, extent]²."""
     caption: str = ""
     """One line under the picture, for example the agents' messages."""
+    square: np.ndarray | None = None
+    """bool [K]: drawn as a square, of half the width ``radii``; None for discs alone."""
 
 
 class Outline(NamedTuple):

@@ -56,6 +56,16 @@ def far(a: np.ndarray, b: tuple[int, ...]) -> int:
     return int(np.abs(a - np.array(b)).max())
 
 
+def test_squares_have_corners_and_what_is_absent_is_not_drawn():
+    one = scene(5)._replace(square=np.array([True, False, False]), labels=("", "", ""))
+    x, y = one.centres[0] + 0.11  # beyond the circle of the same radius
+    picture = draw_frame(one, 400, [scene(4)])
+    assert far(at(picture, x, y), rgb(np.array(BLUE))) < 25 and far(at(draw_frame(scene(5), 400), x, y), PAPER) < 25
+    gone = one._replace(centres=np.where(np.arange(3)[:, None] == 0, np.nan, one.centres))
+    assert far(at(draw_frame(gone, 400, [one]), *one.centres[0]), PAPER) < 25
+    assert far(at(draw_frame(gone, 400), *one.centres[1]), rgb(np.array(RED))) < 25
+
+
 def test_discs_are_filled_rings_are_not_and_up_is_up():
     picture = draw_frame(scene(5), 400)
     assert picture.size == (400, 400)

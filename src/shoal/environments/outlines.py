@@ -1,5 +1,8 @@
 """Outlines of worlds whose things are simple shapes on a plane (``Outline.kind`` is ``bodies``).
 
+An environment describes its world once, as an outline; :func:`scene_of` is what pictures show of it. An environment
+that renders Scenes alone has outlines by :func:`of_scene`.
+
 ``Outline.fixed`` has
 
 * ``box``: [left, bottom, right, top] of what is shown; y points up.
@@ -15,9 +18,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shoal.spec import Scene
+from shoal.spec import Outline, Scene
 
 Shape = Literal["disc", "ring", "square", "frame"]
+SHAPES: dict[tuple[bool, bool], Shape] = {
+    (False, False): "disc",
+    (False, True): "ring",
+    (True, False): "square",
+    (True, True): "frame",
+}
+"""By (square, hollow)."""
 
 
 def body(
@@ -32,7 +42,7 @@ def body(
     """One thing.
 
     Args:
-        label: its name.
+        label: its name, which pictures write beside it if it has no ``text``; may be empty.
         shape: a filled disc or square, or its outline.
         radius: half its width, in the units of the positions.
         colour: RGB in [0, 1].
@@ -40,16 +50,20 @@ def body(
         marked: what it means that it is marked.
         text: a few letters that are written in it.
     """
-    levels = np.clip(np.asarray(list(colour), np.float64) * 255 + 0.5, 0, 255).astype(int)
     return {
         "label": label,
         "shape": shape,
         "radius": round(float(radius), 4),
-        "colour": "#" + "".join(f"{level:02x}" for level in levels),
+        "colour": _hex(colour),
         "agent": agent,
         "marked": marked,
         "text": text,
     }
+
+
+def _hex(colour: Iterable[float]) -> str:
+    levels = np.clip(np.asarray(list(colour), np.float64) * 255 + 0.5, 0, 255).astype(int)
+    return "#" + "".join(f"{level:02x}" for level in levels)
 
 
 def of_scene(scene: Scene, agents: tuple[str, ...]) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -59,12 +73,57 @@ def of_scene(scene: Scene, agents: tuple[str, ...]) -> list[tuple[tuple[Any, ...
     """
     found, seen = [], {}
     numbers = {str(i): i for i in range(len(agents))} | {name: i for i, name in enumerate(agents)}
-    rows = zip(scene.labels, scene.radii, scene.colours, scene.hollow, strict=True)
-    for label, radius, colour, hollow in rows:
-        # The label of an agent is its name, or its number as in grid worlds.
-        number = numbers.get(label)
-        one = body(label, "ring" if hollow else "disc", radius, colour, None if hollow else number)
+    square = np.zeros(len(scene.radii), bool) if scene.square is None else scene.square
+    rows = zip(scene.labels, scene.radii, scene.colours, scene.hollow, square, strict=True)
+    for label, radius, colour, hollow, straight in rows:
+        number = None if hollow else numbers.get(label)  # the label of an agent is its name or its number
+        one = body(label, SHAPES[bool(straight), bool(hollow)], radius, colour, number)
         looks = tuple(one.values())
         seen[looks] = seen.get(looks, -1) + 1
         found.append(((*looks, seen[looks]), one))
     return found
+
+
+_CELL = 0.5
+"""The side of a cell in a Scene, whose grid lines are then the borders of the cells."""
+_POST, _POST_COLOUR = 0.06, "#999999"
+"""The posts that mark the corners of a grid, which may be smaller than the square picture: radius, colour."""
+
+
+def scene_of(outline: Outline) -> Scene:
+    """What pictures show of an outline: its bodies, and its caption or else what agents say.
+
+    A grid is in the middle, with posts at its corners. Other pictures widen where a body leaves the box.
+    """
+    bodies, cell = outline.fixed["bodies"], outline.fixed["cell"]
+    left, bottom, right, top = outline.fixed["box"]
+    centres = np.stack([outline.moving["x"], outline.moving["y"]], axis=1)
+    radii, colours = [one["radius"] for one in bodies], [one["colour"] for one in bodies]
+    hollow, square = ([one["shape"] in shapes for one in bodies] for shapes in (("ring", "frame"), ("square", "frame")))
+    labels = [one["text"] or one["label"] for one in bodies]
+    if cell:
+        middle = np.array([(left + right) // (2 * cell), (bottom + top) // (2 * cell)]) * cell
+        corners = np.array([(x, y) for x in (left, right) for y in (bottom, top)], float)
+        centres, scale = np.concatenate([corners, centres]) - middle, _CELL / cell
+        radii, colours = [_POST / scale] * 4 + radii, [_POST_COLOUR] * 4 + colours
+        hollow, square, labels = [False] * 4 + hollow, [False] * 4 + square, [""] * 4 + labels
+        extent = scale * cell * -(-max(right - left, top - bottom) // (2 * cell))
+    else:
+        scale, extent = 1.0, max(right, top, float(np.nanmax(np.abs(centres), initial=0.0)) + 0.1)
+    said = (f"{name}: {text}" for name, text in zip(_speakers(bodies), outline.messages, strict=False) if text)
+    return Scene(
+        centres=centres * scale,
+        radii=np.array(radii) * scale,
+        colours=np.array([[int(one[i : i + 2], 16) for i in (1, 3, 5)] for one in colours]) / 255,
+        hollow=np.array(hollow, bool),
+        labels=tuple(labels),
+        extent=float(extent),
+        caption=outline.caption or "   ".join(said),
+        square=np.array(square, bool),
+    )
+
+
+def _speakers(bodies: list[dict[str, Any]]) -> list[str]:
+    """The labels of the agents, in their order."""
+    agents = {one["agent"]: one["label"] for one in bodies if one["agent"] is not None}
+    return [agents[i] for i in sorted(agents)]

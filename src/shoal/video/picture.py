@@ -62,7 +62,7 @@ def draw_frame(frame: Frame, size: int, past: Sequence[Scene] = (), extent: floa
     Args:
         frame: the Scene or array.
         size: width in pixels.
-        past: earlier scenes of the episode, oldest first, for the trails of the solid discs.
+        past: earlier scenes of the episode, oldest first, for the trails of the solid discs; squares have none.
         extent: the picture shows [-extent, extent]²; by default the scene's extent.
 
     Raises:
@@ -94,16 +94,19 @@ def _scene(scene: Scene, size: int, past: Sequence[Scene], extent: float) -> Ima
         place, width = big / 2 + tick * scale, OVERSAMPLING
         pen.line([(place, 0), (place, big)], GRID, width)
         pen.line([(0, place), (big, place)], GRID, width)
-    solid = [k for k in range(len(scene.radii)) if not scene.hollow[k]]
-    rings = [k for k in range(len(scene.radii)) if scene.hollow[k]]
+    there = np.flatnonzero(np.isfinite(scene.centres).all(1)).tolist()
+    solid = [k for k in there if not scene.hollow[k]]
+    rings = [k for k in there if scene.hollow[k]]
+    square = np.zeros(len(scene.radii), bool) if scene.square is None else scene.square
     order = (*rings, *solid)
     for k in rings:
-        _disc(pen, at(scene.centres[k]), scene.radii[k] * scale, rgb(scene.colours[k]), hollow=True)
-    for k in solid:
-        track = [at(s.centres[k]) for s in (*past, scene) if len(s.radii) > k and s.labels[k] == scene.labels[k]]
+        _body(pen, at(scene.centres[k]), scene.radii[k] * scale, rgb(scene.colours[k]), True, bool(square[k]))
+    for k in (k for k in solid if not square[k]):
+        known = (s for s in (*past, scene) if len(s.radii) > k and s.labels[k] == scene.labels[k])
+        track = [at(s.centres[k]) for s in known if np.isfinite(s.centres[k]).all()]
         _trail(pen, track, max(0.35 * scene.radii[k] * scale, 2.0 * OVERSAMPLING), rgb(scene.colours[k]))
     for k in solid:
-        _disc(pen, at(scene.centres[k]), scene.radii[k] * scale, rgb(scene.colours[k]), hollow=False)
+        _body(pen, at(scene.centres[k]), scene.radii[k] * scale, rgb(scene.colours[k]), False, bool(square[k]))
     for k in rings:  # outlined in white where discs cover them
         _covered_ring(pen, at, scene, k, scale, solid)
     image = image.reduce(OVERSAMPLING)
@@ -121,14 +124,18 @@ def _scene(scene: Scene, size: int, past: Sequence[Scene], extent: float) -> Ima
     return image
 
 
-def _disc(pen: ImageDraw.ImageDraw, centre: tuple[float, float], radius: float, colour: Colour, *, hollow: bool):
+def _body(
+    pen: ImageDraw.ImageDraw, centre: tuple[float, float], radius: float, colour: Colour, hollow: bool, square: bool
+) -> None:
+    """A disc or a square, or its outline."""
     (x, y), radius = centre, max(radius, _SMALLEST * OVERSAMPLING)
     box = (x - radius, y - radius, x + radius, y + radius)
     width = round(max(OVERSAMPLING * 1.5, min(radius * 0.3, OVERSAMPLING * 3.0)))
+    draw = pen.rectangle if square else pen.ellipse
     if hollow:
-        pen.ellipse(box, fill=mix(colour, PAPER, 0.85), outline=colour, width=width)
+        draw(box, fill=mix(colour, PAPER, 0.85), outline=colour, width=width)
     else:
-        pen.ellipse(box, fill=colour, outline=mix(colour, (0, 0, 0), 0.3), width=OVERSAMPLING)
+        draw(box, fill=colour, outline=mix(colour, (0, 0, 0), 0.3), width=OVERSAMPLING)
 
 
 def _covered_ring(

@@ -135,9 +135,11 @@ def test_picture() -> None:
     env, _ = game(num_agents=2, num_stags=1, num_hares=1, grid=(2, 3))
     assert env.render
     scene: Any = env.render(State(jnp.array([0, GONE]), jnp.array([5 + 2, GONE]), jnp.int32(3)))
-    assert scene.labels == ("",) * 4 + ("0", "") and scene.hollow.tolist() == [False] * 5 + [True]
-    np.testing.assert_allclose(scene.centres[4:], [[-0.25, 0.25], [0.75, -0.25]])
-    np.testing.assert_allclose(scene.centres[[0, 3]], [[-0.5, 0.5], [1.0, -0.5]])  # corners of the field
+    assert scene.labels == ("",) * 4 + ("0", "1", "", "") and not scene.hollow.any()
+    assert scene.square.tolist() == [False] * 6 + [True] * 2, "prey are squares"
+    nowhere = [np.nan, np.nan]
+    np.testing.assert_allclose(scene.centres[4:], [[-0.25, 0.25], nowhere, [0.75, -0.25], nowhere])
+    np.testing.assert_allclose(scene.centres[[0, 3]], [[-0.5, -0.5], [1.0, 0.5]])  # corners of the field
     assert scene.extent == 1.0 and scene.caption == "1 of 2 animals captured, 1 of 2 agents on the field"
     nobody = env.render(State(jnp.array([GONE, GONE]), jnp.array([2, GONE]), jnp.int32(3)))
     assert draw_frame(nobody, 120, [scene]).size == (120, 120), "agents may all have left"

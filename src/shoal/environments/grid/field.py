@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from shoal.environments.mpe.drawing import BLUE, GREEN, GREY, ORANGE
+from shoal.environments.mpe.drawing import BLUE, GREEN, ORANGE
 from shoal.environments.options import check_count
 from shoal.environments.outlines import body
 from shoal.errors import InputError
-from shoal.types import Outline, Scene
+from shoal.types import Outline
 
 GONE = -(1 << 20)
 """The cell of agents and prey that have left the field; beyond the view and reach of every real cell."""
@@ -109,37 +109,7 @@ def check_sides(grid: int | tuple[int, int], least: int = 1) -> tuple[int, int]:
     return rows, columns
 
 
-# A field as a :class:`Scene`: agents are numbered discs, prey are rings, remaining numbers are in the caption.
-
-
-CELL = 0.5
-"""The side of a cell, so that the picture's grid lines are the borders of the cells."""
-POST, AGENT, STAG, HARE = range(4)
-COLOURS = np.array([GREY, BLUE, ORANGE, GREEN])
-RADII = np.array([0.06, 0.17, 0.2, 0.12])
-
-
-def field_scene(
-    field: Field, agents: Int[Array | np.ndarray, " N"], prey: Int[Array | np.ndarray, " M"], stags: int
-) -> Scene:
-    """One unbatched timestep. Posts mark the corners of the field, which may be smaller than the square picture."""
-    cells, n = np.concatenate([np.asarray(agents), np.asarray(prey)]), len(agents)
-    there = cells != GONE
-    kind = np.repeat([AGENT, STAG, HARE], [n, stags, len(prey) - stags])[there]
-    corners = np.array([(r, c) for r in (0, field.rows) for c in (0, field.columns)])
-    places = np.concatenate([corners, np.stack(field.place(cells[there]), 1) + 0.5])
-    kind = np.append(np.full(len(corners), POST), kind)
-    numbers = [str(i) for i in np.flatnonzero(there[:n])]
-    before = [""] * len(corners)
-    return Scene(
-        centres=CELL * np.stack([places[:, 1] - field.columns // 2, field.rows // 2 - places[:, 0]], axis=1),
-        radii=RADII[kind],
-        colours=COLOURS[kind],
-        hollow=kind >= STAG,
-        labels=(*before, *numbers, *[""] * (len(kind) - len(before) - len(numbers))),
-        extent=CELL * -(-max(field.rows, field.columns) // 2),
-        caption=f"{(~there[n:]).sum()} of {len(prey)} animals captured, {there[:n].sum()} of {n} agents on the field",
-    )
+# A field as an :class:`Outline`: agents are numbered discs, prey squares, remaining numbers are in the caption.
 
 
 def field_outline(
@@ -153,8 +123,8 @@ def field_outline(
     """One unbatched timestep in numbers; cells are unit squares, and who has left the field is absent."""
     cells, n = np.concatenate([np.asarray(agents), np.asarray(prey)]), len(agents)
     bodies = [body(f"agent_{i}", "disc", 0.34, BLUE, agent=i, text=str(i)) for i in range(n)]
-    bodies += [body(f"stag_{i}", "square", 0.32, ORANGE) for i in range(stags)]
-    bodies += [body(f"hare_{i}", "square", 0.2, GREEN) for i in range(len(prey) - stags)]
+    bodies += [body("", "square", 0.32, ORANGE) for _ in range(stags)]
+    bodies += [body("", "square", 0.2, GREEN) for _ in range(len(prey) - stags)]
     kinds = ("agent", "stag", "hare")[: 2 + (len(prey) > stags)]
     features = view_features(view, kinds, ("up", "down"))
     left = (cells == GONE).astype(int)

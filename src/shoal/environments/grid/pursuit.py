@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.environments.grid.field import (
-    CELL,
     GONE,
     MAX_SIDE,
     Field,
@@ -24,38 +23,18 @@ from shoal.environments.grid.field import (
 )
 from shoal.environments.mpe.drawing import BLUE, GREY, ORANGE
 from shoal.environments.options import check_count, check_flag, check_number, check_steps
-from shoal.environments.outlines import body
+from shoal.environments.outlines import body, scene_of
 from shoal.errors import InputError
 from shoal.spec import Part
-from shoal.types import Discrete, Environment, EnvSpec, Outline, Scene, Step
+from shoal.types import Discrete, Environment, EnvSpec, Outline, Step
 
-# Pursuit as a :class:`Scene` and an :class:`Outline`: pursuers are numbered discs, evaders rings, walls squares.
+# Pursuit as an :class:`Outline`: pursuers are numbered discs, evaders and walls squares.
 
 
 Cells = Int[Array | np.ndarray, " _"]
 
 
-def scene(field: Field, building: Bool[np.ndarray, " C"], pursuers: Cells, evaders: Cells) -> Scene:
-    """One unbatched timestep; the building is drawn as grey discs, and posts mark the corners of the grid."""
-    pursuers, evaders, walls = np.asarray(pursuers), np.asarray(evaders), field.cells[building]
-    left = evaders[evaders != GONE]
-    corners = np.array([(x, y) for x in (0, field.columns) for y in (0, field.rows)])
-    rows, columns = field.place(np.concatenate([walls, left, pursuers]))
-    places = np.concatenate([corners, np.stack([columns, rows], 1) + 0.5])
-    kind = np.repeat(np.arange(4), [len(corners), len(walls), len(left), len(pursuers)])
-    numbers = [str(i) for i in range(len(pursuers))]
-    return Scene(
-        centres=CELL * (places - np.array([field.columns, field.rows]) // 2),
-        radii=np.array([0.06, 0.25, 0.2, 0.15])[kind],
-        colours=np.array([GREY, GREY, ORANGE, BLUE])[kind],
-        hollow=kind == 2,
-        labels=(*[""] * (len(kind) - len(numbers)), *numbers),
-        extent=CELL * -(-max(field.rows, field.columns) // 2),
-        caption=_caption(evaders),
-    )
-
-
-def outline(
+def pursuit_outline(
     field: Field,
     building: Bool[np.ndarray, " C"],
     pursuers: Cells,
@@ -67,16 +46,12 @@ def outline(
     pursuers, evaders, walls = np.asarray(pursuers), np.asarray(evaders), field.cells[building]
     cells = np.concatenate([walls, evaders, pursuers])
     n = len(pursuers)
-    bodies = [body("building", "square", 0.5, GREY) for _ in walls]
-    bodies += [body(f"evader_{i}", "square", 0.28, ORANGE) for i in range(len(evaders))]
+    bodies = [body("", "square", 0.5, GREY) for _ in walls]
+    bodies += [body("", "square", 0.28, ORANGE) for _ in evaders]
     bodies += [body(f"pursuer_{i}", "disc", 0.34, BLUE, agent=i, text=str(i)) for i in range(n)]
     features = view_features(view, ("wall", "pursuers", "evaders"), ("down", "up"))
-    caption = _caption(evaders)
+    caption = f"{(evaders == GONE).sum()} of {len(evaders)} evaders captured"
     return cells_outline(field, cells, bodies, [list(actions)] * n, [features] * n, caption, upwards=True)
-
-
-def _caption(evaders: Int[np.ndarray, " M"]) -> str:
-    return f"{(evaders == GONE).sum()} of {len(evaders)} evaders captured"
 
 
 # The environment.
@@ -249,13 +224,10 @@ def pursuit(
         caught = (held.any(2) | blocked(beside)).all(1) & (evaders != GONE)
         return caught, (held & caught[:, None, None]).any((0, 1))
 
-    return Environment(
-        spec,
-        reset,
-        step,
-        render=lambda state: scene(field, building, state.pursuers, state.evaders),
-        outline=lambda state: outline(field, building, state.pursuers, state.evaders, ACTIONS, view),
-    )
+    def outline(state: State) -> Outline:
+        return pursuit_outline(field, building, state.pursuers, state.evaders, ACTIONS, view)
+
+    return Environment(spec, reset, step, render=lambda state: scene_of(outline(state)), outline=outline)
 
 
 def _middle(cells: int, border: float) -> Bool[np.ndarray, " cells"]:

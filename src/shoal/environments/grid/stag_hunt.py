@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from shoal.environments.grid.field import GONE, MAX_SIDE, Field, check_sides, distinct, field_outline, field_scene
+from shoal.environments.grid.field import GONE, MAX_SIDE, Field, check_sides, distinct, field_outline
 from shoal.environments.options import check_count, check_number, check_steps
+from shoal.environments.outlines import scene_of
 from shoal.errors import InputError
-from shoal.types import Discrete, Environment, EnvSpec, Step
+from shoal.types import Discrete, Environment, EnvSpec, Outline, Step
 
 RIGHT, DOWN, LEFT, UP, STAY, CATCH = range(6)
 ACTIONS = ("right", "down", "left", "up", "stay", "catch")
@@ -135,12 +136,15 @@ def stag_hunt(
         earned = jnp.where(captured, np.where(is_stag, STAG, HARE), 0.0).sum() + penalty * failed.sum()
         return state, make_step(state, earned, first=False)
 
+    def outline(state: State) -> Outline:
+        return field_outline(field, state.agents, state.prey, stags, ACTIONS, view)
+
     return Environment(
         spec,
         reset,
         step,
-        render=lambda state: field_scene(field, state.agents, state.prey, stags),
-        outline=lambda state: field_outline(field, state.agents, state.prey, stags, ACTIONS, view),
+        render=lambda state: scene_of(outline(state)),
+        outline=outline,
     )
 
 

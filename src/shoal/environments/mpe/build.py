@@ -12,8 +12,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from shoal.environments.mpe import core, drawing
 from shoal.environments.mpe.core import State, World
+from shoal.environments.outlines import scene_of
 from shoal.environments.spec_rules import rivals_of
-from shoal.types import Box, Discrete, Environment, EnvSpec, Step
+from shoal.types import Box, Discrete, Environment, EnvSpec, Outline, Step
 
 
 def environment(
@@ -92,10 +93,7 @@ def environment(
             state = state._replace(tally=jnp.asarray(state.tally) + count(state))
         return state, make_step(state, reward(state), first=False)
 
-    return Environment(
-        spec,
-        reset,
-        step,
-        render=lambda state: drawing.scene(world, state, colours),
-        outline=lambda state: drawing.outline(world, state, colours, observed()),
-    )
+    def outline(state: State) -> Outline:
+        return drawing.outline(world, state, colours, observed())
+
+    return Environment(spec, reset, step, render=lambda state: scene_of(outline(state)), outline=outline)

@@ -1,4 +1,4 @@
-"""A particle world as a :class:`Scene`: agents are discs, landmarks rings, messages the caption."""
+"""A particle world as an :class:`Outline`: agents are discs, landmarks rings."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,7 +7,7 @@ from jaxtyping import Array, Int
 
 from shoal.environments.mpe.core import Agent, State, World, letter, letters
 from shoal.environments.outlines import body
-from shoal.types import Outline, Scene
+from shoal.types import Outline
 
 Colour = tuple[float, float, float]
 
@@ -34,31 +34,14 @@ def highlighted(world: World, goals: Int[Array, " G"] | np.ndarray, colours: Seq
     return painted
 
 
-def scene(world: World, state: State, colours: Callable[[State], np.ndarray] | None) -> Scene:
-    """One unbatched state as discs. The picture widens where an agent leaves the arena."""
-    centres = np.concatenate([np.asarray(state.pos), np.asarray(state.landmarks)])
-    marks = colours(state) if colours else np.array([mark.colour for mark in world.landmarks]).reshape(-1, 3)
-    bodies = (*world.agents, *world.landmarks)
-    return Scene(
-        centres=centres,
-        radii=np.array([body.radius for body in bodies]),
-        colours=np.concatenate([np.array([agent.colour for agent in world.agents]), marks]),
-        hollow=np.arange(len(bodies)) >= len(world.agents),
-        labels=tuple(body.name for body in bodies),
-        extent=float(max(1.2, np.abs(centres).max() + 0.1)),
-        caption=_caption(world, np.asarray(state.comm)),
-    )
-
-
 def outline(
     world: World, state: State, colours: Callable[[State], np.ndarray] | None, features: list[list[str]]
 ) -> Outline:
     """One unbatched state in numbers; ``features`` [N][O] are names of what each agent observes."""
-    shown, n = scene(world, state, colours), len(world.agents)
-    rows = zip(shown.labels, shown.radii, shown.colours, shown.hollow, strict=True)
-    bodies = [
-        body(label, "ring" if hollow else "disc", radius, colour, i if i < n else None)
-        for i, (label, radius, colour, hollow) in enumerate(rows)
+    marks = colours(state) if colours else [mark.colour for mark in world.landmarks]
+    bodies = [body(agent.name, "disc", agent.radius, agent.colour, i) for i, agent in enumerate(world.agents)]
+    bodies += [
+        body(mark.name, "ring", mark.radius, colour) for mark, colour in zip(world.landmarks, marks, strict=True)
     ]
     comm = np.asarray(state.comm)
     said = tuple(_message(world, comm[i]) if agent.speaks else "" for i, agent in enumerate(world.agents))
@@ -69,7 +52,8 @@ def outline(
         "actions": _actions(world),
         "features": features,
     }
-    moving = {"x": shown.centres[:, 0], "y": shown.centres[:, 1]}
+    centres = np.concatenate([np.asarray(state.pos), np.asarray(state.landmarks)])
+    moving = {"x": centres[:, 0], "y": centres[:, 1]}
     return Outline("bodies", fixed, moving, messages=said if any(agent.speaks for agent in world.agents) else ())
 
 
@@ -94,8 +78,3 @@ def _message(world: World, word: np.ndarray) -> str:
     if world.continuous:
         return "[" + " ".join(f"{value:.2f}" for value in word) + "]"
     return letter(int(word.argmax()))
-
-
-def _caption(world: World, comm: np.ndarray) -> str:
-    said = (f"{agent.name}: {_message(world, comm[i])}" for i, agent in enumerate(world.agents) if agent.speaks)
-    return "   ".join(said)

@@ -33,7 +33,7 @@ from shoal.environments.skirmish.canvas import (
     write,
 )
 from shoal.environments.skirmish.units import MAX_ENERGY, Unit
-from shoal.environments.skirmish.views import explosion_ages, units_of
+from shoal.environments.skirmish.units_scene import outline, units_of
 
 COLOURS: tuple[Colour, Colour] = (BLUE, VERMILION)
 """Of the allies and the enemies."""
@@ -62,6 +62,7 @@ class _Fighter(NamedTuple):
     shield: float
     energy: float
     shot: int
+    """The unit that it attacked or healed in the last step; -1 for none."""
     burst: int
     """See :func:`explosion_ages`."""
 
@@ -91,7 +92,7 @@ def picture(battle: Battle, state: State) -> np.ndarray:
             _cross(pen, fighter)
     for fighter in fighters:
         _explosion(pen, view, fighter)
-    aims = [(fighter, target) for fighter in fighters if (target := _aimed(fighter, armies)) is not None]
+    aims = [(fighter, fighters[fighter.shot]) for fighter in fighters if fighter.shot >= 0]
     for fighter, target in aims:
         if fighter.unit.attack == "beam":
             _beam(pen, view, fighter, target)
@@ -113,21 +114,13 @@ def picture(battle: Battle, state: State) -> np.ndarray:
 
 
 def _fighters(battle: Battle, state: State, view: View) -> list[_Fighter]:
-    units = units_of(battle, state)
-    ages = explosion_ages(units, state)
-    columns = (state.x, state.y, state.health, state.shield, state.energy, state.shot, ages)
-    rows = zip(units, *(np.asarray(values).tolist() for values in columns), strict=True)
+    moving = outline(battle, state).moving
+    columns = (moving[name].tolist() for name in ("x", "y", "health", "shield", "energy", "shot", "burst"))
+    rows = zip(units_of(battle, state), *columns, strict=True)
     return [
         _Fighter(unit, int(i >= battle.num_allies), (x, y), view.at(x, y), unit.radius * view.scale, *rest)
         for i, (unit, x, y, *rest) in enumerate(rows)
     ]
-
-
-def _aimed(fighter: _Fighter, armies: list[list[_Fighter]]) -> _Fighter | None:
-    """Whom a unit attacked or healed in the last step."""
-    if fighter.shot < 0 or fighter.unit.attack == "explosion":
-        return None
-    return armies[fighter.side if fighter.unit.heals else 1 - fighter.side][fighter.shot]
 
 
 def _cross(pen: ImageDraw.ImageDraw, fighter: _Fighter) -> None:

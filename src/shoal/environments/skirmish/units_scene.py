@@ -1,4 +1,4 @@
-"""A battle in numbers, for replays whose viewer draws the units (``Outline.kind`` is ``units``).
+"""A battle in numbers (``Outline.kind`` is ``units``), of which pictures and the viewer of replays draw the units.
 
 ``Outline.fixed`` has
 
@@ -15,6 +15,7 @@ attacked or healed in the last step, -1 for none) and ``burst`` (steps since its
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,13 @@ import numpy as np
 from shoal.environments.skirmish.army import State
 from shoal.environments.skirmish.battle import Battle
 from shoal.environments.skirmish.canvas import FLYING_ROOM, HIGH_GROUND
+from shoal.environments.skirmish.engine import TICKS
 from shoal.environments.skirmish.terrain import SIDE, climbable, walkable
 from shoal.environments.skirmish.units import MAX_ENERGY, Unit
-from shoal.environments.skirmish.views import explosion_ages, units_of
 from shoal.types import Outline
 
+SEEN = 3
+"""Steps for which an explosion is seen."""
 WAYS = ("north", "south", "east", "west")
 
 
@@ -39,6 +42,28 @@ def outline(battle: Battle, state: State) -> Outline:
     struck = np.where(shot < 0, -1, shot + np.where(allies ^ heals, battle.num_allies, 0))
     moving = columns | {"shot": np.where(explodes, -1, struck), "burst": explosion_ages(units, state)}
     return Outline("units", _fixed(battle, units), moving)
+
+
+def units_of(battle: Battle, state: State) -> tuple[Unit, ...]:
+    """The types of all units [U], allies first, in one environment's state."""
+    if battle.units is not None:
+        return battle.units
+    return tuple(battle.types[kind] for kind in np.asarray(state.kind).tolist())
+
+
+def explosion_ages(units: Sequence[Unit], state: State) -> np.ndarray:
+    """The step of each unit's explosion in which a state is: int [U], from 1 to :data:`SEEN`; 0 if none is seen.
+
+    Args:
+        units: see :func:`units_of`.
+        state: of one environment.
+    """
+    explodes = np.array([unit.attack == "explosion" for unit in units])
+    health, cooldown, calm = (np.asarray(values) for values in (state.health, state.cooldown, state.calm))
+    exploded = explodes & (health <= 0.0) & (cooldown >= 0.0)
+    # A unit that was killed bursts one tick later; the time since its last damage tells when.
+    age = np.maximum(calm - 1.0, 0.0) // TICKS + 1
+    return np.where(exploded & (age <= SEEN), age, 0).astype(int)
 
 
 @functools.cache
