@@ -172,6 +172,34 @@ class EnvSpec:
         return max(self.feature_dims)
 
 
+def equal_agents(
+    name: str, agent: str, count: int, *, obs: int, state: int, actions: int, horizon: int, **fields: Any
+) -> EnvSpec:
+    """The spec of ``count`` agents of one role with the same discrete actions, named after ``agent``.
+
+    Args:
+        name: of the environment.
+        agent: the first part of each agent's name, to which its number is added.
+        count: number of agents.
+        obs: width of each observation.
+        state: width of the state.
+        actions: number of actions.
+        horizon: steps of the longest episode.
+        fields: other fields of the spec.
+    """
+    return EnvSpec(
+        name=name,
+        agents=tuple(f"{agent}_{i}" for i in range(count)),
+        obs_dims=(obs,) * count,
+        state_dim=state,
+        action=Discrete(actions),
+        action_dims=(actions,) * count,
+        roles=(0,) * count,
+        horizon=horizon,
+        **fields,
+    )
+
+
 class Scene(NamedTuple):
     """One timestep of an environment as discs and squares on a plane, for pictures (NumPy arrays on the host)."""
 

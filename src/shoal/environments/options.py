@@ -56,6 +56,17 @@ def check_convention(value: str) -> bool:
     return value == "openai"
 
 
+def check_local_ratio(local_ratio: float | None, openai: bool) -> float:
+    """The weight of an agent's own term in a reward of the convention ``mpe2``, by default ½.
+
+    Raises:
+        InputError: it is no number from 0 to 1, or is given with the convention ``openai``.
+    """
+    if openai and local_ratio is not None:
+        raise InputError("local_ratio has no meaning under convention 'openai', whose reward is one shared sum.")
+    return 0.5 if local_ratio is None else check_number("local_ratio", local_ratio, 0.0, 1.0)
+
+
 def check_choice(name: str, value: str, known: tuple[str, ...]) -> str:
     """``value`` itself, or an :class:`InputError` where it is none of ``known``."""
     if value not in known:

@@ -16,7 +16,7 @@ import numpy as np
 from shoal.environments.options import check_choice, check_count, check_steps
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment, HostTimestep
-from shoal.spec import Discrete, EnvSpec
+from shoal.spec import equal_agents
 
 PLAYERS = {
     "academy_empty_goal_close": 1,
@@ -166,14 +166,13 @@ class Match:
         self._ends_on_loss = scenario.end_episode_on_possession_change
         self._first_owner = -1
         self._steps = 0
-        self.spec = EnvSpec(
-            name=f"football/{task}",
-            agents=tuple(f"player_{i}" for i in range(n)),
-            obs_dims=(_COMMON + _TEAM + _MODES,) * n,
-            state_dim=_COMMON + _TEAM * n + _MODES,
-            action=Discrete(ACTIONS),
-            action_dims=(ACTIONS,) * n,
-            roles=(0,) * n,
+        self.spec = equal_agents(
+            f"football/{task}",
+            "player",
+            n,
+            obs=_COMMON + _TEAM + _MODES,
+            state=_COMMON + _TEAM * n + _MODES,
+            actions=ACTIONS,
             horizon=time_limit or limit,
             shared_reward=shared_reward,
             score="mean" if shared_reward else "sum",

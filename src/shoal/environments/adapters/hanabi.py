@@ -25,7 +25,7 @@ import numpy as np
 
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment, HostTimestep
-from shoal.spec import Discrete, EnvSpec
+from shoal.spec import equal_agents
 from shoal.system.extras import install, lacking
 
 _VARIANTS: dict[str, dict[str, int]] = {
@@ -106,14 +106,13 @@ class _Hanabi:
         hand = size.get("hand_size", 5 if players < 4 else 4) * size.get("colors", 5) * size.get("ranks", 5)
         # The tensor starts with the others' hands, of which the right neighbour's is the last.
         self._right = slice((players - 2) * hand, (players - 1) * hand)
-        self.spec = EnvSpec(
-            name=f"hanabi/{task}",
-            agents=tuple(f"player_{i}" for i in range(players)),
-            obs_dims=(self._seen + players,) * players,
-            state_dim=hand + self._seen + players,
-            action=Discrete(self._pass + 1),
-            action_dims=(self._pass + 1,) * players,
-            roles=(0,) * players,
+        self.spec = equal_agents(
+            f"hanabi/{task}",
+            "player",
+            players,
+            obs=self._seen + players,
+            state=hand + self._seen + players,
+            actions=self._pass + 1,
             horizon=rules.max_game_length(),
             shared_reward=True,
             score="mean",

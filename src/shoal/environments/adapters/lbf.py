@@ -13,7 +13,7 @@ import numpy as np
 from shoal.environments.options import check_choice, check_steps
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, HostTimestep
-from shoal.spec import Discrete, EnvSpec
+from shoal.spec import EnvSpec, equal_agents
 from shoal.system.extras import install, lacking
 
 if TYPE_CHECKING:
@@ -108,14 +108,13 @@ def describe(task: Task, horizon: int, shared: bool) -> EnvSpec:
     """The description that both backends share."""
     n = task.players
     width = 3 * (task.foods + n)
-    return EnvSpec(
-        name=f"lbf/{task.name}",
-        agents=tuple(f"player_{i}" for i in range(n)),
-        obs_dims=(width,) * n,
-        state_dim=width * n,
-        action=Discrete(6),
-        action_dims=(6,) * n,
-        roles=(0,) * n,
+    return equal_agents(
+        f"lbf/{task.name}",
+        "player",
+        n,
+        obs=width,
+        state=width * n,
+        actions=6,
         horizon=horizon,
         shared_reward=shared,
         score="mean" if shared else "sum",

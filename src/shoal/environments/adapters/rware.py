@@ -13,7 +13,7 @@ import numpy as np
 from shoal.environments.options import check_choice, check_steps
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, HostTimestep
-from shoal.spec import Discrete, EnvSpec
+from shoal.spec import EnvSpec, equal_agents
 from shoal.system.extras import install, lacking
 
 if TYPE_CHECKING:
@@ -103,14 +103,13 @@ def parse(task: str) -> Task:
 def describe(task: Task, horizon: int, shared: bool, width: int) -> EnvSpec:
     """The description that both backends share; ``width`` is that of an observation."""
     n = task.robots
-    return EnvSpec(
-        name=f"rware/{task.name}",
-        agents=tuple(f"robot_{i}" for i in range(n)),
-        obs_dims=(width,) * n,
-        state_dim=width * n,
-        action=Discrete(5),
-        action_dims=(5,) * n,
-        roles=(0,) * n,
+    return equal_agents(
+        f"rware/{task.name}",
+        "robot",
+        n,
+        obs=width,
+        state=width * n,
+        actions=5,
         horizon=horizon,
         shared_reward=shared,
         score="mean" if shared else "sum",

@@ -25,8 +25,8 @@ from shoal.environments.mpe.drawing import BLUE, GREY, ORANGE
 from shoal.environments.options import check_count, check_flag, check_number, check_steps
 from shoal.environments.outlines import body, scene_of
 from shoal.errors import InputError
-from shoal.spec import Part
-from shoal.types import Discrete, Environment, EnvSpec, Outline, Step
+from shoal.spec import Part, equal_agents
+from shoal.types import Environment, Outline, Step
 
 # Pursuit as an :class:`Outline`: pursuers are numbered discs, evaders and walls squares.
 
@@ -150,14 +150,13 @@ def pursuit(
     moves = jnp.asarray(np.append(neighbours, 0))
     side = 2 * view + 1
 
-    spec = EnvSpec(
-        name="grid/pursuit",
-        agents=tuple(f"pursuer_{i}" for i in range(n)),
-        obs_dims=(side * side * 3,) * n,
-        state_dim=rows * columns * 3,
-        action=Discrete(5),
-        action_dims=(5,) * n,
-        roles=(0,) * n,
+    spec = equal_agents(
+        "grid/pursuit",
+        "pursuer",
+        n,
+        obs=side * side * 3,
+        state=rows * columns * 3,
+        actions=5,
         horizon=horizon,
         shared_reward=shared,
         metrics=("captured",),

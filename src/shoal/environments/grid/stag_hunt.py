@@ -16,7 +16,8 @@ from shoal.environments.grid.field import GONE, MAX_SIDE, Field, check_sides, di
 from shoal.environments.options import check_count, check_number, check_steps
 from shoal.environments.outlines import scene_of
 from shoal.errors import InputError
-from shoal.types import Discrete, Environment, EnvSpec, Outline, Step
+from shoal.spec import equal_agents
+from shoal.types import Environment, Outline, Step
 
 RIGHT, DOWN, LEFT, UP, STAY, CATCH = range(6)
 ACTIONS = ("right", "down", "left", "up", "stay", "catch")
@@ -91,14 +92,13 @@ def stag_hunt(
     planes = 2 + (num_hares > 0)
     width, own = len(field.window(view)) * planes, len(field.window(view)) // 2 * planes
 
-    spec = EnvSpec(
-        name="grid/stag_hunt",
-        agents=tuple(f"agent_{i}" for i in range(n)),
-        obs_dims=(width,) * n,
-        state_dim=rows * columns * planes,
-        action=Discrete(6),
-        action_dims=(6,) * n,
-        roles=(0,) * n,
+    spec = equal_agents(
+        "grid/stag_hunt",
+        "agent",
+        n,
+        obs=width,
+        state=rows * columns * planes,
+        actions=6,
         horizon=horizon,
         shared_reward=True,
         score="mean",

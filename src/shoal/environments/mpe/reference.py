@@ -22,8 +22,14 @@ from shoal.environments.mpe.core import (
     square,
 )
 from shoal.environments.mpe.drawing import BLUE, ORANGE, highlighted
-from shoal.environments.options import Convention, check_convention, check_flag, check_number, check_steps
-from shoal.errors import InputError
+from shoal.environments.options import (
+    Convention,
+    check_convention,
+    check_flag,
+    check_local_ratio,
+    check_number,
+    check_steps,
+)
 from shoal.types import Environment
 
 LANDMARKS = 3
@@ -62,9 +68,7 @@ def simple_reference(
         InputError: an option is out of range, or ``local_ratio`` is given with ``openai``.
     """
     openai = check_convention(convention)
-    if openai and local_ratio is not None:
-        raise InputError("local_ratio has no meaning under convention 'openai', whose reward is one shared sum.")
-    ratio = 0.5 if local_ratio is None else check_number("local_ratio", local_ratio, 0.0, 1.0)
+    ratio = check_local_ratio(local_ratio, openai)
     world = World(
         agents=(Agent("agent_0", 0, colour=BLUE, speaks=True), Agent("agent_1", 0, colour=ORANGE, speaks=True)),
         landmarks=tuple(Landmark(f"landmark_{i}") for i in range(LANDMARKS)),

@@ -20,8 +20,15 @@ from shoal.environments.mpe.core import (
     relative,
 )
 from shoal.environments.mpe.drawing import BLUE
-from shoal.environments.options import Convention, check_convention, check_count, check_flag, check_number, check_steps
-from shoal.errors import InputError
+from shoal.environments.options import (
+    Convention,
+    check_convention,
+    check_count,
+    check_flag,
+    check_local_ratio,
+    check_number,
+    check_steps,
+)
 from shoal.types import Environment
 
 RADIUS = 0.15
@@ -72,9 +79,7 @@ def simple_spread(
     openai = check_convention(convention)
     check_count("num_agents", num_agents)
     num_landmarks = num_agents if num_landmarks is None else check_count("num_landmarks", num_landmarks)
-    if openai and local_ratio is not None:
-        raise InputError("local_ratio has no meaning under convention 'openai', whose reward is one shared sum.")
-    ratio = 0.5 if local_ratio is None else check_number("local_ratio", local_ratio, 0.0, 1.0)
+    ratio = check_local_ratio(local_ratio, openai)
     world = World(
         agents=tuple(Agent(f"agent_{i}", 0, RADIUS, BLUE, collides=True) for i in range(num_agents)),
         landmarks=tuple(Landmark(f"landmark_{i}") for i in range(num_landmarks)),
