@@ -136,17 +136,16 @@ def test_each_fault_is_found_and_named(fault: str) -> None:
     assert words in finding.sentence, finding
     assert report.ok == (level != "error")
     assert report.verdict.startswith("READY" if report.ok else "NOT READY")
+    played = dict(report.facts).get("played")
+    assert played is None or ("in this process" in played) == (fault not in ISOLATED)
+    if fault == "raises":  # the traceback is the environment's own
+        assert 'raise ValueError("a wheel fell off")' in finding.detail and "faulty.py" in finding.detail
+        assert "shoal/checking" not in finding.detail
 
 
 def test_an_agent_that_left_but_is_still_observed_is_reported() -> None:
     levels = {f.level: f.sentence for f in check(faulty.make("dies and shows")).findings}
     assert set(levels) == {"note", "warning"} and "blue's observation is not 0 while it is dead" in levels["warning"]
-
-
-def test_the_traceback_is_the_environments_own() -> None:
-    detail = only(check(faulty.make("raises"))).detail
-    assert 'raise ValueError("a wheel fell off")' in detail and "faulty.py" in detail
-    assert "shoal/checking" not in detail
 
 
 LOST: dict[str, str] = {
@@ -197,13 +196,6 @@ def test_output_of_the_environment_is_not_in_the_report(capfd: pytest.CaptureFix
     assert "noise" not in said.out and "noise" in said.err
 
 
-def test_it_can_be_played_in_this_process() -> None:
-    report = check(faulty.make("raises"), isolate=False)
-    assert "raised ValueError: a wheel fell off" in only(report).sentence
-    assert "in this process" in dict(report.facts)["played"]
-    assert "in this process" in dict(check(HostEnvironment(faulty.SPEC, lambda: faulty.Game())).facts)["played"]
-
-
 def test_an_environment_that_closes_slowly_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection, "SLOW", 0.01)
     finding = only(check(faulty.make("slow to close")))
@@ -211,7 +203,9 @@ def test_an_environment_that_closes_slowly_is_reported(monkeypatch: pytest.Monke
 
 
 def test_an_environment_that_cannot_be_pickled_is_reported() -> None:
-    finding = only(check(HostEnvironment(faulty.SPEC, lambda: faulty.Game())))
+    report = check(HostEnvironment(faulty.SPEC, lambda: faulty.Game()))
+    assert "in this process" in dict(report.facts)["played"]
+    finding = only(report)
     assert finding.level == "error" and "cannot be sent to worker processes" in finding.sentence
 
 
@@ -274,10 +268,10 @@ def test_the_command_prints_findings(shoal: Callable) -> None:
     code, out, _ = shoal("check", "faulty:make", "--episodes", "2", "--seed", "3")
     assert code == 0 and "2 episodes, 20 steps" in out
     assert out.splitlines()[-1].endswith("Next: shoal train mappo faulty:make")
-    code, out, _ = shoal("check", "faulty:make", "--env.fault", "no legal")
+    code, out, _ = shoal("check", "faulty:make", "--env.fault", "no legal", "--no-isolate")
     assert code == 1 and "ERROR    legal actions: red has no legal action at step 5" in out
     assert out.splitlines()[-1].endswith("shoal check faulty:make --env.fault 'no legal'")
-    code, out, _ = shoal("check", "faulty:make", "--env.fault", "poor")
+    code, out, _ = shoal("check", "faulty:make", "--env.fault", "poor", "--no-isolate")
     assert code == 0 and "WARNING  reward" in out
 
 

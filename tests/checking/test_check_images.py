@@ -36,7 +36,7 @@ def findings(alter: Any) -> dict[str, str]:
     return {f.subject: f.sentence for f in report.findings if f.subject not in ("make", "agent death")}
 
 
-def nothing(game: Any, out: HostTimestep, before: np.ndarray) -> None:
+def sound(game: Any, out: HostTimestep, before: np.ndarray) -> None:
     pass
 
 
@@ -57,13 +57,10 @@ def padded(game: Any, out: HostTimestep, before: np.ndarray) -> None:
     out.obs[0, 195] = 9
 
 
-def test_a_sound_environment_has_no_findings() -> None:
-    assert findings(nothing) == {}
-
-
 @pytest.mark.parametrize(
     ("alter", "subject", "words"),
     [
+        (sound, "", ""),
         (half, "observation", "feature 100 of left's observation is not written after reset"),
         (nan, "observation", "clock: number 1 of right's observation is nan at step 3 of episode 1"),
         (codes, "images", "the values of the image 'view' are at most 10 of 255"),
@@ -72,7 +69,7 @@ def test_a_sound_environment_has_no_findings() -> None:
 )
 def test_each_fault_is_found(alter: Any, subject: str, words: str) -> None:
     found = findings(alter)
-    assert [*found] == [subject] and words in found[subject]
+    assert [*found] == [subject] * bool(subject) and words in found.get(subject, "")
     if alter is codes:
         assert "true upper bound in their space or declare the part as float32 instead of uint8" in found[subject]
 

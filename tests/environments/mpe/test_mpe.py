@@ -10,7 +10,9 @@ import pytest
 
 from shoal.environments.mpe.core import State
 from shoal.environments.registry import make, names
+from shoal.game import own_actions
 from shoal.types import Environment, EnvSpec, Scene, Step
+from support.contract import broken_rules
 from support.novel_oracle import fresh, gather
 
 SCENARIOS = tuple(name for name in names() if name.startswith("mpe/"))
@@ -88,17 +90,13 @@ def test_known_scores(name: str, options: dict[str, Any], random: float, noop: f
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_padding_and_legal(name: str) -> None:
+def test_a_timestep_breaks_a_rule_of_check(name: str) -> None:
+    """And all agents live, may do all they can, and go on."""
     env, start, _, step = batch(name)
-    for timestep in (start, step):
-        for i, width in enumerate(env.spec.obs_dims):
-            assert not np.asarray(timestep.obs)[:, i, width:].any()
-        for i, width in enumerate(env.spec.action_dims):
-            assert (np.asarray(timestep.legal)[:, i] == (np.arange(env.spec.action.width) < width)).all()
-        assert timestep.alive.all()
-        assert (timestep.discount == 1.0).all()
-    assert start.first.all() and not start.last.any() and not start.reward.any()
-    assert not step.first.any() and not step.last.any()
+    both = jax.tree.map(lambda *timesteps: np.stack(timesteps), start, step)
+    assert broken_rules(env.spec, [jax.tree.map(lambda x, e=e: x[:, e], both) for e in range(256)]) == []
+    assert (both.legal == own_actions(env.spec)).all() and both.alive.all() and (both.discount == 1.0).all()
+    assert not step.last.any()
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

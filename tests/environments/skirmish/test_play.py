@@ -9,6 +9,7 @@ from shoal.environments.skirmish.maps import MAPS
 from shoal.environments.skirmish.targets import acquired
 from shoal.environments.skirmish.tasks import battle_on, make
 from shoal.types import Environment
+from support.contract import broken_rules
 from support.novel_oracle import check_novel
 from support.skirmish_oracle import Rules, army
 from support.skirmish_rollouts import Play, rolled, seen, table
@@ -56,6 +57,13 @@ def test_something_is_always_legal(played: Play) -> None:
     legal, alive = played.outcome.legal, played.outcome.alive
     assert legal.any(-1).all() and (legal[..., 0] == ~alive).all() and (legal[..., 1] == alive).all()
     assert not legal[~alive][:, 1:].any()
+
+
+def test_play_breaks_a_rule_of_check(env: Environment, played: Play) -> None:
+    """The first episode in each environment, of which many end within these steps."""
+    start = jax.tree.map(lambda x: x[0], played.step)._replace(metrics=played.outcome.metrics[0])
+    whole = jax.tree.map(lambda a, b: np.concatenate([a[None], b]), start, played.outcome)
+    assert broken_rules(env.spec, [jax.tree.map(lambda x, e=e: x[:, e], whole) for e in range(ENVS)]) == []
 
 
 def test_steps_are_those_of_the_oracle(played: Play) -> None:
