@@ -1,0 +1,49 @@
+"""The rules of ``shoal check`` on timesteps that a test has played, as tests of environments use them."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.spec import equal_agents
+from shoal.types import Step
+from support.contract import broken_rules
+
+TEAM = equal_agents("x", "agent", 2, obs=3, state=2, actions=2, horizon=5, shared_reward=True, metrics=("won",))
+SPEC = replace(TEAM, obs_dims=(3, 2))
+
+
+def timesteps(field: str = "", index: Any = 0, value: Any = 0) -> Step:
+    """An episode of two steps and a timestep after its end, with one wrong value."""
+    bits = {name: np.array(row, bool) for name, row in (("first", [1, 0, 0, 0]), ("last", [0, 0, 1, 0]))}
+    floats = {"obs": (2, 3), "state": (2,), "reward": (2,), "discount": (2,), "metrics": (1,)}
+    one = {name: np.ones((4, *shape), np.float32) for name, shape in floats.items()}
+    one |= {"obs": 0 * one["obs"], "reward": 0 * one["reward"]}
+    step = Step(**one, **bits, legal=np.ones((4, 2, 2), bool), alive=np.ones((4, 2), bool))  # pyright: ignore
+    if field:
+        getattr(step, field)[index] = value
+    return step
+
+
+@pytest.mark.parametrize(
+    ("field", "index", "value", "subject"),
+    [
+        ("obs", (1, 1, 2), 7.0, "observation padding"),
+        ("legal", (1, 0), False, "legal actions"),
+        ("reward", (0, 0), 2.0, "reward"),
+        ("first", 1, True, "first"),
+        ("discount", (1, 0), -0.5, "discount"),
+        ("alive", 0, False, "alive"),
+        ("state", (1, 0), np.nan, "state"),
+        ("last", 0, True, "last"),
+        ("metrics", (2, 0), 1.5, "metric won"),
+    ],
+)
+def test_a_wrong_value_breaks_a_rule(field: str, index: Any, value: Any, subject: str) -> None:
+    assert broken_rules(SPEC, [timesteps(), timesteps(field, index, value)])[0].startswith(f"{subject}: ")
+
+
+def test_sound_timesteps_and_those_after_an_episodes_end_break_none() -> None:
+    assert broken_rules(SPEC, [timesteps(), timesteps("obs", (3, 1, 2), 7.0)]) == []
+    assert broken_rules(replace(SPEC, metrics=()), [timesteps()]) == []
