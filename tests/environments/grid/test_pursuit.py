@@ -188,7 +188,8 @@ def test_pictures_show_walls_and_those_who_are_left() -> None:
     state, _ = env.reset(KEY)
     assert env.render is not None and env.outline is not None
     state = state._replace(evaders=state.evaders.at[1].set(GONE))
-    scene, outline = env.render(state), env.outline(state)
+    scene: Any = env.render(state)
+    outline = env.outline(state)
     walls = 5 * 6 - int((np.asarray(env.reset(KEY)[1].state).reshape(-1, 3)[:, 0] == 0).sum())
     assert len(scene.centres) == 4 + walls + 4 + 7 and scene.caption == outline.caption == "1 of 4 evaders captured"
     assert np.isnan(outline.moving["x"][walls + 1]) and np.isfinite(outline.moving["x"]).sum() == walls + 3 + 7

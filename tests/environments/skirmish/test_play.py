@@ -61,7 +61,8 @@ def test_something_is_always_legal(played: Play) -> None:
 
 def test_play_breaks_a_rule_of_check(env: Environment, played: Play) -> None:
     """The first episode in each environment, of which many end within these steps."""
-    start = jax.tree.map(lambda x: x[0], played.step)._replace(metrics=played.outcome.metrics[0])
+    metrics = np.asarray(played.outcome.metrics)[0]
+    start = jax.tree.map(lambda x: x[0], played.step)._replace(metrics=metrics)
     whole = jax.tree.map(lambda a, b: np.concatenate([a[None], b]), start, played.outcome)
     assert broken_rules(env.spec, [jax.tree.map(lambda x, e=e: x[:, e], whole) for e in range(ENVS)]) == []
 
